@@ -21,8 +21,7 @@ import numpy as np
 from benchmarks import process
 from benchmarks.rows import Row
 from tellapart.errors import TellapartError, UsageError
-from tellapart.progress import Progress
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 
 Found = TypeVar("Found")
 

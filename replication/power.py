@@ -30,7 +30,7 @@ from replication.lab import Lab
 from replication.multiple import ALPHA
 from replication.stamp import commit, now
 from tellapart.errors import UsageError
-from tellapart.progress import Progress
+from tellapart.utils.messages import Progress
 
 if TYPE_CHECKING:
     from rich.table import Table

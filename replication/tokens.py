@@ -14,8 +14,8 @@ def caption_pair(scene: Scene) -> tuple[str, str]:
     The noun is the one of terse captions, as in the paper's figure: there the model predicts "bus" where the label has
     "white", and "bus" is a word of the label.
     """
+    from tellapart.language.english import with_article
     from tellapart.scenes import vocabulary as v
-    from tellapart.scenes.lexicon import with_article
 
     noun, ground = v.GENERIC[0], v.GROUNDS[scene.ground][0]
     return f"{with_article(f'{scene.objects[0].colour} {noun}')} {ground}", f"{with_article(noun)} {ground}"

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from types import TracebackType
 
 from replication.lab import Lab
-from tellapart.progress import Progress
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 
 LONGEST_FIRST_BELOW = 4  # tasks left for each worker
 

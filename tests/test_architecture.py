@@ -15,9 +15,9 @@ BESIDE = [ROOT.parents[1] / name for name in ("replication", "benchmarks")]  # e
 
 # Folders from the bottom to the top: a folder imports only from rows above its own, and from itself.
 LAYERS = [
-    "errors types progress utils",
-    "metrics models scenes",
+    "errors types utils",
     "language",
+    "metrics models scenes",
     "data report scorers",
     "compat rewards",
     "boost captioners features objectives",
@@ -30,7 +30,7 @@ LAYERS = [
     "__main__",
 ]
 ABOVE = {name: set(" ".join(LAYERS[:row]).split()) for row, names in enumerate(LAYERS) for name in names.split()}
-ABOVE |= {"utils": {"errors"}, "progress": {"utils"}, "types": {"utils"}, "errors": set(), "": set()}
+ABOVE |= {"utils": {"errors"}, "types": {"utils"}, "errors": set(), "": set()}
 
 
 def test_the_top_of_the_package_can_be_held_in_the_head() -> None:

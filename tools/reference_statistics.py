@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.data import open_data
+from tellapart.language.english import tag_words
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import words
-from tellapart.metrics.words import tag_words
 
 SAMPLE = 1000  # pictures whose references are tagged
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Iterable
 
 
@@ -29,6 +30,17 @@ class MissingExtra(TellapartError):
 
     def __init__(self, extra: str, what: str) -> None:
         super().__init__(f"{what} needs an extra that is not installed; type: pip install 'tellapart[{extra}]'")
+
+
+def need_extra(extra: str, what: str, *packages: str) -> None:
+    """Raises `MissingExtra` where one of the packages is not installed. Imports none of them."""
+    for package in packages:
+        try:
+            found = importlib.util.find_spec(package)
+        except ValueError:  # `sys.modules` has None for it
+            found = None
+        if found is None:
+            raise MissingExtra(extra, what)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

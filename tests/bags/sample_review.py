@@ -15,7 +15,7 @@ from typing import Any
 from tellapart.bags.file import Bag, BagsFile, Header, write_bags
 from tellapart.bags.review.app import Review, server_of
 from tellapart.scenes import Scenes
-from tellapart.utils.web.server import bind
+from tellapart.utils.web import bind
 
 ATTACK = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 BAGS = (("a.png", "b.png"), ("c.png", "d.png"), ("e.png", "f.png"), ("a.png", "c.png", "e.png"))

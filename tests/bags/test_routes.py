@@ -13,7 +13,7 @@ from sample_review import ATTACK, BAGS, Client, make_bags, serving
 
 from tellapart.bags.review.app import Review, open_review
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.web.server import bind
+from tellapart.utils.web import bind
 
 
 @pytest.fixture(scope="module")

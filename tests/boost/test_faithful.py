@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from tellapart.boost.statistics import Errors, NewWordShare, describer_errors, new_words, share_of_new_words
-from tellapart.metrics.words import analyser
+from tellapart.language.english import analyser
 from tellapart.scenes import Object, Scene
 
 SCENE = Scene(

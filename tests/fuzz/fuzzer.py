@@ -379,7 +379,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
 
     yield "tellapart.jobs.run.run_job", here
     yield "tellapart.jobs.run.load_ray", lambda: None
-    yield "tellapart.utils.web.server.serve", page
+    yield "tellapart.utils.web.serve", page
     yield "tellapart.study.simulate.rehearse", began
     yield "tellapart.training.loop.train_step", first_step
     yield "tellapart.bags.review.app.serve", served

@@ -5,11 +5,12 @@ import re
 import numpy as np
 import pytest
 
+from tellapart.language.english import participle, plural, with_article
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
-from tellapart.scenes.lexicon import participle, plural, senses, with_article
-from tellapart.scenes.random_stream import RandomStream
+from tellapart.scenes.lexicon import senses
 from tellapart.scenes.truth import count_claims, parse_caption
+from tellapart.utils.rng import RandomStream
 
 EVERY_KIND = [(domain, frames) for domain in ("plain", "alt", "unseen", "cocolike") for frames in (1, 8)]
 WORD = re.compile(r"[a-z]+(?:[-'][a-z]+)*")

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tellapart.scenes import Object, Scene, Scenes, grammar
 from tellapart.scenes.lexicon import senses
-from tellapart.scenes.random_stream import RandomStream
 from tellapart.scenes.truth import (
     caption_rates,
     corpus_rates,
@@ -24,6 +23,7 @@ from tellapart.scenes.truth import (
     scene_graph_f,
     stated_claims,
 )
+from tellapart.utils.rng import RandomStream
 
 
 def scene(star: str = "red", heart: str = "blue", star_x: int = 25, ground: str = "grass") -> Scene:

@@ -11,9 +11,9 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.scenes import Object, Scene, Scenes
 from tellapart.scenes.families import split_class
-from tellapart.scenes.random_stream import permuted
 from tellapart.scenes.relations import between, chain, holds, natural
 from tellapart.scenes.vocabulary import UNSEEN_SHAPES
+from tellapart.utils.rng import permuted
 from tellapart.utils.versions import VERSIONS
 
 

@@ -26,7 +26,7 @@ from tellapart.study.design import CONTROL, ITEM, Study
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.study.simulate import Effects, ParticipantLog, Script, Web, local_server
 from tellapart.study.store import AnswerStore
-from tellapart.utils.web.app import own_origins, read_body
+from tellapart.utils.web import own_origins, read_body
 
 
 @pytest.fixture(scope="module")

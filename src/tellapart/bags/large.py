@@ -58,9 +58,8 @@ from tellapart.features.nearest import (
     nearest_neighbours,
     share_found,
 )
-from tellapart.progress import Progress
 from tellapart.utils.files import locked, replace_file, replace_text, write_errors
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.text import parse_json
 
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none

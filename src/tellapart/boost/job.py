@@ -33,10 +33,9 @@ from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.output import Output, made_by, made_file, read_records, record
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, prices_of
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.progress import Progress
 from tellapart.types import Item
 from tellapart.utils.files import writable_file
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.text import clean_text, without_reasoning
 
 if TYPE_CHECKING:

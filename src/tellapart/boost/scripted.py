@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Any
 from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
+from tellapart.language.english import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.grammar import full_description
-from tellapart.scenes.lexicon import ground_core, participle, plural, senses, with_article
+from tellapart.scenes.lexicon import ground_core, senses
 from tellapart.scenes.parser import parse_caption, phrases, tokens
-from tellapart.scenes.random_stream import RandomStream
 from tellapart.scenes.relations import INVERSE
 from tellapart.types import Item
+from tellapart.utils.rng import RandomStream
 
 if TYPE_CHECKING:
     from tellapart.scenes.world import Scene

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from tellapart.boost import stages
 from tellapart.boost.stages import NAMES
 from tellapart.data.pictures import FilePicture
-from tellapart.progress import track
+from tellapart.errors import MissingExtra, UsageError, need_extra
+from tellapart.language.english import analyser
 from tellapart.scenes.matching import align
 from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
+from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -376,8 +378,6 @@ class Statistics:
         return value
 
     def _new_words_or_none(self) -> NewWords | None:
-        from tellapart.errors import MissingExtra
-
         try:
             return self.new_words()
         except MissingExtra:
@@ -464,8 +464,6 @@ def tokens_of(name: str) -> Callable[[str], int]:
     """
     from transformers import AutoTokenizer
 
-    from tellapart.errors import UsageError
-
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
@@ -475,13 +473,7 @@ def tokens_of(name: str) -> Callable[[str], int]:
 
 
 def _analyser() -> Analyser:
-    from importlib.util import find_spec
-
-    from tellapart.errors import MissingExtra
-    from tellapart.metrics.words import analyser
-
-    if find_spec("HanTa") is None:
-        raise MissingExtra("words", "the analysis of words")
+    need_extra("words", "the analysis of words", "HanTa")
     return analyser()
 
 

@@ -18,7 +18,7 @@ from tellapart.cli.workers import (
     ShardItems,
     WorkerCount,
 )
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
@@ -355,12 +355,11 @@ def review(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
 ) -> None:
     """Review the bags on a local page, by keyboard. The same command continues a review."""
+    need_extra("review", "the review page", "starlette", "uvicorn")
+    from tellapart.bags.review.app import open_review, serve
     from tellapart.bags.review.store import reviewer_name
     from tellapart.utils.messages import say
-    from tellapart.utils.web.server import bind, need_extra
-
-    need_extra("review", "the review page")
-    from tellapart.bags.review.app import open_review, serve
+    from tellapart.utils.web import bind
 
     name = reviewer_name(reviewer) if reviewer is not None else None
     session = open_review(bags, data or (), decisions, name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from tellapart.cli.common import DATA, LEDGER, App, Json, JudgeLedger, JudgePrompts, LlmJudge, show
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, need_extra
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -64,14 +64,14 @@ def serve(
     import tempfile
     import time
 
+    need_extra("study", "the study's page", "starlette", "uvicorn")
     from tellapart.study.design import check_pictures, open_study
     from tellapart.study.server import create_app as web_app
     from tellapart.study.session import StudySession
     from tellapart.utils.messages import say
-    from tellapart.utils.web.server import bind, need_extra
-    from tellapart.utils.web.server import serve as serve_page
+    from tellapart.utils.web import bind
+    from tellapart.utils.web import serve as serve_page
 
-    need_extra("study", "the study's page")
     if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
         raise UsageError(
             f"--public-url {public_url}: expected an address without a path, such as https://study.example.org"
@@ -127,14 +127,13 @@ def simulate(
     """
     import shutil
 
+    need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.analysis import analyse
     from tellapart.study.design import KINDS, open_study
     from tellapart.study.report import tables, to_json, write_report
     from tellapart.study.simulate import rehearse, scenes_study
     from tellapart.utils.messages import say
-    from tellapart.utils.web.server import need_extra
 
-    need_extra("study", "a rehearsal")
     kind = str(folder) if str(folder) in KINDS and not folder.exists() else ""
     folder = Path(f"rehearsal-{kind}") if kind else folder
     new = bool(kind) and not folder.exists()

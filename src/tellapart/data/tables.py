@@ -56,8 +56,8 @@ from tellapart.data.dataset import (
 from tellapart.data.pictures import FilePicture, picture_file
 from tellapart.data.records import DATA_KEYS, NotTextError, find_key, picture_key, text_keys
 from tellapart.errors import PictureError, UsageError
-from tellapart.progress import track
 from tellapart.types import Item
+from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     from _csv import Reader

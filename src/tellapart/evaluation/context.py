@@ -142,7 +142,7 @@ class ScorerTexts:
 
 
 def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
-    from tellapart.progress import track
+    from tellapart.utils.messages import track
 
     block, feature_ND = 1024, np.zeros((0, 0), np.float32)
     starts = range(0, len(texts), block)
@@ -454,8 +454,8 @@ class EvalContext:
 
     def claim_counts(self, slot: Slot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""
-        from tellapart.progress import track
         from tellapart.scenes.truth import count_claims
+        from tellapart.utils.messages import track
 
         assert self.items is not None
         pairs = list(zip(slot.captions, self.items, strict=True))

@@ -14,8 +14,8 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.evaluation.test_sets import Retrieval, per_set, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.results import Results
-from tellapart.progress import Progress
 from tellapart.types import Item
+from tellapart.utils.messages import Progress
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext

@@ -23,11 +23,11 @@ import numpy as np
 import torch
 
 from tellapart.errors import UsageError
+from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.models.decoding import Decoding
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
-from tellapart.utils.text import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner

@@ -144,7 +144,7 @@ class TextEncoder(HashedModel):
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
         """Unit features and weights of each text's tokens; texts of similar length are encoded together."""
-        from tellapart.progress import track
+        from tellapart.utils.messages import track
 
         rows = self._rows(texts)
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))

@@ -22,9 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.progress import Progress
 from tellapart.utils.lazy import LazyModule
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 
 if TYPE_CHECKING:
     import torch

@@ -33,9 +33,8 @@ import numpy as np
 from tellapart.data.pictures import FilePicture, StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.row_store import RowStore, StoredRows, TableUse, row_bytes, smallest_dtype
-from tellapart.progress import Progress
 from tellapart.types import Encoder, Item, Picture
-from tellapart.utils.messages import detail, say
+from tellapart.utils.messages import Progress, detail, say
 
 if TYPE_CHECKING:
     from PIL import Image

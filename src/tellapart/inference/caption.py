@@ -34,11 +34,10 @@ from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import BatchSize, hardware
 from tellapart.models.loading import files_digest, warn_outside_scenes
-from tellapart.progress import Progress
 from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.ahead import ahead
 from tellapart.utils.lazy import LazyModule
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from tellapart.boost.types import Backend, Boosted, Message, Request, Stage
 from tellapart.data import Dataset, Skipped
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.inference.writers import PRINTED, Written, open_writer
-from tellapart.progress import Progress
 from tellapart.types import Item
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 
 if TYPE_CHECKING:
     from tellapart.models.decoding import Decoding

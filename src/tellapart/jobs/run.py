@@ -22,8 +22,7 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job, Pulse, clock, failed_line
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.works import Reply, Worker
-from tellapart.progress import Progress
-from tellapart.utils.messages import detail, say
+from tellapart.utils.messages import Progress, detail, say
 
 if TYPE_CHECKING:
     from tellapart.bags.large import LargeSearch, Spread

@@ -44,9 +44,9 @@ from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.models.device import hardware
-from tellapart.progress import track
 from tellapart.types import Item
 from tellapart.utils.files import sha256
+from tellapart.utils.messages import track
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
+from tellapart.language.english import article, word_set
 from tellapart.language.words import COLOURS, RELATIONS, STOP, content_words
-from tellapart.utils.text import article, word_set
 
 _ARTICLES = ("a", "an")
 _DETERMINERS = word_set("""
@@ -280,11 +280,6 @@ def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
     if not phrases or (free and free[-1] == len(phrases) - 1 > len(free) - 1):
         return None
     return free[0] if len(free) == 1 and not _AUXILIARIES.isdisjoint(before) else len(phrases) - 1
-
-
-def singular(noun: str) -> str:
-    """ "thing" for "things", by the letters."""
-    return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
 # A caption without the words that are doubted.

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from tellapart.errors import MissingExtra
+from tellapart.errors import need_extra
+from tellapart.language.english import FUNCTION_WORDS, analyser, third_person, word_set
 from tellapart.types import Rollout
 from tellapart.utils.lazy import LazyModule
-from tellapart.utils.text import FUNCTION_WORDS, word_set
 
 if TYPE_CHECKING:
     import torch
@@ -55,16 +55,10 @@ _LEMMAS = """
 _NOUNS_IN_S = "bites barks bounds hops hurdles paddles perches points races rolls rows sails scales waves works"
 
 
-def _third_person(lemma: str) -> str:
-    if lemma.endswith("y") and lemma[-2] not in "aeiou":
-        return f"{lemma[:-1]}ies"
-    return f"{lemma}es" if lemma.endswith(("s", "sh", "ch", "x", "z", "o")) else f"{lemma}s"
-
-
 _BASE = word_set(_LEMMAS)
 _NO_NOUNS = word_set("sit wear carry eat chase examine enter perform listen swim lie stare gaze look")  # in captions
 _PAST = word_set("sat stood ran swam")
-_FINITE = frozenset(map(_third_person, _BASE)) - word_set(_NOUNS_IN_S) | _PAST
+_FINITE = frozenset(map(third_person, _BASE)) - word_set(_NOUNS_IN_S) | _PAST
 # Participles that stand before their object, hardly ever before a noun that they describe.
 _TAKE_OBJECTS = word_set("""
     wearing holding carrying riding playing doing performing using chasing throwing catching watching pulling pushing
@@ -199,8 +193,6 @@ def tagged_words(caption: str) -> list[Word]:
 
     Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` without HanTa.
     """
-    from tellapart.metrics.words import analyser
-
     check_words("tagger")
     found: list[Word] = []
     place, lower = 0, caption.lower().replace("’", "'")
@@ -223,10 +215,8 @@ def tagged_words(caption: str) -> list[Word]:
 
 def check_words(words: str) -> None:
     """Checks that HanTa is installed where words are found by the ``tagger``. Raises `MissingExtra`."""
-    from importlib.util import find_spec
-
-    if words == "tagger" and find_spec("HanTa") is None:
-        raise MissingExtra("words", "content words by a tagger")
+    if words == "tagger":
+        need_extra("words", "content words by a tagger", "HanTa")
 
 
 def neutral(caption: str, word: Word, noun: str = "thing") -> str:

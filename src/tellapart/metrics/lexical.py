@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import LANGUAGE
 from tellapart.metrics.statistics import PERCENT, GrowingStatistic, Statistic
-from tellapart.utils.text import FUNCTION_WORDS
 
 if TYPE_CHECKING:
     pass

@@ -34,7 +34,7 @@ from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT, SummedStatistic
-from tellapart.progress import track
+from tellapart.utils.messages import track
 
 # METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
 #

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
-from tellapart.progress import Progress
+from tellapart.utils.messages import Progress
 
 VERSION = 1
 LONGEST = 7  # words of the longest phrase in the table

@@ -7,27 +7,20 @@ English model comes in its package, so that nothing is loaded from elsewhere. Th
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
 
-from tellapart.errors import MissingExtra, UsageError
+from tellapart.errors import UsageError, need_extra
+from tellapart.language.english import analyser
 from tellapart.metrics.results import POS, Association
-from tellapart.progress import track
-
-if TYPE_CHECKING:
-    pass
-
+from tellapart.utils.messages import track
 
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
 Tagger = Callable[[str], Sequence[Lemma]]
 
 # HanTa speaks CLAWS 5. Proper nouns (NP0) are another part of speech, as in spaCy.
 _POS_OF_TAG = {"AJ0": "adjective", "AJC": "adjective", "AJS": "adjective", "NN0": "noun", "NN1": "noun", "NN2": "noun"}
-# Words with inner hyphens, and the pieces that the tagger's own corpus cuts off: don't is "do n't", dog's is "dog 's".
-WORD_PATTERN = re.compile(r"\w+(?:-\w+)*?(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+(?:-\w+)*|[.,;:!?]")
 
 
 def associated_words(
@@ -68,11 +61,8 @@ def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, 
 
 def check_words(systems: int) -> None:
     """`UsageError` for fewer than two systems, `MissingExtra` where there is no tagger; nothing is loaded."""
-    from importlib.util import find_spec
-
     _check_systems(systems)
-    if find_spec("HanTa") is None:
-        raise MissingExtra("words", "the analysis of words")
+    need_extra("words", "the analysis of words", "HanTa")
 
 
 def _check_systems(systems: int) -> None:
@@ -89,35 +79,6 @@ def hanta() -> Tagger:
         return [(lemma, _POS_OF_TAG.get(pos, "")) for _, lemma, pos in analysis(caption)]
 
     return tag
-
-
-LONGEST_WORD = 100
-
-
-@cache
-def _tagger() -> Any:
-    from HanTa.HanoverTagger import HanoverTagger
-
-    return HanoverTagger("morphmodel_en.pgz")
-
-
-def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
-    """(lemma in lower case, CLAWS 5 tag) of each word of a sentence; HanTa's."""
-    # The tagger's time grows with the square of a word's length, and no word is as long as this.
-    tagged = _tagger().tag_sent([word[:LONGEST_WORD] for word in words]) if words else []
-    return [(lemma.lower(), tag) for _, lemma, tag in tagged]
-
-
-@cache
-def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Each word of a caption as (word, lemma, CLAWS 5 tag), the first two in lower case; HanTa's, see `hanta`."""
-
-    def analyse(caption: str) -> list[tuple[str, str, str]]:
-        words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]
-        tagged = zip(words, tag_words(words), strict=True)
-        return [(word.lower(), lemma, tag) for word, (lemma, tag) in tagged if not tag.startswith("PU")]
-
-    return analyse
 
 
 def tagger_signature() -> str:

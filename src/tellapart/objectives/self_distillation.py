@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tellapart.language.phrases import Description, Phrase, singular
+from tellapart.language.english import article, singular
+from tellapart.language.phrases import Description, Phrase
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
@@ -34,7 +35,6 @@ from tellapart.types import Batch, Rollout
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
-from tellapart.utils.text import article
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from .random_stream import RandomStream
+from tellapart.utils.rng import RandomStream
+
 from .relations import chain, holds, overlaps
 from .vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
 

@@ -6,10 +6,12 @@ import itertools
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tellapart.language.english import participle, plural, with_article
+from tellapart.utils.rng import RandomStream
+
 from . import vocabulary as v
 from .families import Object
-from .lexicon import NOISE, participle, plural, senses, with_article
-from .random_stream import RandomStream
+from .lexicon import NOISE, senses
 from .relations import INVERSE, between, holds, natural, reading_order
 
 if TYPE_CHECKING:

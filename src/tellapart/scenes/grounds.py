@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from .random_stream import RandomStream
+from tellapart.utils.rng import RandomStream
 
 FloatArray = npt.NDArray[np.float64]
 Paint = Callable[["Canvas"], FloatArray]

@@ -6,15 +6,10 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tellapart.utils.text import article
+from tellapart.language.english import participle, plural
 
 from . import vocabulary as v
 
-_IRREGULAR = {
-    "leaf": "leaves", "fish": "fish", "trout": "trout", "goldfish": "goldfish", "fungus": "fungi", "rhombus": "rhombi",
-    "annulus": "annuli", "cumulus": "cumuli", "daisy": "daisies", "half-moon": "half-moons", "lightning": "lightning",
-    "valentine": "valentines", "christmas-tree": "christmas-trees",
-}  # fmt: skip
 _GROUND_LEADS = re.compile(r"^(?:(?:on|in|at|against|under) )?(?:the )?")
 # Words without a claim. Any other word that is in no phrase below is unknown.
 _NOISE = """
@@ -37,34 +32,9 @@ class Sense:
     plural: bool = False
 
 
-def plural(noun: str) -> str:
-    """The plural of a noun of the vocabulary."""
-    if noun in _IRREGULAR:
-        return _IRREGULAR[noun]
-    return noun + ("es" if noun.endswith(("s", "x", "sh", "ch")) else "s")
-
-
-def with_article(phrase: str) -> str:
-    """Returns the phrase with "a" or "an" before it."""
-    return f"{article(phrase)} {phrase}"
-
-
 def ground_core(phrase: str) -> str:
     """A ground's phrase without its preposition and article: what it is recognised by."""
     return _GROUND_LEADS.sub("", phrase)
-
-
-def participle(phrase: str) -> str:
-    """ "slides left" -> "sliding left", "hops" -> "hopping"."""
-    verb, _, rest = phrase.partition(" ")
-    stem = verb[:-1]
-    if verb.endswith(("shes", "ches", "sses")):
-        stem = verb[:-2]
-    if stem in ("sit", "hop", "run"):
-        stem += stem[-1]
-    elif stem.endswith("e"):
-        stem = stem[:-1]
-    return f"{stem}ing {rest}".strip()
 
 
 class _Table:

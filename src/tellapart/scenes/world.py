@@ -13,10 +13,10 @@ import numpy as np
 
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
+from tellapart.utils.rng import RandomStream, digest, permuted
 
 from .families import Content, base, members
 from .grammar import describe, full_description, paraphrases
-from .random_stream import RandomStream, digest, permuted
 from .render import draw
 from .scene_truth import SceneTruth
 from .vocabulary import DOMAINS

@@ -31,7 +31,6 @@ from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.errors import PictureError, UsageError
 from tellapart.evaluation.inputs import name_systems, read_references
 from tellapart.features.nearest import Vectors
-from tellapart.progress import Progress
 from tellapart.study.design import (
     CHECK_CAPTION,
     CONTROL,
@@ -51,8 +50,8 @@ from tellapart.study.design import (
 )
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.messages import say, typed_command
-from tellapart.utils.web.app import encode_picture
+from tellapart.utils.messages import Progress, say, typed_command
+from tellapart.utils.web import encode_picture
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import UsageError
-from tellapart.progress import Progress
 from tellapart.study.analysis import Ratings, difference, means, resampled_means
 from tellapart.study.design import KINDS
+from tellapart.utils.messages import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
 PERSON_SHARE = 0.1  # of the variance of ratings

@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.study.store import StoreError
-from tellapart.utils.web.app import SameOrigin, own_origins, part_routes, read_body, want
+from tellapart.utils.web import SameOrigin, own_origins, part_routes, read_body, want
 
 TOKEN = "x-participant"
 NO_STORE = {"Cache-Control": "no-store"}

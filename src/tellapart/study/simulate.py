@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.progress import Progress
 from tellapart.study.create import Material, StudyPlan, create_study
 from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, option_counts
 from tellapart.study.store import AnswerStore
+from tellapart.utils.messages import Progress
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
 ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # of simulated ratings
@@ -275,7 +275,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
     """The address of a server of the study, in a thread of this process, until the block is left."""
     from tellapart.study.server import create_app
     from tellapart.study.session import StudySession
-    from tellapart.utils.web.server import LOOPBACK, bind, server_of
+    from tellapart.utils.web import LOOPBACK, bind, server_of
 
     listener = bind(0)
     port = listener.getsockname()[1]

@@ -25,7 +25,6 @@ from tellapart.models.device import FreedMemory
 from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives.base import OBJECTIVES, Loss, Objective, StepContext
 from tellapart.objectives.mle import at_least_float32, mle_of_references
-from tellapart.progress import Progress
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer
 from tellapart.training.batches import TrainingSet
@@ -42,7 +41,7 @@ from tellapart.training.optimizer import (
 )
 from tellapart.training.run_folder import Run
 from tellapart.types import Item, Rows
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
 
 

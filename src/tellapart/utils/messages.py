@@ -1,18 +1,29 @@
-"""Messages to the terminal. Names, ids and captions are untrusted: escape sequences and rich markup in them are shown
-as text, never obeyed."""
+"""Messages and progress on stderr.
+
+Names, ids and captions are untrusted: escape sequences and rich markup in them are shown as text, never obeyed. The
+progress of a long job is a bar with rate and time left in a terminal, otherwise a line every 30 seconds; nothing is
+shown for the first two seconds.
+"""
 
 from __future__ import annotations
 
 import shlex
 import sys
+import time
+from collections.abc import Iterable, Iterator, Sized
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.utils.text import for_terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+T = TypeVar("T")
+QUIET_SECONDS = 2.0
+LINE_SECONDS = 30.0
 
 
 class Verbosity(IntEnum):
@@ -76,3 +87,94 @@ def console(**options: Any) -> Console:
                 yield segment if segment.control else Segment(for_terminal(segment.text), segment.style)
 
     return Plain(markup=False, emoji=False, highlight=False, **options)
+
+
+class Progress:
+    """``with Progress(total, "encoding") as progress: … progress.advance(64)``.
+
+    ``total`` None: unknown, so only count and rate are shown. ``done``: the number already done, which counts
+    for the total and not for the rate. ``note``: shown behind the count; may be set at any time.
+    """
+
+    def __init__(self, total: int | None, label: str, *, done: int = 0, enabled: bool = True) -> None:
+        self.total, self.label, self.enabled = total, label, enabled and not quiet()
+        self.done = self._before = done
+        self.note = ""
+        self._started = self._last_line = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, count: int = 1) -> None:
+        """Record that ``count`` more are done."""
+        self.done += count
+        if not self.enabled:
+            return
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            self._advance_bar(now)
+        elif now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
+            say(self.line(now - self._started))
+
+    def line(self, seconds: float) -> str:
+        """The state after ``seconds`` in one line of text."""
+        rate, note = self._rate(seconds), f"; {self.note}" if self.note else ""
+        if self.total is None:
+            return f"{self.label}: {self.done:,}, {rate:.1f}/s{note}"
+        left = f"{_clock((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
+        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {left}{note}"
+
+    def _rate(self, seconds: float) -> float:
+        return (self.done - self._before) / seconds if seconds > 0 else 0.0
+
+    def _advance_bar(self, now: float) -> None:
+        if self._bar is None:
+            if now - self._started < QUIET_SECONDS:
+                return
+            self._bar = _rich_bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self.label, total=self.total, rate="", note="", start=False)
+            self._bar.update(self._task, completed=self._before)
+            self._bar.start_task(self._task)  # what was done before does not count for the rate
+        rate = self._rate(now - self._started)
+        self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s", note=self.note)
+
+
+def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
+    """Iterate and show the progress. ``total`` defaults to its length where it has one."""
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    with Progress(total, label, enabled=enabled) as progress:
+        for value in iterable:
+            yield value
+            progress.advance()
+
+
+def _rich_bar() -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as RichProgress
+
+    columns = [
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}", markup=False),
+    ]
+    return RichProgress(*columns, console=console(stderr=True), transient=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"

@@ -97,25 +97,6 @@ def _escaped(match: re.Match[str]) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
-def word_set(text: str) -> frozenset[str]:
-    """Returns the words of a text."""
-    return frozenset(text.split())
-
-
-# Closed-class words: only they may stand between two uses of a word that are no repetition.
-FUNCTION_WORDS = word_set("""
-    a an the this that these those some another other each one two three four and or but nor of in on at to into
-    onto by with without from for as up down over under above below near off out behind beside between across along
-    around through against next while is are was were be being has have it its his her their he she they who which
-""")
-
-
-def article(word: str) -> str:
-    """Returns "a" or "an", as the word wants it."""
-    vowel = word[:1].lower() in "aeiou" and not word.lower().startswith(("uni", "one", "eu"))
-    return "an" if vowel or word.lower().startswith(("hour", "honest")) else "a"
-
-
 def parse_json(text: str | bytes) -> Any:
     """`json.loads`, but a `ValueError` too for an object with the same key twice, where Python would keep the last one,
     and for text that is nested too deeply."""

@@ -38,8 +38,8 @@ from tellapart.bags.review.store import (
 from tellapart.data import Dataset, open_many
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.web import server
-from tellapart.utils.web.app import SameOrigin, encode_picture, own_origins, part_routes, read_body, want, within
+from tellapart.utils import web
+from tellapart.utils.web import SameOrigin, encode_picture, own_origins, part_routes, read_body, want, within
 
 LONGEST_SIDE = 1200  # pixels of a picture as the page gets it
 KEPT_PICTURES = 64  # encoded ones in memory
@@ -234,13 +234,13 @@ def error_response(_: Request, error: Exception) -> Response:
 def server_of(review: Review, listener: socket.socket) -> Any:
     """Returns a uvicorn server of the page; ``run(sockets=[listener])`` serves until ``should_exit``."""
 
-    return server.server_of(create_app(review, listener.getsockname()[1]))
+    return web.server_of(create_app(review, listener.getsockname()[1]))
 
 
 def serve(review: Review, listener: socket.socket, ready: Callable[[str], None]) -> None:
     """Serves the page until Ctrl-C. ``ready`` is called with the address first."""
 
     try:
-        server.serve(create_app(review, listener.getsockname()[1]), listener, ready)
+        web.serve(create_app(review, listener.getsockname()[1]), listener, ready)
     finally:
         review.store.close()

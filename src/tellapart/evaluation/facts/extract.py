@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from tellapart.errors import MissingExtra
-from tellapart.metrics.words import WORD_PATTERN, tag_words
-from tellapart.progress import Progress
+from tellapart.errors import need_extra
+from tellapart.language.english import WORD_PATTERN, tag_words
+from tellapart.utils.messages import Progress
 
 # What a caption claims: objects, their attributes, and relations between them.
 
@@ -102,10 +102,7 @@ class Word:
 
 def check_tagger() -> None:
     """`MissingExtra` where there is no tagger; nothing is loaded."""
-    from importlib.util import find_spec
-
-    if find_spec("HanTa") is None:
-        raise MissingExtra("words", "the extraction of claims")
+    need_extra("words", "the extraction of claims", "HanTa")
 
 
 def sentences(caption: str) -> list[list[Word]]:

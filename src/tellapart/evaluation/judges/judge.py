@@ -28,10 +28,9 @@ from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.facts.verify import Verdict
-from tellapart.progress import Progress
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.meta.judgements import Judgements, read_judgements
 from tellapart.evaluation.selection import choose
 from tellapart.metrics.statistics import Slot, bootstrap_weights, kendall_tau_b, kendall_tau_c, pair_accuracy, spearman
-from tellapart.progress import track
+from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -45,7 +45,7 @@ def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
 def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
     """The exact truth of `scenes`."""
     from tellapart.evaluation.facts.verify import verify_scene
-    from tellapart.progress import track
+    from tellapart.utils.messages import track
 
     assert context.items is not None
     pairs = list(zip(slot.captions, context.items, strict=True))
@@ -77,7 +77,7 @@ def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
 def _each(
     context: EvalContext, slot: Slot, name: str, verify: Callable[[str, Sequence[str]], Verdict]
 ) -> list[Verdict]:
-    from tellapart.progress import track
+    from tellapart.utils.messages import track
 
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     return context.once(

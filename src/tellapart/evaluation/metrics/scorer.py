@@ -197,8 +197,8 @@ def mean_rank(pools: str) -> ContextMetric:
 
 def listener_accuracy(context: EvalContext, slot: Slot) -> Measurement:
     """Percent: the probability with which an exact listener picks the target from its look-alike set."""
-    from tellapart.progress import track
     from tellapart.scenes.truth import listener_probabilities
+    from tellapart.utils.messages import track
 
     items, sets = context.items, context.sets("lookalike")
     assert items is not None

@@ -1,1 +1,227 @@
-"""The shared parts of the pages that this package serves: server, security, style, pictures."""
+"""Served pages: the requests they answer and their limits, the pages' files, pictures, and a loopback server.
+
+A request must name one of the page's own hosts (else another site's name could be made to point here), and one that
+writes must come from the page itself (Origin).
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tellapart.errors import TellapartError, UsageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+LOOPBACK = "127.0.0.1"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; img-src 'self' data:; style-src 'self'; script-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+def own_origins(port: int, public: str | None = None) -> frozenset[str]:
+    """Returns the origins of a server on this machine's loopback address, and the address under which others reach
+    it.
+    """
+    hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
+    if port == 80:
+        hosts |= {"127.0.0.1", "localhost"}
+    return frozenset({f"http://{host}" for host in hosts} | ({_as_origin(public)} if public else set()))
+
+
+def _as_origin(url: str) -> str:
+    """Returns an address as browsers send it in Origin: in lower case, without the default port."""
+    scheme, _, host = url.rstrip("/").lower().partition("://")
+    return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
+
+
+class SameOrigin:
+    """Middleware that rejects requests from other origins and adds the security headers.
+
+    token: a header and the value that every writing request must carry in it; None asks for none.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Iterable[str], token: tuple[str, str] | None = None) -> None:
+        self.app, self.token, self.origins = app, token, frozenset(origins)
+        self.hosts = {origin.partition("://")[2] for origin in self.origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        refusal = self._refusal(scope)
+        answer = self.app if refusal is None else JSONResponse({"error": refusal}, status_code=403)
+        await answer(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        if headers.get("host", "") not in self.hosts:
+            return "this page answers only to its own address"
+        if scope["method"] in ("GET", "HEAD"):
+            return None
+        if headers.get("origin", "") not in self.origins:
+            return "refused: the request comes from another site"
+        if self.token is None:
+            return None
+        name, value = self.token
+        if not secrets.compare_digest(headers.get(name, "").encode(), value.encode()):
+            return "refused: the token is not this page's; load the page again"
+        return None
+
+
+LARGEST_POST = 64 * 1024  # bytes
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """Returns the JSON object of a post. Raises `UsageError` for anything else, and for more than `LARGEST_POST`
+    bytes.
+    """
+    data = b""
+    try:
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > LARGEST_POST:
+                raise UsageError(f"a request of more than {LARGEST_POST:,} bytes")
+    except ClientDisconnect:
+        raise UsageError("the connection was closed before the request was whole") from None
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise UsageError("expected a JSON object")
+    return body
+
+
+def want(body: dict[str, Any], name: str, kind: type) -> Any:
+    """Returns a field of that kind, or a `UsageError`."""
+    value = body.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UsageError(f"{name}: expected {kind.__name__}, found {json.dumps(value)[:80]}")
+    return value
+
+
+def within(number: int, count: int, what: str) -> int:
+    """Returns a number from 0 to count − 1, or a `UsageError`."""
+    if not 0 <= number < count:
+        raise UsageError(f"no {what} {number}; there are {count:,}, from 0 on")
+    return number
+
+
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+
+
+def part_routes(package: str) -> list[Route]:
+    """Returns the routes of the page whose own files are in ``package``.
+
+    ``/`` is the shared head, followed by ``page.html``, which begins with the title.
+    """
+    ours, its = files("tellapart.utils.web"), files(package)
+    parts = {
+        "/": [ours / "head.html", its / "page.html"],
+        "/base.css": [ours / "base.css"],
+        "/base.js": [ours / "base.js"],
+        "/page.css": [its / "page.css"],
+        "/page.js": [its / "page.js"],
+    }
+
+    def part(request: Request) -> Response:
+        read = parts[request.url.path]
+        text = "".join(file.read_text(encoding="utf-8") for file in read)
+        kind = KINDS["." + read[0].name.rpartition(".")[2]]
+        return Response(text, media_type=kind, headers={"Cache-Control": "no-cache"})
+
+    return [Route(path, part) for path in parts]
+
+
+SMALL = 256  # pixels; smaller pictures go as PNG, without loss
+
+
+def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
+    """Returns the bytes of a picture with sides of at most ``longest`` pixels, and their media type. Changes
+    ``image``.
+    """
+    from PIL import Image
+
+    small = max(image.size) < SMALL
+    image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG" if small else "JPEG", **({} if small else {"quality": 90}))
+    return buffer.getvalue(), "image/png" if small else "image/jpeg"
+
+
+def bind(port: int) -> socket.socket:
+    """Returns a socket on the loopback address; port 0 takes any that is free. Raises `TellapartError` where it is
+    taken.
+    """
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen(512)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise TellapartError(
+                f"port {port} is taken, perhaps by a review or a study that is open already: look at "
+                f"http://{LOOPBACK}:{port}/, or type --port 0 for a free one"
+            ) from None
+        raise UsageError(f"--port {port}: {error.strerror or error}; type --port 0 for a free one") from None
+    except OverflowError:
+        listener.close()
+        raise UsageError(f"--port {port}: expected 0 to 65535") from None
+    return listener
+
+
+def server_of(app: ASGIApp) -> Any:
+    """Returns a uvicorn server of a page; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no request."""
+    import uvicorn
+
+    config = uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        http="h11",
+        loop="asyncio",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=2,
+    )
+    return uvicorn.Server(config)
+
+
+def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serves a page until Ctrl-C. ``ready`` is called with the address first."""
+    server = server_of(app)
+    ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:  # uvicorn hands it on once it has shut down
+        pass
+    finally:
+        listener.close()
