@@ -8,8 +8,8 @@ import pytest
 from tellapart.language.english import participle, plural, with_article
 from tellapart.metrics.cider import cider_d
 from tellapart.scenes import Scenes, grammar
-from tellapart.scenes.lexicon import senses
 from tellapart.scenes.truth import count_claims, parse_caption
+from tellapart.scenes.vocabulary import senses
 from tellapart.utils.rng import RandomStream
 
 EVERY_KIND = [(domain, frames) for domain in ("plain", "alt", "unseen", "cocolike") for frames in (1, 8)]

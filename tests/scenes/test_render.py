@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tellapart.scenes import Object, Scene, Scenes
-from tellapart.scenes.shapes import OUTLINES
+from tellapart.scenes.render import OUTLINES
 from tellapart.scenes.vocabulary import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
 
 

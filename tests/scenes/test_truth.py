@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellapart.scenes import Object, Scene, Scenes, grammar
-from tellapart.scenes.lexicon import senses
 from tellapart.scenes.truth import (
     caption_rates,
     corpus_rates,
@@ -23,6 +22,7 @@ from tellapart.scenes.truth import (
     scene_graph_f,
     stated_claims,
 )
+from tellapart.scenes.vocabulary import senses
 from tellapart.utils.rng import RandomStream
 
 

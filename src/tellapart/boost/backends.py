@@ -2,7 +2,7 @@
 
 openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, a hosted one
 openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `KEYS`
-local:FOLDER                                a model of transformers on this machine (`tellapart.boost.local`)
+local:FOLDER                                a model of transformers on this machine (`Local`), loaded on its first request
 scripted:error=0.2                          blends and describes `scenes` by their grammar (`tellapart.boost.scripted`)
 
 A server gets ``POST URL/chat/completions`` with the picture as a data URL. Its reply is either an `Answer` or a
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
 import io
 import json
 import os
@@ -24,18 +25,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Request
+from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Message, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, UsageError, nearest
+from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
+from tellapart.models.loading import check_name, loading_errors
 from tellapart.types import Picture
 from tellapart.utils.messages import say
-from tellapart.utils.text import clean_text
+from tellapart.utils.text import clean_text, parse_json
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
 SHORTEST = 8  # a shorter key is a placeholder, such as the EMPTY of servers at home: words of captions are like it
@@ -413,6 +418,140 @@ def _key(variable: str | None, name: str) -> str:
     return key
 
 
+EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
+SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers
+
+
+class Local:
+    """A model in a folder or of the hub, which loads when it is first asked."""
+
+    def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
+        self.source, self._folder, self.name, self.device, self.precision = source, folder, name, device, precision
+        self._turn = threading.Lock()
+
+    @classmethod
+    def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
+        """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
+
+        It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
+        `tellapart.models.device`.
+        """
+        if not source:
+            raise UsageError("local: names no model; type local:FOLDER")
+        with loading_errors(source, EXPECTED):
+            folder = _folder(source)
+        where = resolve_device(device)
+        chosen = resolve_precision(precision, where)
+        other = "" if chosen == _saved_precision(folder) else f"-{chosen}"
+        return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
+
+    def complete(self, request: Request) -> Answer:
+        """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""
+        image = request.picture.image() if request.picture is not None else None
+        with self._turn:
+            return self._generate(request, image)
+
+    def _generate(self, request: Request, image: Image.Image | None) -> Answer:
+        import torch
+
+        model, processor = self._loaded
+        sees = hasattr(processor, "tokenizer")
+        if image is not None and not sees:
+            raise BackendError(f"{self.name}: this model sees no pictures; name another with --mllm", fatal=True)
+        inputs = processor.apply_chat_template(
+            _conversation(request.messages, image, parts=sees),
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        ).to(model.device)
+        tokenizer = processor.tokenizer if sees else processor
+        settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
+        if request.temperature:
+            settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
+        if request.stop:
+            settings |= {"stop_strings": list(request.stop), "tokenizer": tokenizer}
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(request.seed or 0)
+            written_T = model.generate(**inputs, **settings)[0, inputs["input_ids"].shape[1] :]
+        text = tokenizer.decode(written_T, skip_special_tokens=True)
+        finish = "length" if len(written_T) >= request.max_tokens and not _ended(model, written_T) else "stop"
+        for end in request.stop:
+            text = text.partition(end)[0]
+        return Answer(text, inputs["input_ids"].shape[1], len(written_T), finish)
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """Model and processor; for a text-only model its tokenizer."""
+        from transformers import (
+            AutoConfig,
+            AutoModelForCausalLM,
+            AutoModelForImageTextToText,
+            AutoProcessor,
+            AutoTokenizer,
+        )
+        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as VISION_MODELS
+
+        with loading_errors(self.source, EXPECTED):
+            config = AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
+            vision = config.model_type in VISION_MODELS
+            processor = (AutoProcessor if vision else AutoTokenizer).from_pretrained(
+                self._folder, trust_remote_code=False
+            )
+            kind = AutoModelForImageTextToText if vision else AutoModelForCausalLM
+            model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
+            model.eval()
+        if not processor.chat_template:
+            raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
+        return model.to(self.device), processor
+
+
+def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
+    """Messages for a chat template: in parts for vision-language models, the picture in the last user turn."""
+    if not parts:
+        return [{"role": message.role, "content": message.text} for message in messages]
+    turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
+    if image is not None:
+        last = max(n for n, message in enumerate(messages) if message.role == "user")
+        turns[last]["content"] = [{"type": "image", "image": image}, *turns[last]["content"]]
+    return turns
+
+
+def _ended(model: Any, written_T: Any) -> bool:
+    end = model.generation_config.eos_token_id
+    ends = end if isinstance(end, list) else [end]
+    return len(written_T) > 0 and int(written_T[-1]) in ends
+
+
+def _folder(source: str) -> Path:
+    """Where the model's files lie: the folder itself, or the hub's in the cache."""
+    from transformers.utils.hub import cached_file
+
+    folder = Path(source).expanduser()
+    check_name(source, "chat model")
+    return Path(str(cached_file(str(folder) if folder.is_dir() else source, "config.json"))).parent
+
+
+def _saved_precision(folder: Path) -> str:
+    """The precision that the model's ``config.json`` says its weights are in, such as ``bf16``."""
+    config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    return next((short for short, long in DTYPES.items() if long == dtype), dtype)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Of the names and sizes of its files, small files whole, and both ends of the weights."""
+    digest = hashlib.blake2b(digest_size=6)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                digest.update(f"{path.name} {size} ".encode() + file.read(SAMPLE))
+                file.seek(max(0, size - SAMPLE))
+                digest.update(file.read())
+    return digest.hexdigest()
+
+
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
     """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`.
 
@@ -423,19 +562,13 @@ def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Ba
         raise UsageError(
             f"no backend is called '{kind}'{nearest(kind, (*BACKENDS, 'local'))}; type one such as {EXAMPLE}"
         )
-    return _local(rest, device, precision) if kind == "local" else BACKENDS[kind](rest)
+    return Local.open(rest, device, precision) if kind == "local" else BACKENDS[kind](rest)
 
 
 def _openai(rest: str) -> Backend:
     body, settings = _settings(rest, f"openai:{rest}", KEYS)
     model, at, url = body.rpartition("@http")
     return OpenAI(model if at else body, f"http{url}" if at else None, settings)
-
-
-def _local(rest: str, device: str, precision: str) -> Backend:
-    from tellapart.boost.local import Local
-
-    return Local.open(rest, device, precision)
 
 
 def _scripted(rest: str) -> Backend:

@@ -22,10 +22,10 @@ from tellapart.boost.types import Answer, BackendError, Request
 from tellapart.errors import UsageError
 from tellapart.language.english import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
+from tellapart.scenes.contents import INVERSE
 from tellapart.scenes.grammar import full_description
-from tellapart.scenes.lexicon import ground_core, senses
 from tellapart.scenes.parser import parse_caption, phrases, tokens
-from tellapart.scenes.relations import INVERSE
+from tellapart.scenes.vocabulary import ground_core, senses
 from tellapart.types import Item
 from tellapart.utils.rng import RandomStream
 
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 Word = tuple[str, str]  # value, and the word or phrase for it
 Thing = dict[str, Word]
-SLOTS = ("shape", "colour", "size", "texture", "motion")
 _MOST = 6  # things in one caption whose meanings are compared all with all
 _NUMBERS = {number: word for word, number in v.NUMBERS.items()}
 

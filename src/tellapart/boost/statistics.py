@@ -25,9 +25,9 @@ from tellapart.boost.stages import NAMES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError, need_extra
 from tellapart.language.english import analyser
-from tellapart.scenes.matching import align
 from tellapart.scenes.parser import parse_caption
-from tellapart.scenes.truth import count_claims
+from tellapart.scenes.truth import align, count_claims
+from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
 from tellapart.utils.messages import track
 
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
 # CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.
 CONTENT = ("NN", "NP", "AJ", "VV", "CRD", "ORD")
-_SLOTS = ("shape", "colour", "size", "texture", "motion")
 _GROUND = -1  # where a claim about an object has the object's number
 
 Claim = tuple[int, str, str]  # object's number or _GROUND, slot, value
@@ -201,7 +200,7 @@ def claims(text: str, scene: Scene) -> set[Claim]:
 
 def truth(scene: Scene) -> set[Claim]:
     """Every value of every object, and the ground."""
-    value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(_SLOTS, facts, strict=True)}
+    value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
     return {*value, (_GROUND, "ground", scene.ground)}
 
 

@@ -7,15 +7,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tellapart.language.english import participle, plural, with_article
+from tellapart.scenes import vocabulary as v
+from tellapart.scenes.contents import INVERSE, Object, between, holds, natural, reading_order
+from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.rng import RandomStream
 
-from . import vocabulary as v
-from .families import Object
-from .lexicon import NOISE, senses
-from .relations import INVERSE, between, holds, natural, reading_order
-
 if TYPE_CHECKING:
-    from .scene_truth import SceneTruth
+    from tellapart.scenes.contents import SceneTruth
 
 _ALT_SYNONYM_RATE = 0.65
 """Probability that alt-text uses a word of `vocabulary.ALT_WORDS` where there is one."""

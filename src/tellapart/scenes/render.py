@@ -1,18 +1,441 @@
-"""Scenes to pixels: a ground, and on it the objects in order, each with a soft shadow."""
+"""Scenes to pixels: a ground, and on it the objects in order, each with a soft shadow.
+
+Outlines are tests on points and weights are counted in whole numbers on a grid finer than the pixels: no drawing
+library and no sine, so every machine gets the same pixels.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
-from .families import DIAMETERS, Object
-from .grounds import ground
-from .relations import UNITS
-from .sprites import FINE, sprite
+from tellapart.scenes.contents import DIAMETERS, UNITS, Object
+from tellapart.utils.rng import RandomStream
 
 if TYPE_CHECKING:
-    from .scene_truth import SceneTruth
+    from tellapart.scenes.contents import SceneTruth
+
+Inside = Callable[[np.ndarray, np.ndarray], np.ndarray]
+Points = tuple[tuple[float, float], ...]
+
+
+def polygon(*points: tuple[float, float]) -> Inside:
+    """Even-odd rule."""
+
+    def inside(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        odd = np.zeros(np.broadcast(x, y).shape, dtype=bool)
+        for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1], strict=True):
+            if ay != by:
+                odd ^= ((ay > y) != (by > y)) & (x < (bx - ax) * (y - ay) / (by - ay) + ax)
+        return odd
+
+    return inside
+
+
+def ellipse(cx: float, cy: float, rx: float, ry: float | None = None) -> Inside:
+    ry = rx if ry is None else ry
+    return lambda x, y: ((x - cx) / rx) ** 2 + ((y - cy) / ry) ** 2 <= 1
+
+
+def box(left: float, top: float, right: float, bottom: float) -> Inside:
+    return lambda x, y: (x >= left) & (x <= right) & (y >= top) & (y <= bottom)
+
+
+def union(*parts: Inside) -> Inside:
+    return lambda x, y: np.logical_or.reduce([part(x, y) for part in parts])
+
+
+def common(*parts: Inside) -> Inside:
+    return lambda x, y: np.logical_and.reduce([part(x, y) for part in parts])
+
+
+def without(whole: Inside, *holes: Inside) -> Inside:
+    return lambda x, y: whole(x, y) & ~union(*holes)(x, y)
+
+
+def wheel(*radii: float, turns: int, start: float = -90.0) -> Points:
+    """Points around the centre whose radii repeat; rounded, so that libm's last bit is never seen."""
+    count = turns * len(radii)
+    angles = [math.radians(start + 360 * k / count) for k in range(count)]
+    ring = [radii[k % len(radii)] for k in range(count)]
+    return tuple((round(r * math.cos(a), 5), round(r * math.sin(a), 5)) for r, a in zip(ring, angles, strict=True))
+
+
+OUTLINES: dict[str, Inside] = {
+    "circle": ellipse(0, 0, 0.94),
+    "square": box(-0.84, -0.84, 0.84, 0.84),
+    "star": polygon(*wheel(1.06, 0.46, turns=5)),
+    "heart": union(
+        ellipse(-0.45, -0.36, 0.5),
+        ellipse(0.45, -0.36, 0.5),
+        polygon((-0.91, -0.18), (-0.4, -0.5), (0.4, -0.5), (0.91, -0.18), (0, 0.95)),
+    ),
+    "triangle": polygon((0, -0.95), (1.0, 0.82), (-1.0, 0.82)),
+    "house": union(
+        polygon((0, -0.98), (1.0, -0.12), (-1.0, -0.12)),
+        without(box(-0.72, -0.14, 0.72, 0.9), box(-0.2, 0.3, 0.2, 0.9)),
+    ),
+    "tree": union(
+        polygon((0, -1), (0.55, -0.35), (-0.55, -0.35)),
+        polygon((0, -0.62), (0.75, 0.12), (-0.75, 0.12)),
+        polygon((0, -0.25), (0.92, 0.6), (-0.92, 0.6)),
+        box(-0.18, 0.55, 0.18, 0.98),
+    ),
+    "flower": without(union(*(ellipse(0.58 * x, 0.58 * y, 0.42) for x, y in wheel(1.0, turns=5))), ellipse(0, 0, 0.2)),
+    "diamond": polygon((0, -1), (0.74, 0), (0, 1), (-0.74, 0)),
+    "ring": without(ellipse(0, 0, 0.97), ellipse(0, 0, 0.4)),
+    "moon": without(ellipse(-0.05, 0, 0.98), ellipse(0.42, -0.12, 0.78)),
+    "cross": union(box(-0.34, -0.94, 0.34, 0.94), box(-0.94, -0.34, 0.94, 0.34)),
+    "fish": union(ellipse(-0.2, 0, 0.76, 0.56), polygon((0.3, 0), (0.98, -0.6), (0.98, 0.6))),
+    "boat": union(
+        polygon((-0.98, 0.38), (0.98, 0.38), (0.6, 0.9), (-0.6, 0.9)),
+        polygon((-0.02, -0.98), (-0.02, 0.24), (-0.82, 0.24)),
+        polygon((0.14, -0.7), (0.78, 0.24), (0.14, 0.24)),
+        box(-0.05, -0.98, 0.05, 0.4),
+    ),
+    "cloud": union(
+        ellipse(-0.5, 0.14, 0.46),
+        ellipse(0.0, -0.22, 0.54),
+        ellipse(0.54, 0.12, 0.44),
+        box(-0.55, 0.1, 0.58, 0.58),
+    ),
+    "leaf": common(ellipse(0.5, 0.5, 1.28), ellipse(-0.5, -0.5, 1.28)),
+    "arrow": union(polygon((1.0, 0), (0.1, -0.85), (0.1, 0.85)), box(-0.95, -0.34, 0.15, 0.34)),
+    "drop": union(ellipse(0, 0.32, 0.64), polygon((0, -1), (0.57, 0.03), (-0.57, 0.03))),
+    "hexagon": polygon(*wheel(1.0, turns=6, start=0.0)),
+    "oval": ellipse(0, 0, 1.0, 0.6),
+    "dome": common(ellipse(0, 0.5, 1.0, 1.06), box(-1, -1, 1, 0.5)),
+    "mushroom": union(common(ellipse(0, 0.06, 0.96, 0.96), box(-1, -1, 1, 0.1)), box(-0.28, 0.0, 0.28, 0.94)),
+    "bolt": polygon((0.0, -1), (-0.84, 0.24), (-0.2, 0.24), (-0.5, 1), (0.84, -0.4), (0.22, -0.4), (0.66, -1)),
+    "bell": union(
+        common(ellipse(0, -0.22, 0.56, 0.72), box(-1, -1, 1, 0.0)),
+        polygon((-0.56, -0.2), (0.56, -0.2), (0.66, 0.3), (0.94, 0.62), (-0.94, 0.62), (-0.66, 0.3)),
+        ellipse(0, 0.72, 0.24),
+    ),
+    "crown": polygon((-0.95, -0.6), (-0.45, 0.0), (0, -0.85), (0.45, 0.0), (0.95, -0.6), (0.78, 0.78), (-0.78, 0.78)),
+    "apple": without(
+        union(ellipse(-0.36, 0.2, 0.56, 0.72), ellipse(0.36, 0.2, 0.56, 0.72), ellipse(0.28, -0.78, 0.26, 0.15)),
+        polygon((-0.22, -0.66), (0.22, -0.66), (0, -0.2)),
+    ),
+    "key": union(
+        without(ellipse(-0.52, 0, 0.48), ellipse(-0.52, 0, 0.18)),
+        box(-0.1, -0.15, 0.98, 0.15),
+        box(0.4, 0.1, 0.58, 0.46),
+        box(0.76, 0.1, 0.98, 0.52),
+    ),
+    "umbrella": union(
+        without(
+            common(ellipse(0, 0.1, 1.0, 0.98), box(-1, -1, 1, 0.12)),
+            ellipse(-0.66, 0.16, 0.3, 0.22),
+            ellipse(0.66, 0.16, 0.3, 0.22),
+        ),
+        box(-0.09, 0, 0.09, 0.86),
+        without(
+            common(ellipse(0.2, 0.72, 0.3), box(-1, 0.72, 1, 1.1)),
+            common(ellipse(0.2, 0.72, 0.12), box(-1, 0.72, 1, 1.1)),
+        ),
+    ),
+    "rocket": union(
+        common(ellipse(0.45, 0.1, 0.86, 1.25), ellipse(-0.45, 0.1, 0.86, 1.25), box(-1, -1.1, 1, 0.62)),
+        polygon((-0.3, 0.1), (-0.86, 0.85), (-0.3, 0.62)),
+        polygon((0.3, 0.1), (0.86, 0.85), (0.3, 0.62)),
+        polygon((-0.2, 0.66), (0.2, 0.66), (0, 1.0)),
+    ),
+    "cup": union(
+        polygon((-0.85, -0.75), (0.5, -0.75), (0.4, 0.85), (-0.75, 0.85)),
+        without(ellipse(0.5, -0.05, 0.48), ellipse(0.5, -0.05, 0.24)),
+    ),
+    "gear": without(union(ellipse(0, 0, 0.74), polygon(*wheel(1.05, 1.05, 0.6, 0.6, turns=8))), ellipse(0, 0, 0.3)),
+    "hourglass": union(
+        polygon((-0.78, -0.85), (0.78, -0.85), (0.1, 0.0), (0.78, 0.85), (-0.78, 0.85), (-0.1, 0.0)),
+        box(-0.88, -0.98, 0.88, -0.76),
+        box(-0.88, 0.76, 0.88, 0.98),
+    ),
+}
+
+
+FINE = 4
+"""Fine rows and columns per pixel."""
+_PAD = 3
+"""Pixels around the shape, for edge and shadow."""
+_WHOLE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Sprite:
+    """Weights in 0..256 of height × width × 1; ``keep`` is what stays of the ground."""
+
+    keep: np.ndarray
+    fill: np.ndarray
+    second: np.ndarray
+    edge: np.ndarray
+
+
+@lru_cache(maxsize=4096)
+def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
+    """The shape on a square fine grid of ``side``, centred."""
+    steps = (2 * np.arange(side) + 1 - side) / fine_diameter
+    return OUTLINES[shape](steps[None, :], steps[:, None])
+
+
+def _eroded(mask: np.ndarray, radius: int) -> np.ndarray:
+    """What is at least ``radius`` fine steps inside."""
+    inner, height, width = mask.copy(), *mask.shape
+    for dy in range(-radius, radius + 1):
+        dx = int((radius * radius - dy * dy) ** 0.5)
+        for step in {-dx, dx}:
+            moved = np.zeros_like(mask)
+            y0, y1, x0, x1 = max(dy, 0), height + min(dy, 0), max(step, 0), width + min(step, 0)
+            moved[y0:y1, x0:x1] = mask[y0 - dy : y1 - dy, x0 - step : x1 - step]
+            inner &= moved
+    return inner
+
+
+@lru_cache(maxsize=4096)
+def _layers(
+    shape: str, fine_diameter: int, side: int, edge: int, contour: int, thinnest: int
+) -> tuple[np.ndarray, ...]:
+    mask = _mask(shape, fine_diameter, side)
+    core = _eroded(mask, contour)
+    # A narrow shape gets a thinner contour, or its hollow would close up.
+    while contour > thinnest and core.sum() * 3 < mask.sum():
+        contour -= 1
+        core = _eroded(mask, contour)
+    return mask, _eroded(mask, edge), core
+
+
+@lru_cache(maxsize=4096)
+def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
+    """Where the second tone lies, on the whole fine grid."""
+    second: np.ndarray = np.zeros((side, side), dtype=bool)
+    x = (2 * np.arange(side) + 1 - side)[None, :] / fine_diameter
+    y = (2 * np.arange(side) + 1 - side)[:, None] / fine_diameter
+    # Fewer repeats in small objects, so that a repeat never falls below three pixels.
+    pixels = fine_diameter / FINE
+    if texture == "striped":
+        period = max(0.5, 7.6 / pixels)
+        second = ((x + y) / period) % 1.0 < 0.5
+    elif texture == "dotted":
+        period = max(0.52, 8.4 / pixels)
+        row = np.floor(y / period * 1.12 + 0.5)
+        u = (x / period + 0.5 * (row % 2) + 0.5) % 1.0 - 0.5
+        v = (y / period * 1.12 + 0.5) % 1.0 - 0.5
+        second = u * u + v * v < 0.115
+    elif texture == "checked":
+        period = max(0.66, 7.4 / pixels)
+        second = (np.floor(x / period * 2 + 0.5) + np.floor(y / period * 2 + 0.5)) % 2 == 0
+    elif texture == "ringed":
+        period = max(0.52, 7.0 / pixels)
+        second = (np.sqrt(x * x + y * y) / period + 0.25) % 1.0 < 0.5
+    return second
+
+
+def _counts(fine: np.ndarray) -> np.ndarray:
+    """Fine cells per pixel, scaled to 0..256."""
+    pixels = fine.shape[0] // FINE
+    cells: np.ndarray = fine.reshape(pixels, FINE, pixels, FINE).sum(axis=(1, 3), dtype=np.int32)
+    return cells * (_WHOLE // FINE**2)
+
+
+def _blurred(weight: np.ndarray) -> np.ndarray:
+    """A soft copy: twice the mean over three by three pixels."""
+    for _ in range(2):
+        padded = np.pad(weight, 1)
+        rows = padded[:-2] + padded[1:-1] + padded[2:]
+        weight = (rows[:, :-2] + rows[:, 1:-1] + rows[:, 2:]) // 9
+    return weight
+
+
+@lru_cache(maxsize=16384)
+def sprite(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int) -> Sprite:
+    """The cut-out of a shape.
+
+    ``diameter`` in units of 1/128 of the width; ``scale`` the picture's width in pixels; ``dx``, ``dy`` in
+    fine steps (0..FINE-1), the part of the place that is smaller than a pixel. The sprite's side is even: its
+    centre lies at the corner of the middle pixels.
+    """
+    fine_diameter = max(2, diameter * scale * FINE // 128)
+    half = -(-fine_diameter * 11 // (20 * FINE)) + _PAD * max(1, scale // 64)
+    side = 2 * half * FINE
+    edge = max(2, fine_diameter // 22, scale * FINE // 100)
+    thinnest = scale * FINE * 5 // 256
+    contour = max(edge + 4, fine_diameter * 3 // 20)
+    mask, inside, core = (
+        np.roll(layer, (dy, dx), (0, 1)) for layer in _layers(shape, fine_diameter, side, edge, contour, thinnest)
+    )
+    if texture == "hollow":
+        mask, second = mask & ~core, np.zeros_like(mask)
+        inside = inside & mask
+    else:
+        second = np.roll(_pattern(texture, fine_diameter, side), (dy, dx), (0, 1)) & inside
+    covered, tinted = _counts(mask), _counts(second)
+    inner = _counts(inside)
+    offset = max(1, scale // 56)
+    shade = _blurred(np.pad(covered, ((offset, 0), (offset // 2, 0)))[: covered.shape[0], : covered.shape[1]])
+    keep = (_WHOLE - covered) * (_WHOLE - shade * 2 // 5) // _WHOLE
+    return Sprite(keep[..., None], (inner - tinted)[..., None], tinted[..., None], (covered - inner)[..., None])
+
+
+FloatArray = npt.NDArray[np.float64]
+Paint = Callable[["Canvas"], FloatArray]
+
+
+class Canvas:
+    """Coordinates in 0..64 whatever the size in pixels, a base colour, and frozen rng."""
+
+    def __init__(self, size: int, *name: object) -> None:
+        self.size = size
+        self.rng = RandomStream("ground", *name)
+        steps = (np.arange(size) + 0.5) * 64 / size
+        self.x, self.y = steps[None, :], steps[:, None]
+
+    def noise(self, cells: int) -> FloatArray:
+        """Smooth noise in [-1, 1] with ``cells`` hills a side, size × size."""
+        lattice = np.array([[self.rng.uniform() for _ in range(cells + 1)] for _ in range(cells + 1)]) * 2 - 1
+        at = (np.arange(self.size) + 0.5) * cells / self.size
+        low = at.astype(int)
+        part = at - low
+        part = part * part * (3 - 2 * part)
+        rows = lattice[low] * (1 - part)[:, None] + lattice[low + 1] * part[:, None]
+        noise: FloatArray = rows[:, low] * (1 - part)[None, :] + rows[:, low + 1] * part[None, :]
+        return noise
+
+    def flat(self, red: int, green: int, blue: int) -> FloatArray:
+        return np.broadcast_to(np.array([red, green, blue], float), (self.size, self.size, 3)).copy()
+
+    def specks(self, count: int, width: float, height: float) -> np.ndarray:
+        """Where little boxes fall, as a boolean array."""
+        mask = np.zeros((self.size, self.size), bool)
+        for _ in range(count):
+            cx, cy = self.rng.uniform() * 64, self.rng.uniform() * 64
+            mask |= (abs(self.x - cx) < width) & (abs(self.y - cy) < height)
+        return mask
+
+
+def _wave(phase: np.ndarray) -> FloatArray:
+    """A sine-like wave of period 1 in [-1, 1] from parabolas: exact on every machine, unlike sin."""
+    t = phase % 1.0
+    wave: FloatArray = np.where(t < 0.5, 16 * t * (0.5 - t), -16 * (t - 0.5) * (1 - t))
+    return wave
+
+
+def _grass(c: Canvas) -> FloatArray:
+    out: FloatArray = c.flat(170, 208, 138) + 9 * c.noise(5)[..., None]
+    out[c.specks(75, 0.5, 1.6)] = (143, 188, 112)
+    out[c.specks(25, 0.5, 1.2)] = (196, 224, 160)
+    return out
+
+
+def _sand(c: Canvas) -> FloatArray:
+    ripple = _wave((c.y + 2.2 * c.noise(3)) / 9.0)
+    out: FloatArray = c.flat(236, 214, 168) + 6 * ripple[..., None] + 4 * c.noise(16)[..., None]
+    out[c.specks(40, 0.5, 0.5)] = (212, 184, 134)
+    return out
+
+
+def _snow(c: Canvas) -> FloatArray:
+    out: FloatArray = c.flat(233, 241, 248) + 8 * c.noise(4)[..., None]
+    out[c.specks(38, 0.6, 0.6)] = (255, 255, 255)
+    out[c.specks(16, 0.5, 0.5)] = (200, 217, 233)
+    return out
+
+
+def _water(c: Canvas) -> FloatArray:
+    line = _wave((c.y + 1.8 * _wave(c.x / 16.0 + c.rng.uniform())) / 8.0 + 0.35 * c.noise(3))
+    out: FloatArray = c.flat(142, 196, 222) + 5 * c.noise(4)[..., None]
+    out += np.where(line > 0.86, 26.0, np.where(line < -0.9, -14.0, 0.0))[..., None]
+    return out
+
+
+def _sky(c: Canvas) -> FloatArray:
+    out: FloatArray = c.flat(176, 214, 245) + (c.y[..., None] - 32) * np.array([0.65, 0.38, 0.12])
+    puff = np.clip(c.noise(4) + 0.4 * c.noise(8) - 0.25, 0, 0.5)[..., None] * 1.5
+    clouded: FloatArray = out * (1 - puff) + 255 * puff
+    return clouded
+
+
+def _wood(c: Canvas) -> FloatArray:
+    plank = np.floor(c.y / 12.8)
+    tone = np.array([c.rng.uniform() for _ in range(6)])[plank.astype(int)] * 20 - 10
+    grain = _wave((c.y + 1.4 * c.noise(3)) / 3.2) * 5
+    out: FloatArray = c.flat(214, 176, 132) + (tone + grain)[..., None]
+    joint = (c.y % 12.8 < 1.1) | ((abs((c.x + plank * 23) % 64 - 20) < 0.55) & (c.y > -1))
+    out[np.broadcast_to(joint, (c.size, c.size))] = (172, 132, 92)
+    return out
+
+
+def _stone(c: Canvas) -> FloatArray:
+    out: FloatArray = c.flat(186, 187, 184) + (11 * c.noise(7) + 5 * c.noise(20))[..., None]
+    crack = abs(c.noise(4)) < 0.035
+    out[crack] -= 40
+    return out
+
+
+def _brick(c: Canvas) -> FloatArray:
+    row = np.floor(c.y / 8)
+    across = c.x + 8 * (row % 2)
+    tones = np.array([c.rng.uniform() for _ in range(64)]) * 20 - 10
+    which = (row * 5 + np.floor(across / 16)).astype(int) % 64
+    out: FloatArray = c.flat(200, 146, 118) + tones[which][..., None]
+    out[(c.y % 8 < 1.1) | (across % 16 < 1.1)] = (232, 216, 204)
+    return out
+
+
+def _night(c: Canvas) -> FloatArray:
+    out: FloatArray = (
+        c.flat(52, 58, 104) + (c.y[..., None] - 32) * np.array([0.2, 0.25, 0.45]) + 4 * c.noise(4)[..., None]
+    )
+    out[c.specks(22, 0.5, 0.5)] = (236, 232, 200)
+    out[c.specks(18, 0.5, 0.5)] = (128, 134, 176)
+    return out
+
+
+def _tile(c: Canvas) -> FloatArray:
+    which = (np.floor(c.x / 16) + np.floor(c.y / 16)) % 2
+    out: FloatArray = c.flat(222, 234, 226) - np.array([30, 14, 22]) * which[..., None] + 2 * c.noise(6)[..., None]
+    out[(c.x % 16 < 1.1) | (c.y % 16 < 1.1)] = (246, 250, 247)
+    return out
+
+
+def _soil(c: Canvas) -> FloatArray:
+    out: FloatArray = c.flat(142, 112, 90) + (8 * c.noise(8) + 6 * c.noise(20))[..., None]
+    out[c.specks(22, 1.0, 0.7)] = (170, 142, 118)
+    out[c.specks(22, 0.6, 0.6)] = (110, 84, 66)
+    return out
+
+
+def _cloth(c: Canvas) -> FloatArray:
+    weave = np.where((np.floor(c.x / 2) + np.floor(c.y / 2)) % 2 == 0, 6.0, -6.0)
+    band = np.where((c.x % 21 < 3) | (c.y % 21 < 3), -15.0, 0.0)
+    out: FloatArray = c.flat(216, 184, 206) + (weave + band + 3 * c.noise(4))[..., None]
+    return out
+
+
+def _paper(c: Canvas) -> FloatArray:
+    out: FloatArray = c.flat(250, 248, 242) + 1.5 * c.noise(10)[..., None]
+    return out
+
+
+_PAINTS: dict[str, Paint] = {
+    "grass": _grass, "sand": _sand, "snow": _snow, "water": _water, "sky": _sky, "wood": _wood, "stone": _stone,
+    "brick": _brick, "night": _night, "tile": _tile, "soil": _soil, "cloth": _cloth, "paper": _paper,
+}  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def ground(name: str, grain: int, size: int) -> np.ndarray:
+    """The ground's pixels, int32 size × size × 3; the caller copies before drawing on it."""
+    pixels = np.clip(np.rint(_PAINTS[name](Canvas(size, name, grain // 2))), 0, 255).astype(np.int32)
+    pixels = np.ascontiguousarray(pixels[:, ::-1] if grain % 2 else pixels)
+    pixels.flags.writeable = False
+    return pixels
+
 
 _RGB = {
     "red": (214, 40, 40),

@@ -1,33 +1,552 @@
-"""Captions against the truth of a scene: the public functions of `claim_counts`, `listener` and `scene_graph`."""
+"""Captions against the truth of a scene: claims, repetitions, the exact listener, and scene-graph F.
 
-from .claim_counts import (
-    ClaimCounts,
-    MarkedCaption,
-    StatedClaim,
-    count_claims,
-    mark_caption,
-    stated_claims,
-)
-from .claim_rates import caption_rates, corpus_rates
-from .listener import listener_accuracy, listener_probabilities
-from .parser import Mention, ParsedCaption, parse_caption
-from .scene_graph import GraphScore, corpus_scene_graph_f, scene_graph_f
+A caption claims: the shape of every object that it names, every attribute bound to an object, every relation, the
+ground, the number in "three things", and attributes bound to nothing. A mention means the object under which most of
+its claims are true (`align`). The exact listener knows the truth of every scene; it is independent of every scorer, so
+it shows whether a gain in retrieval is real or reward hacking.
+"""
 
-__all__ = [
-    "ClaimCounts",
-    "GraphScore",
-    "MarkedCaption",
-    "Mention",
-    "ParsedCaption",
-    "StatedClaim",
-    "caption_rates",
-    "corpus_rates",
-    "corpus_scene_graph_f",
-    "count_claims",
-    "listener_accuracy",
-    "listener_probabilities",
-    "mark_caption",
-    "parse_caption",
-    "scene_graph_f",
-    "stated_claims",
-]
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tellapart.scenes.contents import INVERSE, between, holds
+from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans
+from tellapart.scenes.vocabulary import FIELDS
+
+if TYPE_CHECKING:
+    from tellapart.scenes.contents import Object
+    from tellapart.scenes.world import Scene
+
+CLAIM = 64
+"""Score of a true claim (minus this for a false one); shapes break ties with one point more."""
+_EXACT = 6
+_PLACE = {slot: place for place, slot in enumerate(FIELDS)}
+
+
+def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
+    """Score of the true claims minus the false ones if the mention means ``thing`` (None: no object at all).
+
+    Two values for one slot contradict each other: both are false for any object.
+    """
+    score = 0
+    if mention.shape:
+        score = CLAIM + 1 if thing is not None and thing[0] == mention.shape else -CLAIM
+    for slot, values in mention.values.items():
+        true = thing is not None and len(values) == 1 and thing[_PLACE[slot]] == values[0]
+        score += CLAIM if true else -CLAIM * len(values)
+    return score
+
+
+def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[Object]) -> bool:
+    """Whether a relation claimed between mentions is true of the objects that they mean."""
+    who = [meant[int(m)] for m in claim[1:]]
+    if -1 in who or len(set(who)) < len(who):
+        return False
+    if claim[0] == "between":
+        return between(objects, *who)
+    return holds(str(claim[0]), objects, *who)
+
+
+def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
+    """The best score and, for each mention, the number of the object it means (-1: none is left for it).
+
+    Different mentions mean different objects. Exact over attributes and relations for up to six mentions;
+    beyond, attributes decide and the relations are then scored on that assignment.
+    """
+    facts = scene.facts
+    count, objects = len(facts), range(len(facts))
+    table = [[worth(m, facts[o]) for o in objects] for m in parsed.mentions]
+    if not table:
+        return 0, ()
+    if len(table) == 1:
+        best = max(objects, key=table[0].__getitem__)
+        return table[0][best] + _relations(parsed, (best,), scene), (best,)
+    none = [worth(m, None) for m in parsed.mentions]
+    if len(table) <= _EXACT:
+        return _Search(parsed, scene, table, none).run()
+    # Best score for each set of objects already taken.
+    states: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
+    for row, spare in zip(table, none, strict=True):
+        following: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for taken, (score, meant) in states.items():
+            options = [(taken, score + spare, -1)]
+            options += [(taken | 1 << o, score + row[o], o) for o in objects if not taken >> o & 1]
+            for key, total, o in options:
+                if key not in following or total > following[key][0]:
+                    following[key] = (total, (*meant, o))
+        states = following
+    score, meant = states.get((1 << count) - 1) or max(states.values())
+    return score + _relations(parsed, meant, scene), meant
+
+
+def _relations(parsed: ParsedCaption, meant: tuple[int, ...], scene: Scene) -> int:
+    return sum(CLAIM if related(claim, meant, scene.objects) else -CLAIM for claim in parsed.relations)
+
+
+class _Search:
+    """Depth first over assignments, leaving a branch that cannot beat the best any more."""
+
+    def __init__(self, parsed: ParsedCaption, scene: Scene, table: list[list[int]], none: list[int]) -> None:
+        self.parsed, self.scene, self.table, self.none = parsed, scene, table, none
+        self.spare = max(0, len(table) - len(table[0]))
+        self.bound = [CLAIM * len(parsed.relations)] * (len(table) + 1)
+        for at in range(len(table) - 1, -1, -1):
+            self.bound[at] = self.bound[at + 1] + max(*table[at], none[at])
+        self.best, self.meant = -(1 << 30), (-1,) * len(table)
+
+    def run(self) -> tuple[int, tuple[int, ...]]:
+        self.step(0, 0, 0, ())
+        return self.best, self.meant
+
+    def step(self, at: int, taken: int, score: int, meant: tuple[int, ...]) -> None:
+        if score + self.bound[at] <= self.best:
+            return
+        if at == len(self.table):
+            score += _relations(self.parsed, meant, self.scene) if self.parsed.relations else 0
+            if score > self.best:
+                self.best, self.meant = score, meant
+            return
+        row = self.table[at]
+        # The most promising object first, so that the bound bites early.
+        for o in sorted(range(len(row)), key=row.__getitem__, reverse=True):
+            if not taken >> o & 1:
+                self.step(at + 1, taken | 1 << o, score + row[o], (*meant, o))
+        if meant.count(-1) < self.spare:
+            self.step(at + 1, taken, score + self.none[at], (*meant, -1))
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimCounts:
+    """Counts for one caption.
+
+    claims               all claims, see the module
+    correct              those that are true
+    bound                claims of a shape or an attribute of some object
+    binding_errors       bound claims that are false, though the value is in the scene: on another object
+    hallucinations       claims (shape, attribute, ground) whose value is nowhere in the scene, and the shape of
+                         every object beyond the number in the scene
+    relation_errors      relations claimed that do not hold
+    conflicts            bound values that fit the object but contradict another value for the same slot ("red blue
+                         square"), and a true ground beside another one
+    attributes           attributes of the scene: four an object (five in clips), n-1 relations, one ground
+    recalled             those that the caption states, true and bound; relations count by the objects they connect
+    repetitions          immediate repeats of a run of words; repeated mentions beyond the number of objects that
+                         fit them; repeated grounds and relations
+    """
+
+    claims: int
+    correct: int
+    bound: int
+    binding_errors: int
+    hallucinations: int
+    relation_errors: int
+    conflicts: int
+    attributes: int
+    recalled: int
+    repetitions: int
+    words: int
+
+    @property
+    def attribute_precision(self) -> float:
+        """Correct of all claims, 0..1; NaN for a caption that claims nothing."""
+        return self.correct / self.claims if self.claims else float("nan")
+
+    @property
+    def attribute_recall(self) -> float:
+        """Recalled of the scene's attributes, 0..1."""
+        return self.recalled / self.attributes
+
+
+Fact = tuple[object, ...]
+"""What of a scene a true claim states: an attribute of an object, a relation of two objects, or the ground."""
+
+# Reasons why a claim is false, as pages print them.
+NOWHERE = "not in the picture"
+ELSEWHERE = "true of another object only"
+CONTRADICTED = "contradicted by another word"
+NOT_SO = "not so in the picture"
+TOO_MANY = "more than there are"
+
+
+class _ClaimCounter:
+    """The tally of one caption. ``false`` has the words of each false claim, and the reason; ``true`` has the words of
+    each true one, and which fact of the scene it states."""
+
+    def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
+        self.scene, self.facts, self.meant = scene, scene.facts, meant
+        self.claims = self.correct = self.bound = self.binding = self.invented = 0
+        self.wrong_relations = self.conflicts = self.recalled = 0
+        self.false: list[tuple[Words, str]] = []
+        self.true: list[tuple[Words, Fact]] = []
+
+    def mention(self, mention: Mention, at: int) -> None:
+        thing = self.facts[at] if at >= 0 else None
+        if mention.shape:
+            self.value(0, (mention.shape,), thing, mention, excess=thing is None)
+        for slot, values in mention.values.items():
+            self.value(_PLACE[slot], values, thing, mention)
+
+    def value(
+        self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, mention: Mention, excess: bool = False
+    ) -> None:
+        self.claims += len(values)
+        self.bound += len(values)
+        for value in values:
+            there = any(f[slot] == value for f in self.facts)
+            if thing is not None and thing[slot] == value:
+                if len(values) == 1:
+                    self.correct += 1
+                    self.recalled += 1
+                    self.true.append((mention.words.get((FIELDS[slot], value), ()), (FIELDS[slot], thing)))
+                    continue
+                self.conflicts += 1
+                why = CONTRADICTED
+            elif excess or not there:
+                self.invented += 1
+                why = TOO_MANY if there else NOWHERE
+            else:
+                self.binding += 1
+                why = ELSEWHERE
+            self.false.append((mention.words.get((FIELDS[slot], value), ()), why))
+
+    def grounds(self, parsed: ParsedCaption) -> None:
+        grounds = set(parsed.grounds)
+        self.claims += len(grounds)
+        for ground in grounds:
+            if ground != self.scene.ground:
+                self.invented += 1
+                why = NOWHERE
+            elif len(grounds) == 1:
+                self.correct += 1
+                self.recalled += 1
+                self.true += [(words, ("ground",)) for words in parsed.claim_words.grounds]
+                continue
+            else:
+                self.conflicts += 1
+                why = CONTRADICTED
+            self.mark_false(ground, parsed.grounds, parsed.claim_words.grounds, why)
+
+    def loose(self, parsed: ParsedCaption) -> None:
+        loose = set(parsed.loose)
+        self.claims += len(loose)
+        for slot, value in loose:
+            if any(f[_PLACE[slot]] == value for f in self.facts):
+                self.correct += 1
+            else:
+                self.invented += 1
+                self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
+
+    def relations(self, parsed: ParsedCaption) -> None:
+        group = list(range(len(self.facts)))  # objects that true relations connect share a number
+        for claim in dict.fromkeys(parsed.relations):
+            self.claims += 1
+            if not related(claim, self.meant, self.scene.objects):
+                self.wrong_relations += 1
+                self.mark_false(claim, parsed.relations, parsed.claim_words.relations, NOT_SO)
+                continue
+            self.correct += 1
+            first, *others = (self.meant[int(m)] for m in claim[1:])
+            for other in others:
+                if group[first] != group[other]:
+                    self.recalled += 1
+                    words = parsed.claim_words.relations[parsed.relations.index(claim)]
+                    self.true.append((words, ("relation", *sorted((first, other)))))
+                    old, new = group[other], group[first]
+                    group = [new if number == old else number for number in group]
+
+    def number(self, parsed: ParsedCaption) -> None:
+        if parsed.number is None:
+            return
+        self.claims += 1
+        if parsed.number == len(self.scene.objects):
+            self.correct += 1
+        else:
+            self.false.append((parsed.claim_words.number, NOT_SO))
+
+    def mark_false(self, claim: object, claims: Sequence[object], claim_words: Sequence[Words], why: str) -> None:
+        """Mark every occurrence of a false claim."""
+        self.false += [(words, why) for own, words in zip(claims, claim_words, strict=True) if own == claim]
+
+
+def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
+    _, meant = align(parsed, scene)
+    count = _ClaimCounter(scene, meant)
+    for mention, at in zip(parsed.mentions, meant, strict=True):
+        count.mention(mention, at)
+    count.grounds(parsed)
+    count.loose(parsed)
+    count.relations(parsed)
+    count.number(parsed)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedCaption:
+    """A caption's claims: ``correct`` of ``claims`` are true; ``false`` are (start, end, reason) of the words of the
+    others, in characters of the caption, ascending."""
+
+    claims: int
+    correct: int
+    false: tuple[tuple[int, int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StatedClaim:
+    """One claim of a caption: ``words`` by number, and the ``fact`` that it states; None where it is false."""
+
+    words: Words
+    fact: Fact | None
+
+
+def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
+    """The claims of a caption one by one, by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
+
+    Claims that can state no fact of their own are left out, true or false: a number of objects, and an attribute of no
+    object; and true relations that follow from others. Never raises.
+    """
+    parsed = parse_caption(caption)
+    count = _count(parsed, scene)
+    no_fact = {(), parsed.claim_words.number, *parsed.claim_words.loose}
+    stated = [StatedClaim(words, fact) for words, fact in count.true]
+    false = [StatedClaim(words, None) for words, _ in count.false]
+    return [claim for claim in (*stated, *false) if claim.words not in no_fact]
+
+
+def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
+    """The words of a caption whose claims are false, by the rules of `count_claims`. Never raises."""
+    count, where = _count(parse_caption(caption), scene), token_spans(caption)
+    why: dict[int, str] = {}
+    for words, reason in count.false:
+        for word in words:
+            why.setdefault(word, reason)
+    found: list[tuple[int, int, str]] = []
+    for word in sorted(why):
+        start, end = where[word]
+        if found and word - 1 in why and found[-1][2] == why[word]:  # adjacent words are one span
+            found[-1] = (found[-1][0], end, why[word])
+        else:
+            found.append((start, end, why[word]))
+    return MarkedCaption(count.claims, count.correct, tuple(found))
+
+
+def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
+    """The true and false claims of a caption about a scene. Never raises; an empty caption claims nothing."""
+    return check_claims(parse_caption(caption) if isinstance(caption, str) else caption, scene)[0]
+
+
+def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list[tuple[Words, str]]]:
+    """`count_claims` of a parsed caption, and the words of each false claim with the reason."""
+    count = _count(parsed, scene)
+    things = len(scene.objects)
+    counts = ClaimCounts(
+        claims=count.claims,
+        correct=count.correct,
+        bound=count.bound,
+        binding_errors=count.binding,
+        hallucinations=count.invented,
+        relation_errors=count.wrong_relations,
+        conflicts=count.conflicts,
+        attributes=things * (5 if scene.length > 1 else 4) + things,
+        recalled=count.recalled,
+        repetitions=count_repetitions(parsed, scene),
+        words=len(parsed.words),
+    )
+    return counts, count.false
+
+
+def caption_rates(judgements: Sequence[ClaimCounts]) -> dict[str, np.ndarray]:
+    """The values of `corpus_rates` for each caption, in percent; NaN where a caption's denominator is 0."""
+
+    def ratio(above: list[int], below: list[int]) -> np.ndarray:
+        top, bottom = np.array(above, float), np.array(below, float)
+        ratios: np.ndarray = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
+        return 100 * ratios
+
+    js = judgements
+    return {
+        "attribute_precision": ratio([j.correct for j in js], [j.claims for j in js]),
+        "attribute_recall": ratio([j.recalled for j in js], [j.attributes for j in js]),
+        "hallucination_rate": ratio([j.hallucinations for j in js], [j.claims for j in js]),
+        "binding_error_rate": ratio([j.binding_errors for j in js], [j.bound for j in js]),
+        "repetition_rate": ratio([j.repetitions > 0 for j in js], [1] * len(js)),
+    }
+
+
+def corpus_rates(judgements: Sequence[ClaimCounts]) -> dict[str, float]:
+    """Rates over a corpus, in percent, counts summed over captions before dividing; NaN without a denominator.
+
+    attribute_precision  correct claims of all claims
+    attribute_recall     attributes stated of all attributes of the scenes
+    hallucination_rate   hallucinations of all claims
+    binding_error_rate   binding errors of all bound claims
+    repetition_rate      captions with at least one repetition of all captions
+    """
+
+    def rate(above: Iterable[int], below: Iterable[int]) -> float:
+        bottom = sum(below)
+        return 100 * sum(above) / bottom if bottom else float("nan")
+
+    js = judgements
+    return {
+        "attribute_precision": rate((j.correct for j in js), (j.claims for j in js)),
+        "attribute_recall": rate((j.recalled for j in js), (j.attributes for j in js)),
+        "hallucination_rate": rate((j.hallucinations for j in js), (j.claims for j in js)),
+        "binding_error_rate": rate((j.binding_errors for j in js), (j.bound for j in js)),
+        "repetition_rate": rate((j.repetitions > 0 for j in js), (1 for _ in js)),
+    }
+
+
+def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
+    """Repeats of a run of words, mentions beyond the objects that fit them, and repeated grounds and relations."""
+    total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
+    times_mentioned: dict[object, int] = {}
+    for mention in parsed.mentions:
+        times_mentioned[mention.signature()] = times_mentioned.get(mention.signature(), 0) + 1
+    for mention in parsed.mentions:
+        times = times_mentioned.pop(mention.signature(), 0)
+        if times > 1:
+            total += max(0, times - max(1, sum(_fits(mention, facts) for facts in scene.facts)))
+    return total + _repeated_runs(parsed.words)
+
+
+def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
+    return (not mention.shape or mention.shape == facts[0]) and all(
+        values == (facts[_PLACE[slot]],) for slot, values in mention.values.items()
+    )
+
+
+def _repeated_runs(words: tuple[str, ...]) -> int:
+    """How often a run of words comes twice in a row ("on grass on grass" once)."""
+    total, at, end = 0, 0, len(words)
+    while at < end - 1:
+        longest = (end - at) // 2
+        again = next((n for n in range(1, longest + 1) if words[at : at + n] == words[at + n : at + 2 * n]), 0)
+        total += bool(again)
+        at += again or 1
+    return total
+
+
+def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
+    """True claims minus false ones, in units of 1/64 claim.
+
+    Claims bound to an object, relations, the ground and the number count 1; an attribute bound to nothing counts ½.
+    Values that contradict each other are all false.
+    """
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    # The points that break ties between assignments do not count.
+    score = align(parsed, scene)[0] // CLAIM * CLAIM
+    grounds = set(parsed.grounds)
+    if len(grounds) == 1:
+        score += CLAIM if scene.ground in grounds else -CLAIM
+    else:
+        score -= CLAIM * len(grounds)
+    if parsed.number is not None:
+        score += CLAIM if parsed.number == len(scene.objects) else -CLAIM
+    for slot, value in set(parsed.loose):
+        there = any(f[_PLACE[slot]] == value for f in scene.facts)
+        score += CLAIM // 2 if there else -CLAIM // 2
+    return score
+
+
+def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Scene]) -> np.ndarray:
+    """probability_K with which the exact listener picks each candidate: uniform over those with the highest agreement.
+
+    A caption without claims is uniform over all. Raises ValueError without candidates.
+    """
+    if not candidates:
+        raise ValueError("a listener needs at least one candidate")
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    if parsed.empty:
+        return np.full(len(candidates), 1 / len(candidates))
+    score_K = np.array([agreement(parsed, scene) for scene in candidates])
+    best_K = score_K == score_K.max()
+    probability_K: np.ndarray = best_K / best_K.sum()
+    return probability_K
+
+
+def listener_accuracy(
+    captions: Sequence[str], candidates: Sequence[Sequence[Scene]], targets: Sequence[int] | None = None
+) -> tuple[float, np.ndarray]:
+    """Percent of captions whose target the exact listener picks, and the probability_N of each caption.
+
+    ``candidates[n]`` is the set of caption n; ``targets[n]`` its picture's number there (0 where None).
+    """
+    places = targets if targets is not None else [0] * len(captions)
+    rows = zip(captions, candidates, places, strict=True)
+    picked_N = np.array(
+        [listener_probabilities(caption, scenes)[place] for caption, scenes, place in rows], dtype=float
+    )
+    return (100 * float(picked_N.mean()) if len(picked_N) else float("nan")), picked_N
+
+
+@dataclass(frozen=True, slots=True)
+class GraphScore:
+    """Precision, recall and F of scene-graph tuples, 0..1."""
+
+    precision: float
+    recall: float
+    f: float
+
+
+def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
+    """Counts of: the caption's tuples, those that are true, the scene's tuples, those that the caption has."""
+    parsed = parse_caption(caption) if isinstance(caption, str) else caption
+    caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
+    for mention in parsed.mentions:
+        name = mention.shape or "thing"
+        caption_tuples.add((name,))
+        for slot, values in mention.values.items():
+            # Values that contradict each other match nothing.
+            mark = () if len(values) == 1 else ("contradicted",)
+            caption_tuples |= {(name, slot, value, *mark) for value in values}
+    for kind, *who in parsed.relations:
+        names = [parsed.mentions[int(m)].shape or "thing" for m in who]
+        caption_tuples.add(_relation_tuple(str(kind), names))
+    caption_tuples.discard(("thing",))
+    facts = scene.facts
+    scene_tuples: set[tuple[str, ...]] = {("ground", scene.ground)}
+    for thing in facts:
+        scene_tuples.add((thing[0],))
+        scene_tuples |= {(thing[0], slot, value) for slot, value in zip(FIELDS[1:], thing[1:], strict=True) if value}
+    scene_tuples |= {_relation_tuple(kind, [facts[i][0], facts[j][0]]) for kind, i, j in scene.chain}
+    true = scene_tuples | scene.true_relation_tuples
+    return len(caption_tuples), len(caption_tuples & true), len(scene_tuples), len(caption_tuples & scene_tuples)
+
+
+def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
+    """One form for "a left of b" and "b right of a"."""
+    if kind == "between":
+        return (kind, names[0], *sorted(names[1:]))
+    if kind in ("right of", "below", "behind"):
+        return (INVERSE[kind], names[1], names[0])
+    return (kind, *(sorted(names) if kind == "near" else names))
+
+
+def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
+    """F-score over scene-graph tuples as in SPICE, with an exact parser.
+
+    Tuples: (shape), (shape, slot, value), (relation, shape, shape), (ground). Objects go by their shape's
+    name, as in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full
+    description; 0 for a caption without claims.
+    """
+    return _score(_graph_counts(caption, scene))
+
+
+def corpus_scene_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
+    """`scene_graph_f` of a corpus: tuples are summed over captions before dividing."""
+    counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
+    stated, true, expected, recalled = (sum(c[k] for c in counts) for k in range(4))
+    return _score((stated, true, expected, recalled))
+
+
+def _score(counts: tuple[int, int, int, int]) -> GraphScore:
+    stated, true, expected, recalled = counts
+    precision = true / stated if stated else 0.0
+    recall = recalled / expected if expected else 0.0
+    both = precision + recall
+    return GraphScore(precision, recall, 2 * precision * recall / both if both else 0.0)

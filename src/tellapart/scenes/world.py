@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from tellapart.errors import UsageError, nearest
+from tellapart.scenes.contents import Content, SceneTruth, base, members
+from tellapart.scenes.grammar import describe, full_description, paraphrases
+from tellapart.scenes.render import draw
+from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
 from tellapart.utils.rng import RandomStream, digest, permuted
-
-from .families import Content, base, members
-from .grammar import describe, full_description, paraphrases
-from .render import draw
-from .scene_truth import SceneTruth
-from .vocabulary import DOMAINS
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -19,10 +19,10 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.evaluation.facts.extract import Attribute, Extraction, Mention, extract
 from tellapart.metrics.statistics import SummedStatistic
-from tellapart.scenes.claim_counts import check_claims
-from tellapart.scenes.lexicon import Sense, senses
 from tellapart.scenes.parser import ClaimWords, ParsedCaption, token_spans, tokens
 from tellapart.scenes.parser import Mention as SceneMention
+from tellapart.scenes.truth import check_claims
+from tellapart.scenes.vocabulary import Sense, senses
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:

@@ -1,31 +1,42 @@
-"""Families of look-alikes: a base scene, and members that each differ from it in one thing.
+"""Contents of scenes, without words and pixels: objects, their relations, families of look-alikes, and what is true.
 
-Only contents are made here: no words and no pixels.
+Places are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards. A family is a
+base scene, and members that each differ from it in one thing.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
+from tellapart.scenes.vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
 from tellapart.utils.rng import RandomStream
+from tellapart.utils.versions import VERSIONS
 
-from .relations import chain, holds, overlaps
-from .vocabulary import COLOURS, GROUNDS, MOTIONS, SHAPES, SIZES, TEXTURES, UNSEEN_SHAPES
+UNITS = 128
+MARGIN = 15
+"""Nearer than this along an axis, two objects count as level (jitter stays below it, columns lie above it)."""
+NEAR = 49
+"""Centres at most this far apart are near each other: neighbours in a row or a column."""
+OVERLAP = 14
+"""Centres at most this far apart: one object covers part of the other."""
 
-DIAMETERS = {"small": 24, "medium": 34, "large": 46}
-"""In units of 1/128 of the picture's width: 12, 17 and 23 pixels of 64."""
-GRAINS = 8
-"""Variants of a ground's pattern."""
-_CENTRES = (25, 64, 103)
-_JITTER = 3
-_CELLS = tuple(itertools.product(range(3), range(3)))
-_COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
-_ORDER = tuple(SIZES)
+INVERSE = {
+    "left of": "right of",
+    "right of": "left of",
+    "above": "below",
+    "below": "above",
+    "in front of": "behind",
+    "behind": "in front of",
+    "near": "near",
+}
+Relation = tuple[str, int, int]
+"""(relation, subject, object), both by their number in the scene."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +58,99 @@ class Object:
 
     @property
     def attributes(self) -> tuple[str, str, str, str, str]:
-        """Values in the order of `vocabulary.SLOTS`; motion last, empty in still pictures."""
+        """Values in the order of `vocabulary.FIELDS`; motion last, empty in still pictures."""
         return self.shape, self.colour, self.size, self.texture, self.motion
+
+
+def overlaps(a: Object, b: Object) -> bool:
+    """Whether one is drawn over the other."""
+    return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
+
+
+def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
+    """Whether object i is so related to object j. Later objects are drawn in front of earlier ones.
+
+    Left, right, above and below ask for one axis only ("left of" stays true of what is also higher up).
+    Raises KeyError for an unknown relation.
+    """
+    a, b = objects[i], objects[j]
+    if relation == "left of":
+        return b.x - a.x >= MARGIN
+    if relation == "right of":
+        return a.x - b.x >= MARGIN
+    if relation == "above":
+        return b.y - a.y >= MARGIN
+    if relation == "below":
+        return a.y - b.y >= MARGIN
+    if relation == "in front of":
+        return i > j and overlaps(a, b)
+    if relation == "behind":
+        return i < j and overlaps(a, b)
+    if relation == "near":
+        return i != j and (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= NEAR**2
+    raise KeyError(relation)
+
+
+def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
+    """Whether i stands between j and k, all three in one row or one column."""
+    a, b, c = objects[i], objects[j], objects[k]
+    for along, across in (("x", "y"), ("y", "x")):
+        low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
+        if low > high:
+            low, high = high, low
+        crosswise = [getattr(o, across) for o in (a, b, c)]
+        if max(crosswise) - min(crosswise) < MARGIN and middle - low >= MARGIN and high - middle >= MARGIN:
+            return True
+    return False
+
+
+def natural(objects: Sequence[Object], i: int, j: int) -> str:
+    """The relation a person would name first: covering, else the axis along which they differ most."""
+    a, b = objects[i], objects[j]
+    if overlaps(a, b):
+        return "in front of" if i > j else "behind"
+    dx, dy = b.x - a.x, b.y - a.y
+    if abs(dx) >= abs(dy):
+        return "left of" if dx > 0 else "right of"
+    return "above" if dy > 0 else "below"
+
+
+def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
+    """The n-1 relations of the full description: each object to the next in reading order.
+
+    Reading order goes row by row; an object that covers another comes right after it. Within a row the
+    relation is "left of", from row to row "above".
+    """
+    order = reading_order(objects)
+    links: list[Relation] = []
+    for i, j in itertools.pairwise(order):
+        a, b = objects[i], objects[j]
+        if overlaps(a, b):
+            links.append(("in front of" if i > j else "behind", i, j))
+        else:
+            links.append(("left of" if abs(b.y - a.y) < MARGIN else "above", i, j))
+    return tuple(links)
+
+
+def reading_order(objects: Sequence[Object]) -> list[int]:
+    """Object numbers by row and column of the three-by-three grid, then front after back."""
+
+    def cell(i: int) -> tuple[int, int, int]:
+        o = objects[i]
+        return (o.y * 3 // UNITS, o.x * 3 // UNITS, i)
+
+    return sorted(range(len(objects)), key=cell)
+
+
+DIAMETERS = {"small": 24, "medium": 34, "large": 46}
+"""In units of 1/128 of the picture's width: 12, 17 and 23 pixels of 64."""
+GRAINS = 8
+"""Variants of a ground's pattern."""
+_CENTRES = (25, 64, 103)
+_JITTER = 3
+_CELLS = tuple(itertools.product(range(3), range(3)))
+_COUNTS = ((2, 3, 4), (0.35, 0.4, 0.25))
+_ORDER = tuple(SIZES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,3 +349,96 @@ def members(origin: Content, rng: RandomStream, count: int, domain: str, moving:
         if _sound(origin, candidate) and not any(fits(candidate, m) or fits(m, candidate) for m in family):
             family.append(candidate)
     return tuple(family)
+
+
+@dataclass(frozen=True)
+class SceneTruth:
+    """The whole truth about one picture, or clip where ``length`` > 1.
+
+    ``family`` numbers the family of look-alikes, ``member`` the place in it (0 is the base).
+    """
+
+    id: str
+    objects: tuple[Object, ...]
+    ground: str
+    grain: int
+    domain: str = "plain"
+    split: str = "train"
+    family: int = 0
+    member: int = 0
+    detail: float = 0.3
+    size: int = 64
+    length: int = 1
+    count: int = 5
+    """How many references there are."""
+    full: bool = False
+    """Whether the references are full descriptions."""
+
+    @property
+    def name(self) -> str:
+        return self.id
+
+    @property
+    def motion(self) -> tuple[str, ...]:
+        """What each object does in a clip; empty in a picture."""
+        return tuple(o.motion for o in self.objects) if self.length > 1 else ()
+
+    @property
+    def look_alikes(self) -> str:
+        """An identifier of the scene's family."""
+        return f"{self.id.rpartition('-')[0]}-{self.family}"
+
+    def content_key(self) -> str:
+        """Hash of what is shown (not of the id or the references)."""
+        shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
+        shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
+        return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
+
+    def key(self) -> str:
+        """The `content_key` and the version of what draws it: under it the picture's features are kept."""
+        return f"{self.content_key()}-{VERSIONS['scenes']}"
+
+    @cached_property
+    def chain(self) -> tuple[Relation, ...]:
+        """The n-1 relations of the full description; see `chain`."""
+        return chain(self.objects)
+
+    @cached_property
+    def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
+        """Shape, colour, size, texture, motion of every object: what captions are compared with."""
+        return tuple(o.attributes for o in self.objects)
+
+    @cached_property
+    def true_relation_tuples(self) -> frozenset[tuple[str, ...]]:
+        """Every true relation by the names of the shapes, in the one form that the scene graph uses."""
+        names = [f[0] for f in self.facts]
+        numbers = range(len(names))
+        pairs = [(i, j) for i in numbers for j in numbers if i != j]
+        found: set[tuple[str, ...]] = set()
+        for kind in ("left of", "above", "in front of"):
+            found |= {(kind, names[i], names[j]) for i, j in pairs if holds(kind, self.objects, i, j)}
+        found |= {
+            ("near", *sorted((names[i], names[j]))) for i, j in pairs if i < j and holds("near", self.objects, i, j)
+        }
+        for i, j in pairs:
+            found |= {
+                ("between", names[k], *sorted((names[i], names[j])))
+                for k in numbers
+                if k not in (i, j) and between(self.objects, k, i, j)
+            }
+        return frozenset(found)
+
+    def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
+        """The natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
+        numbers = range(len(self.objects))
+        found: list[tuple[str, int, int] | tuple[str, int, int, int]] = []
+        for i in numbers:
+            for j in numbers[i + 1 :]:
+                kind = natural(self.objects, i, j)
+                found += [(kind, i, j), (INVERSE[kind], j, i)]
+        for i in numbers:
+            for j in numbers:
+                found += [
+                    ("between", i, j, k) for k in numbers[j + 1 :] if i not in (j, k) and between(self.objects, i, j, k)
+                ]
+        return tuple(found)
