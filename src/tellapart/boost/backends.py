@@ -2,7 +2,7 @@
 
 openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, a hosted one
 openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `KEYS`
-local:FOLDER                                a model of transformers on this machine (`Local`), loaded on its first request
+local:FOLDER                                a model of transformers on this machine (`Local`)
 scripted:error=0.2                          blends and describes `scenes` by their grammar (`tellapart.boost.scripted`)
 
 A server gets ``POST URL/chat/completions`` with the picture as a data URL. Its reply is either an `Answer` or a
