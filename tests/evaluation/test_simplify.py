@@ -96,6 +96,37 @@ def test_splits_stay_and_pictures_are_found_from_another_folder(layout: str, tmp
     assert len(open_data(f"jsonl:{out}?split=test")) == 1
 
 
+@pytest.mark.parametrize("folder", ["", "images", "nowhere"])
+def test_cocos_karpathy_file_with_its_folders(folder: str, tmp_path: Path) -> None:
+    """``filepath`` is the folder of ``filename``; taken for the picture, every one of the split was "val2014"."""
+    rows: list[dict[str, Any]] = []
+    for number, (split, text) in enumerate(
+        [("test", "A black dog is running through the snow"), ("restval", "a man riding a wave")]
+    ):
+        name = f"COCO_val2014_{391895 + number:012d}.jpg"
+        if folder != "nowhere":
+            picture = tmp_path / "coco" / folder / "val2014" / name
+            picture.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (30, 20), (200 * number, 0, 0)).save(picture)
+        rows.append({"filepath": "val2014", "sentids": [number], "filename": name, "imgid": number, "split": split,
+                     "sentences": [{"tokens": text.lower().split(), "raw": text, "imgid": number, "sentid": number}],
+                     "cocoid": 391895 + number})  # fmt: skip
+    source = tmp_path / "coco" / "dataset_coco.json"
+    source.parent.mkdir(exist_ok=True)
+    source.write_text(json.dumps({"images": rows, "dataset": "coco"}))
+    out = tmp_path / "simpler.jsonl"
+    done = CliRunner().invoke(whole_app(), ["data", "simplify", str(source), "-o", str(out)])
+    assert done.exit_code == 0, done.exception
+    lines = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [line["id"] for line in lines] == ["391895", "391896"]
+    if folder == "nowhere":  # named so that images=FOLDER finds them
+        assert [line["image"] for line in lines] == [f"val2014/COCO_val2014_{n:012d}.jpg" for n in (391895, 391896)]
+        return
+    dataset = open_data(str(out))
+    assert [item.picture.image().getpixel((0, 0))[0] > 100 for item in dataset] == [False, True]
+    assert [(item.id, item.split) for item in dataset] == [("391895", "test"), ("391896", "train")]
+
+
 def test_captions_that_name_nothing_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "captions.txt").write_text("...\n!\n")
     out = tmp_path / "out.jsonl"

@@ -272,15 +272,15 @@ def _run(folder: Path) -> None:
 
 def _mined(folder: Path) -> None:
     """Features by rows, and the work folder of a search that was stopped while it wrote its bags."""
-    from tellapart.bags import large_bags
+    from tellapart.bags import large
 
     (folder / "rows").mkdir()
     rows_ND = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
     for number in range(2):
         np.save(folder / "rows" / f"{number:06}.npy", rows_ND[number * 150 : number * 150 + 150])
         (folder / "rows" / f"{number:06}.txt").write_text("".join(f"{number}-{row}.png\n" for row in range(150)))
-    with mock.patch.object(large_bags, "_write", side_effect=KeyboardInterrupt), contextlib.suppress(KeyboardInterrupt):
-        large_bags.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
+    with mock.patch.object(large, "_write", side_effect=KeyboardInterrupt), contextlib.suppress(KeyboardInterrupt):
+        large.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
 
 
 def _study(folder: Path) -> None:

@@ -80,10 +80,16 @@ def simplify(
 
 
 def _picture(file: str, captions: Path, output: Path) -> dict[str, str]:
-    """The picture as the output has to name it: a relative name is one from the folder of the list."""
-    if not file or not (captions.parent / file).is_file():
-        return {"image": file} if file else {}
-    return {"image": os.path.relpath(captions.parent / file, output.parent)}
+    """Returns the picture as the output has to name it: a relative name is one from the folder of the list.
+
+    Pictures are looked for as the readers of data sets do: beside the list and in ``images/``, also without the folder
+    that the list names.
+    """
+    names = dict.fromkeys((file, Path(file).name)) if file else ()
+    places = (captions.parent / folder / name for name in names for folder in ("images", ""))
+    if (found := next((path for path in places if path.is_file()), None)) is not None:
+        return {"image": os.path.relpath(found, output.parent)}
+    return {"image": file} if file else {}
 
 
 def _split(name: str) -> dict[str, str]:

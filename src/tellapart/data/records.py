@@ -117,8 +117,14 @@ def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
 
 
 def picture_path(record: Mapping[str, Any]) -> str:
-    """The path of a record's picture as it is written, or ""; an address is one too."""
+    """Returns the path of a record's picture as it is written, or ""; an address is one too.
+
+    In Karpathy's JSON of COCO ``filepath`` is the folder of ``filename``: ``val2014`` and ``COCO_val2014_….jpg``.
+    """
     value = find_value(PICTURE_KEYS, record) or record.get(picture_key(record))
+    folder, name = find_value(("filepath",), record), find_value(("filename",), record)
+    if value == folder and isinstance(name, str) and isinstance(folder, str) and not is_file_name(folder):
+        value = f"{folder.rstrip('/')}/{name}"
     if isinstance(value, list):
         value = value[0]
     if isinstance(value, Mapping):  # Hugging Face's {"bytes", "path"}, a chat's {"type": "image", "image": path}
