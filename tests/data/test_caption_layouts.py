@@ -12,8 +12,8 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.data import open_data
-from tellapart.data.caption_files import CaptionFile, read_caption_file, read_reference_file
-from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.caption_files import read_caption_file, read_reference_file
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import run_eval
 from tellapart.evaluation.options import EvalOptions

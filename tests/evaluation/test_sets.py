@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,89 @@ def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: di
         run_eval(EvalOptions(captions, None, data, "x", bags=[tmp_path / "3.json"]))
     with pytest.raises(UsageError, match="two of the files have sets called bag4"):
         run_eval(EvalOptions(captions, None, data, "x", bags=[test_scenes["bags"]] * 2))
+
+
+def coco_photos(folder: Path, numbers: range) -> list[str]:
+    """Pictures called as COCO's of 2014 are, each a scene; their captions."""
+    from tellapart.data import open_data
+
+    folder.mkdir()
+    texts = []
+    for number, item in zip(numbers, open_data(f"scenes:plain?n={len(numbers)}&split=test"), strict=True):
+        item.picture.image().save(folder / f"COCO_val2014_{number:012d}.jpg")
+        texts.append(item.references[0])
+    return texts
+
+
+def test_truematch_as_distributed(tiny_scorer: Path, tmp_path: Path) -> None:
+    """COCO's numbers in ``1.json`` to ``7.json``, predictions by number, and a folder of pictures."""
+    numbers = range(391895, 391907)
+    texts = coco_photos(tmp_path / "images", numbers)
+    (tmp_path / "TrueMatch").mkdir()
+    for size in (1, 3, 4):
+        bags = [list(numbers[start : start + size]) for start in range(0, 12, size)]
+        (tmp_path / "TrueMatch" / f"{size}.json").write_text(json.dumps(bags))
+    predictions = tmp_path / "predictions.json"
+    predictions.write_text(json.dumps(dict(zip(map(str, numbers), texts, strict=True))))
+    results = run_eval(EvalOptions(
+        [predictions], None, str(tmp_path / "images"), str(tiny_scorer), ["recall@1.bag3", "recall@1.bag4"],
+        bags=[tmp_path / "TrueMatch"], chance=True, resamples=50,
+    ))  # fmt: skip
+    assert results.systems["predictions"]["recall@1.bag3"].n == 12
+    assert results.systems["chance"]["recall@1.bag4"].value == 25
+    first = results.extra["sets"]["bag3"]["predictions"][0]
+    assert first["ids"] == [f"COCO_val2014_{number:012d}.jpg" for number in numbers[:3]]
+    assert any("12 of 12 matched with the data by the number in the file name" in note for note in results.notes)
+
+
+def test_a_list_of_ids_is_a_hard_pool(tiny_scorer: Path, tmp_path: Path) -> None:
+    """CapEnrich's ``imgids``: numbers of pictures of the data set, in any split; those of the test set count once."""
+    numbers = range(42, 72)
+    coco_photos(tmp_path / "val2014", numbers)
+    splits = ["test"] * 10 + ["train"] * 20
+    images = [
+        {"filepath": "val2014", "filename": f"COCO_val2014_{number:012d}.jpg", "split": split, "cocoid": number,
+         "sentences": [{"raw": f"picture {number}"}]}
+        for number, split in zip(numbers, splits, strict=True)
+    ]  # fmt: skip
+    data = tmp_path / "dataset_coco.json"
+    data.write_text(json.dumps({"images": images, "dataset": "coco"}))
+    listed = tmp_path / "imgids.json"
+    listed.write_text(json.dumps({"imgids": [*numbers[:25], 999]}))
+    captions = tmp_path / "own.json"
+    captions.write_text(json.dumps([{"image_id": n, "caption": "a red square"} for n in numbers[:10]]))
+    options = EvalOptions([captions], None, f"karpathy:{data}?split=test", str(tiny_scorer), ["recall@5.hard"],
+                          distractors=str(listed), chance=True, resamples=50)  # fmt: skip
+    results = run_eval(options)
+    assert results.systems["chance"]["recall@5.hard"].value == pytest.approx(100 * 5 / 25)  # 10 and 15 others
+    assert results.systems["own"]["recall@5.hard"].n == 10
+    assert any("999" in note and "not in the data" in note for note in results.notes)
+    listed.with_suffix(".pkl").write_bytes(b"")
+    with pytest.raises(UsageError, match=r'opening a pickle runs .*\["imgids"\]'):
+        run_eval(replace(options, distractors=f"karpathy:{data}?ids={listed.with_suffix('.pkl')}"))
+
+
+def test_imagecode_needs_captions_of_described_pictures_only(tiny_scorer: Path, tmp_path: Path) -> None:
+    """Captions of ``?only=described``, two of twenty pictures, are whole: --allow-missing alone will do."""
+    from tellapart.data import open_data
+
+    described = {"set-a": {"3": "a dog"}, "set-b": {"0": "a cat"}}
+    (tmp_path / "valid_data.json").write_text(json.dumps(described))
+    scenes = iter(open_data("scenes:plain?n=20&split=test"))
+    for name in described:
+        (tmp_path / "image-sets" / name).mkdir(parents=True)
+        for place in range(10):
+            next(scenes).picture.image().save(tmp_path / "image-sets" / name / f"img{place}.jpg")
+    captions = tmp_path / "own.json"
+    captions.write_text(json.dumps({"set-a/img3.jpg": "a red square", "set-b/img0.jpg": "a blue circle"}))
+    options = EvalOptions([captions], None, f"imagecode:{tmp_path / 'valid_data.json'}", str(tiny_scorer),
+                          ["recall@1.imagecode"], bags=[tmp_path / "valid_data.json"], allow_missing=True,
+                          chance=True, resamples=50)  # fmt: skip
+    results = run_eval(options)
+    assert results.systems["own"]["recall@1.imagecode"].n == 2
+    assert results.systems["chance"]["recall@1.imagecode"].value == 10
+    with pytest.raises(UsageError, match="share only 2 of 20 ids"):
+        run_eval(replace(options, bags=None, metrics=["length"]))
 
 
 def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:

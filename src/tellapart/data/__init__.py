@@ -11,6 +11,7 @@ pictures, a picture or clip, and files and folders whose kind follows from their
 last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, applied in this order:
 
     split=test        also val, dev, validation, …; several: split=train,val
+    ids=list.json     the pictures that a list names: ids, file names or COCO's numbers, matched as captions are
     part=1/3          one of three disjoint parts of the list; two of them: part=1,2/3
     limit=100         the first hundred
     describe=PROMPT   each picture's references joined to one text behind this prompt (`tellapart.data.dataset`)

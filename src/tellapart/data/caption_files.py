@@ -35,11 +35,12 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
+from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
 from tellapart.data.dataset import plain_suffix, read_bytes, refuse_unread
 from tellapart.data.records import (
     GENERATED_KEYS,
@@ -382,22 +383,6 @@ _NOT_TEXT = {
     ".xls": "Excel's old format is not read here; save it as .xlsx or .csv",
 }
 METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-MAX_SHOWN = 3  # offending ids named in a message
-
-
-@dataclass(frozen=True)
-class CaptionFile:
-    """Texts by id, in the order of the file.
-
-    ``files`` and ``splits`` have the picture's file and the split of an id as the file names them, where it does.
-    ``numbered``: the ids are places in the file, from "1".
-    """
-
-    name: str
-    texts: dict[str, list[str]]
-    files: dict[str, str] = field(default_factory=dict)
-    splits: dict[str, str] = field(default_factory=dict)
-    numbered: bool = False
 
 
 def read_captions(path: str | Path) -> dict[str, str]:
@@ -429,13 +414,6 @@ def read_caption_file(path: str | Path) -> CaptionFile:
 def read_reference_file(path: str | Path) -> CaptionFile:
     """References by id. Raises `UsageError`."""
     return _collect(Path(path), _entries(Path(path), REFERENCE_KEYS, tabs=True))
-
-
-def preview_ids(keys: Iterable[str]) -> str:
-    """The first few ids, for a message."""
-    shown = list(keys)
-    more = len(shown) - MAX_SHOWN
-    return ", ".join(repr(key) for key in shown[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "none"
 
 
 def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from tellapart.data.caption_files import CaptionFile, preview_ids
 from tellapart.errors import UsageError
 
 _SUFFIX = re.compile(r"\.(jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv|npy|npz|txt)$", re.IGNORECASE)
@@ -36,6 +35,7 @@ def _number(text: str) -> str:
     return found[1] if found else text
 
 
+MAX_SHOWN = 3  # offending ids named in a message
 # How names are compared, the strictest first.
 MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("path", _path),
@@ -44,6 +44,28 @@ MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("file name without its suffix", _stem),
     ("the number in the file name", _number),
 )
+
+
+@dataclass(frozen=True)
+class CaptionFile:
+    """Texts by id, in the order of the file.
+
+    ``files`` and ``splits`` have the picture's file and the split of an id as the file names them, where it does.
+    ``numbered``: the ids are places in the file, from "1".
+    """
+
+    name: str
+    texts: dict[str, list[str]]
+    files: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, str] = field(default_factory=dict)
+    numbered: bool = False
+
+
+def preview_ids(keys: Iterable[str]) -> str:
+    """The first few ids, for a message."""
+    shown = list(keys)
+    more = len(shown) - MAX_SHOWN
+    return ", ".join(repr(key) for key in shown[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "none"
 
 
 @dataclass(frozen=True)
@@ -99,6 +121,17 @@ def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> Matched
     return MatchedCaptions(
         texts, f"{name}: {most} of {len(captions.texts)} matched with {known.name} by {how}, such as {example}"
     )
+
+
+def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str, str], str | None]:
+    """Finds the known id of each of some ids, as `match_captions` does: ``391895`` is ``COCO_val2014_….jpg``.
+
+    Returns the known id by the given one, of those that have one, and how they were matched (None: as they stand).
+    """
+    inside = set(known.ids)
+    given = CaptionFile(name, {id_: [id_] for id_ in ids})
+    matched = match_captions(given, known, name)
+    return {own: id_ for id_, owns in matched.texts.items() if id_ in inside for own in owns}, matched.how
 
 
 def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
@@ -197,13 +230,17 @@ def align_lists(
     name: str = "captions",
     other: str = "the data",
     min_overlap: float = 0.0,
+    needed: Collection[str] = (),
 ) -> tuple[dict[str, list[str]], list[str]]:
     """As `align_ids`, with all captions of an id where every id has equally many; a note says how many.
 
     Ids with more captions than others are trouble; with ``allow_missing`` as many count as every id has. Where fewer
-    than the share ``min_overlap`` of either side's ids are on the other, `UsageError` all the same.
+    than the share ``min_overlap`` of either side's ids are on the other, `UsageError` all the same; ``needed``: of the
+    known ids only those count for that.
     """
-    return _align(captions, known, allow_missing, name, other, most=None, min_overlap=min_overlap)
+    ids = list(known)
+    expected = len(set(needed).intersection(ids)) if needed else len(ids)
+    return _align(captions, ids, allow_missing, name, other, most=None, min_overlap=min_overlap, expected=expected)
 
 
 def _align(
@@ -214,6 +251,7 @@ def _align(
     other: str,
     most: int | None,
     min_overlap: float,
+    expected: int | None = None,
 ) -> tuple[dict[str, list[str]], list[str]]:
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
@@ -223,7 +261,7 @@ def _align(
             f"{name}: none of its ids is in {other} (captions: {preview_ids(lists)}; {other}: {preview_ids(ids)}); "
             "give files that use the same ids"
         )
-    check_overlap(len(both), max(len(lists), len(ids)), name, other, min_overlap)
+    check_overlap(len(both), max(len(lists), len(ids) if expected is None else expected), name, other, min_overlap)
     inside = set(ids)
     each = most or min(len(lists[key]) for key in both)
     more = "several" if each == 1 else f"more than {each}"

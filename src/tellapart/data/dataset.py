@@ -29,8 +29,9 @@ from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
+from tellapart.data.caption_matching import KnownIds, match_ids
 from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXES, FilePicture
 from tellapart.data.records import caption_texts
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
@@ -275,6 +276,57 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
     return select_items(items, map(int, kept))
 
 
+def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Sequence[Item]:
+    """``ids=FILE``: the items that a list names (`read_id_list`), in the order of the data.
+
+    Names are matched as captions are (`match_ids`). Those that the data does not have are added to ``missing``.
+    """
+    if not (written := options.text("ids")):
+        return items
+    wanted = read_id_list(Path(written).expanduser())
+    paths = {item.id: str(item.picture.path) for item in items if isinstance(item.picture, FilePicture)}
+    found, _ = match_ids(wanted, KnownIds(options.spec, [item.id for item in items], paths), written)
+    for id_ in wanted:
+        if id_ not in found:
+            missing.add(id_, f"is listed in {written}, and not in the data")
+    kept = set(found.values())
+    return select_items(items, [place for place, item in enumerate(items) if item.id in kept])
+
+
+ID_LISTS = ("imgids", "image_ids", "img_ids", "ids")  # CapEnrich's first
+
+
+def read_id_list(path: Path) -> list[str]:
+    """Reads a list of ids, each once: a JSON list, an object with one under ``imgids`` or ``ids``, or one a line.
+
+    Raises `UsageError` for what is none.
+    """
+    if path.suffix.lower() in (".pkl", ".pickle"):
+        names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
+        raise UsageError(
+            f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: python -c "
+            '\'import json, pickle, sys; json.dump([str(id) for id in pickle.load(open(sys.argv[1], "rb"))'
+            f'["imgids"]], open(sys.argv[2], "w"))\' {names}'
+        )
+    ids = _ids_in(read_json(path) if plain_suffix(path) == ".json" else read_text(path).split())
+    if not ids:
+        raise UsageError(f'{path}: not a list of ids; expected a JSON list, {{"imgids": [...]}}, or an id a line')
+    return list(dict.fromkeys(ids))
+
+
+def is_id_list(path: Path) -> bool:
+    """Returns whether a JSON file is a list of ids (`read_id_list`), not one of records."""
+    return plain_suffix(path) == ".json" and path.is_file() and bool(_ids_in(read_json(path)))
+
+
+def _ids_in(content: Any) -> list[str]:
+    if isinstance(content, dict):
+        content = next((content[key] for key in ID_LISTS if key in content), None)
+    if not isinstance(content, list) or any(isinstance(id_, bool) or not isinstance(id_, str | int) for id_ in content):
+        return []
+    return [str(id_).strip() for id_ in content if str(id_).strip()]
+
+
 def check_unique_ids(items: Iterable[Item], where: str) -> None:
     """A `UsageError` that names the ids which ``where`` has more than once."""
     double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
@@ -511,6 +563,7 @@ READERS: Registry[Reader] = Registry(
 # Keys that every kind knows, in the order in which they apply.
 COMMON_KEYS: Mapping[str, str] = {
     "split": "`test`; `dev`, `valid` and `validation` are `val`; several: `train,val`",
+    "ids": "`list.json`: the pictures that a list names, matched as captions are: ids, file names or COCO's numbers",
     "part": "`1/3`: one of three disjoint parts, the same on every machine; two of them: `1,2/3`",
     "limit": "`100`: the first hundred",
     "describe": "`in this picture`: each picture's references joined to one text behind this prompt, in place of them",
@@ -660,7 +713,7 @@ def _open(spec: str, empty_part: bool = False) -> Dataset:
     """``empty_part``: a part may have no items, where others stand beside it."""
     kind, path, options = parse(spec)
     items, missing = READERS[kind].read(path, options)
-    items = choose_part(items, options)
+    items = choose_part(choose_ids(items, options, missing), options)
     if "limit" in options.values:
         items = items[: options.integer("limit", 0, least=1)]
     if not len(items) and not (empty_part and "part" in options.values):
@@ -719,6 +772,16 @@ def parse(spec: str) -> tuple[str, Path, Options]:
     if not rest and reader.needs_path:
         raise UsageError(f"{spec}: no path after '{kind}:'")
     return kind, Path(rest).expanduser(), options
+
+
+def listed(spec: str, path: Path) -> str:
+    """Returns the specification of the pictures that a list of ids names, of all splits of ``spec``."""
+    body, query = (spec, "") if Path(spec).exists() else _split_query(spec)
+    kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
+    return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
+
+
+_CHOOSING = ("split", "ids", "part", "limit", "only")  # keys that take some of the items
 
 
 def _split_query(spec: str) -> tuple[str, str]:

@@ -37,6 +37,7 @@ from tellapart.evaluation.inputs import (
     notes_on_cut_texts,
     notes_on_instances,
     open_optional,
+    read_bag_sets,
     read_inputs,
     read_object_inputs,
     read_references,
@@ -410,12 +411,16 @@ def run_eval(options: EvalOptions) -> Results:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
     dataset = open_optional(options.data)
+    sets, set_notes = read_bag_sets(options.bags or (), dataset)
+    needed = {id_ for own in sets for id_ in own.asked()}
     kept, known_references, notes = match_files(
-        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap
+        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
     )
+    notes += set_notes
     ids = list(next(iter(kept.values())))
     items = with_ids(dataset, ids)
-    inputs = read_inputs(options.bags or (), options.distractors, ids, dataset, options.scorer)
+    inputs = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
+    notes += inputs.notes
     all_references, unused = references_of(ids, items, known_references)
     several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
     several = several or (

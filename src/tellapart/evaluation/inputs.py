@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.caption_files import CaptionFile, preview_ids, read_reference_file
+from tellapart.data.caption_files import read_reference_file
 from tellapart.data.caption_matching import (
+    CaptionFile,
     KnownIds,
     align_lists,
     check_overlap,
     match_captions,
+    match_ids,
+    preview_ids,
     report_problems,
     with_text,
 )
@@ -81,11 +84,13 @@ def match_files(
     dataset: Dataset | None,
     allow_missing: bool,
     min_overlap: float,
+    needed: Collection[str] = (),
 ) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
     """Captions and references by the ids that all have; `UsageError` where some differ and may not.
 
     The ids are those of the data, else of the references, else of the first system. The notes say how files that name
-    pictures differently were matched.
+    pictures differently were matched. ``needed``: the pictures that candidate sets ask for; ``min_overlap`` is a share
+    of them then, not of all pictures of the data.
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
@@ -116,7 +121,7 @@ def match_files(
     for name, file in systems.items():
         matched = matches[name]
         detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
-        kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap)
+        kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap, needed)
         notes += [*_note(matched.how), *more]
     common = [key for key in ids if all(key in captions for captions in kept.values())]
     if not common and systems:
@@ -141,7 +146,7 @@ def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]
     return {key: own for key, own in texts.items() if key not in ids}
 
 
-def _files(dataset: Dataset) -> dict[str, str]:
+def _files(dataset: Iterable[Item]) -> dict[str, str]:
     """The file of each picture that is one."""
     paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
     return {id_: str(path) for id_, path in paths if path is not None}
@@ -279,6 +284,7 @@ class CandidateInputs:
 
     sets: Sequence[FileSets] = ()
     candidates: Sequence[Item] = ()
+    notes: Sequence[str] = ()
 
     def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
         """What an `EvalContext` over these ids takes of them; candidates' features where there is a scorer."""
@@ -295,42 +301,64 @@ class CandidateInputs:
         }
 
 
+def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
+    """Reads the sets of ``--bags``; their ids are those of the data, where these match as captions do. And notes."""
+    from tellapart.evaluation.test_sets import read_sets
+
+    found, notes = [own for path in bags for own in read_sets(path)], list[str]()
+    if found and dataset is not None:
+        known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
+        for place, own in enumerate(found):
+            names, how = match_ids(own.ids(), known, own.name)
+            found[place] = own.renamed(names)
+            notes += _note(how)
+    return found, notes
+
+
 def read_inputs(
-    bags: Sequence[Path],
+    sets: Sequence[FileSets],
     distractors: str | None,
     ids: Sequence[str],
-    items: Sequence[Item] | None,
+    dataset: Dataset | None,
     scorer: str | None,
 ) -> CandidateInputs:
-    """The sets of ``--bags`` and the pool of ``--distractors``; items are all pictures of the data."""
-    if not bags and distractors is None:
+    """Returns the sets of ``--bags`` and the pool of ``--distractors``, with the pictures that have no captions.
+
+    ``distractors``: a data set, or a list of ids of pictures of ``dataset``, in any split of it.
+    """
+    if not sets and distractors is None:
         return CandidateInputs()
     if scorer is None:
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
     from tellapart.data import open_data
-    from tellapart.data.dataset import beside
-    from tellapart.evaluation.test_sets import hard_pool, read_sets
+    from tellapart.data.dataset import beside, is_id_list, listed
+    from tellapart.evaluation.test_sets import hard_pool
 
-    captioned = set(ids)
-    sets = [own for path in bags for own in read_sets(path)]
+    captioned, notes, sets = set(ids), list[str](), list(sets)
     for own in sets:
         if bare := [id_ for id_ in own.asked() if id_ not in captioned]:
             raise UsageError(
                 f"{own.name}: {len(bare):,} of {len(own.asked()):,} pictures that its sets ask for have no caption or "
                 f"are not in the data, such as '{bare[0]}'; give captions of them all, and the data they are in"
             )
-    others: Mapping[str, Item] = {item.id: item for item in items or ()}
+    others: Mapping[str, Item] = {item.id: item for item in dataset or ()}
     named = dict.fromkeys(id_ for own in sets for id_ in own.ids() if id_ not in captioned)
     candidates = [others[id_] for id_ in named if id_ in others]
     if distractors is not None:
         captions_of = [others[id_] for id_ in ids if id_ in others]
-        pool = beside(open_data(distractors), [*captions_of, *candidates])
+        if (path := Path(distractors).expanduser()).suffix == ".json" and is_id_list(path):
+            if dataset is None:
+                raise UsageError(f"{distractors}: a list of ids is one of pictures of --data; name the data")
+            distractors = listed(dataset.spec, path)
+        others_of = open_data(distractors)
+        notes += others_of.report()
+        pool = beside(others_of, [*captions_of, *candidates])
         sets.append(hard_pool(ids, [item.id for item in pool], f"distractors:{len(pool)}@{distractors}"))
         candidates += pool
     names = [own.name for own in sets]
     if double := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two of the files have sets called {double[0]}; evaluate them one after the other")
-    return CandidateInputs(sets, candidates)
+    return CandidateInputs(sets, candidates, notes)
 
 
 # The models of an evaluation: scorers with their features of the pictures, a language model, a text encoder.

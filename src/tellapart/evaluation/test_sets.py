@@ -3,7 +3,7 @@
 | file | sets |
 |---|---|
 | ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is asked for |
-| ``3.json``, a list of lists of ids | TrueMatch as published; a folder of them is all its sizes |
+| ``3.json``, a list of lists of ids | TrueMatch as published; a folder of them is all its sizes, ``1.json`` left out |
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
 | ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten a set, asked for where there is a text |
 
@@ -281,6 +281,16 @@ class FileSets:
         """Every picture that is asked for, once."""
         return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
 
+    def renamed(self, names: Mapping[str, str]) -> FileSets:
+        """Returns the same sets with other ids where ``names`` has some: those of the data."""
+
+        def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+            return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
+
+        captions = {names.get(id_, id_): texts for id_, texts in self.captions.items()}
+        targets = None if self.targets is None else own(self.targets)
+        return replace(self, sets=own(self.sets), targets=targets, captions=captions)
+
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
         """The same sets by row. Raises `UsageError` that names pictures which have none."""
         missing = [id_ for id_ in self.ids() if id_ not in row_of]
@@ -301,7 +311,7 @@ def read_sets(path: Path) -> list[FileSets]:
     """The sets of a file, or of a folder of TrueMatch's files. Raises `UsageError` for a layout that is not known."""
     path = Path(path)
     if path.is_dir():
-        files = sorted(file for file in path.glob("*.json") if file.stem.isdigit())
+        files = sorted(file for file in path.glob("*.json") if file.stem.isdigit() and file.stem != "1")
         if not files:
             raise UsageError(f"{path}: no 3.json, 5.json, … in this folder; name a file of bags")
         return [given for file in files for given in _by_size(read_truematch(file), f"file:{digest(file)}")]

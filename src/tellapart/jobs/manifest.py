@@ -44,7 +44,7 @@ from tellapart.utils.text import parse_json
 
 SHARD_ITEMS = 1024  # a multiple of the windows in which captions are written: batches are those of one process
 CHUNK = 1 << 20
-OF_THE_WHOLE = ("part", "limit")  # keys that count items over all files
+OF_THE_WHOLE = ("ids", "part", "limit")  # keys that count items over all files
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
 URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
@@ -294,7 +294,7 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     options = Options(spec, {key: unquote(value) for key, value in values.items()})
     if whole := [key for key in OF_THE_WHOLE if options.text(key)]:
-        raise UsageError(f"{spec}: {whole[0]}= counts over all files; leave it out, or name fewer files")
+        raise UsageError(f"{spec}: {whole[0]}= is of all files together; leave it out, or name fewer files")
     if kind is not None and kind not in URL_SUFFIXES.values():
         raise UsageError(f"{spec}: '{kind}' cannot be read from an address{nearest(kind, {*URL_SUFFIXES.values()})}")
     files = _url_files(url, kind)

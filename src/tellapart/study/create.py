@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.data import open_many
-from tellapart.data.caption_files import CaptionFile, read_caption_file
-from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import PictureError, UsageError
 from tellapart.evaluation.inputs import name_systems, read_references
 from tellapart.features.nearest import Vectors

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.caption_files import preview_ids
+from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.inputs import read_object_inputs

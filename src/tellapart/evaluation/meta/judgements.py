@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.data.caption_files import preview_ids
+from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
 from tellapart.evaluation.inputs import read_references
 from tellapart.utils.text import parse_json
