@@ -92,6 +92,7 @@ NOT_RUN = {
     "tellapart study simulate compare": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "python tools/flickr8k_truthful.py": "trains for an hour; tests/recipe has it on little data",
     "python tools/reference_statistics.py": "reads COCO; tests/scenes/test_grammar.py checks the figures of scenes",
+    "sed -i": "changes the code of another project; tests/metrics makes its calls",
     "ray start": "starts servers that stay; tests/jobs/ray_nodes.py starts a cluster",
     "tellapart caption MODEL s3://": "needs a bucket and a cluster; tests/jobs has both",
     "torchrun": "tests/training/test_launchers.py runs it with two processes (mark long)",

@@ -1,0 +1,5 @@
+"""A metric for Hugging Face's evaluate: ``evaluate.load(tellapart.integrations.caption_metrics.FOLDER)``."""
+
+from pathlib import Path
+
+FOLDER = str(Path(__file__).parent)

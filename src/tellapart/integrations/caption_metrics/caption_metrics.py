@@ -1,0 +1,44 @@
+"""Caption metrics for Hugging Face's evaluate, as the COCO tools compute them, without Java."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import datasets
+import evaluate
+
+from tellapart.compat.torchmetrics import CaptionMetrics
+
+DEFAULT = ("bleu4", "rouge_l", "cider")
+_TEXT = datasets.Value("string")
+_INPUTS = """
+    predictions: a caption for each picture.
+    references: for each picture its references in a list, or its only one.
+    metrics: names of `tellapart eval --metrics list` that need captions and references only.
+"""
+
+
+class CaptionMetricsOfEvaluate(evaluate.Metric):  # type: ignore[misc]
+    """BLEU, METEOR, ROUGE-L, CIDEr and others of captions; one number for each name, over all batches added."""
+
+    def _info(self) -> Any:
+        references = (datasets.Sequence(_TEXT), _TEXT)
+        return evaluate.MetricInfo(
+            description=__doc__ or "",
+            citation="",
+            inputs_description=_INPUTS,
+            features=[datasets.Features({"predictions": _TEXT, "references": own}) for own in references],
+            license="Apache-2.0",
+        )
+
+    def _compute(
+        self,
+        *,
+        predictions: Sequence[str],
+        references: Sequence[Sequence[str] | str],
+        metrics: Sequence[str] = DEFAULT,
+    ) -> dict[str, float]:
+        metric = CaptionMetrics(*([metrics] if isinstance(metrics, str) else metrics))
+        metric.update(predictions, references)
+        return metric.compute()
