@@ -54,18 +54,18 @@ def length(captions: ArmCaptions) -> Statistic:
 @measure("distinct", "distinct words", "higher")
 def distinct(captions: ArmCaptions) -> Statistic:
     """Distinct words over all captions."""
-    from tellapart.metrics.lexical import lexical_diversity_statistic
+    from tellapart.metrics.lexical import words_used
 
-    in_thousands = lexical_diversity_statistic(captions.first_captions)
-    return weighted_statistic(captions.picture_key, len(captions.items), lambda weight_N: 1000 * in_thousands(weight_N))
+    return weighted_statistic(captions.picture_key, len(captions.items), words_used(captions.first_captions))
 
 
 @measure("vocabulary", "distinct words used at least 5 times", "higher")
 def vocabulary(captions: ArmCaptions) -> Statistic:
     """Distinct words used at least five times."""
-    from tellapart.metrics.lexical import vocabulary_statistic
+    from tellapart.metrics.lexical import FREQUENT, words_used
 
-    return weighted_statistic(captions.picture_key, len(captions.items), vocabulary_statistic(captions.first_captions))
+    used = words_used(captions.first_captions, FREQUENT, lower=True)
+    return weighted_statistic(captions.picture_key, len(captions.items), used)
 
 
 def share_of_words(captions: ArmCaptions, slot: str) -> Statistic:
@@ -177,10 +177,11 @@ def listener(captions: ArmCaptions) -> Statistic:
 @measure("bleu4", "BLEU-4", "higher")
 def bleu4(captions: ArmCaptions) -> Statistic:
     """Corpus BLEU-4 in percent."""
-    from tellapart.metrics.overlap import bleu_statistic
+    from tellapart.metrics.bleu_score import bleu_of, bleu_stats
+    from tellapart.metrics.statistics import Sums
 
-    bleu = bleu_statistic(captions.first_captions, captions.references)
-    return Statistic(captions.picture_key, len(captions.items), lambda weight_RN: 100 * bleu.many(weight_RN))
+    bleu = Sums(bleu_stats(captions.first_captions, captions.references), bleu_of)
+    return Statistic(captions.picture_key, len(captions.items), lambda weight_RN: 100 * bleu(weight_RN))
 
 
 @measure("cider", "CIDEr", "higher")
@@ -272,10 +273,11 @@ def div2(captions: ArmCaptions) -> Statistic:
 @measure("mbleu", "mBLEU-4", "lower", needs=("samples",))
 def mbleu(captions: ArmCaptions) -> Statistic:
     """Corpus mBLEU-4 in percent; higher is less diverse."""
-    from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
+    from tellapart.metrics.diversity import mbleu_of, mbleu_stats
+    from tellapart.metrics.statistics import Sums
 
-    share = mbleu_of_counts(list(mbleu_counts(captions.captions)))
-    return weighted_statistic(captions.picture_key, len(captions.items), lambda weight_N: 100 * share(weight_N))
+    share = Sums(mbleu_stats(captions.captions), mbleu_of)
+    return weighted_statistic(captions.picture_key, len(captions.items), lambda weight_N: 100 * float(share(weight_N)))
 
 
 # The captioner's own losses

@@ -28,7 +28,7 @@ from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
-from tellapart.metrics.statistics import Slot
+from tellapart.metrics.statistics import CaptionSlot
 from tellapart.scenes import truth
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -325,7 +325,7 @@ def test_wrong_requests(arguments, says):
 def test_a_corpus_number_that_is_no_mean_must_bring_its_statistic(world):
     metric = Metric(name="odd", factory=not_a_mean)
     with pytest.raises(Exception, match="register its statistic"):
-        metric.measure(EvalContext(["1", "2"]), [Slot(["a", "b c"], [["a"], ["b"]])])
+        metric.measure(EvalContext(["1", "2"]), [CaptionSlot(["a", "b c"], [["a"], ["b"]])])
 
 
 def not_a_mean(captions, references):

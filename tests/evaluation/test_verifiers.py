@@ -25,7 +25,7 @@ from tellapart.evaluation.facts.verify import (
     verify_scorer,
     whole_sentences,
 )
-from tellapart.metrics.statistics import spearman
+from tellapart.evaluation.meta.agreement import spearman
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tellapart.metrics import bleu, cider_d, cider_plain, ngrams, ptb
-from tellapart.metrics.overlap import bleu_counts, rouge_l
+from tellapart.metrics import bleu, cider_d, cider_plain, ngrams, ptb, rouge_l
+from tellapart.metrics.bleu_score import bleu_stats
 
 RNG = np.random.default_rng(1)
 WORDS = ["a", "the", "Dog.", "cat's", "runs,", "on", "grass", "1 1/2", "über", "-", "no-break\u00a0space", *"bcdefgh"]
@@ -43,7 +43,7 @@ def test_blocks_of_pictures_score_as_all_at_once(
     corpus: tuple[list[str], list[list[str]]], size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget()
-    whole, counts_NC = [metric(*corpus) for metric in METRICS], bleu_counts(*corpus)
+    whole, counts_NC = [metric(*corpus) for metric in METRICS], bleu_stats(*corpus)
     forget()
     monkeypatch.setattr(ptb, "BLOCK", size)
     monkeypatch.setattr(ngrams, "BLOCK", size)
@@ -52,7 +52,7 @@ def test_blocks_of_pictures_score_as_all_at_once(
     for metric, (value, value_N) in zip(METRICS, whole, strict=True):
         found, found_N = metric(*corpus)
         assert found == value and np.array_equal(found_N, value_N)
-    assert np.array_equal(bleu_counts(*corpus), counts_NC)
+    assert np.array_equal(bleu_stats(*corpus), counts_NC)
     assert sizes == [len(corpus[0])], "counted anew, in blocks, once for all metrics"
 
 

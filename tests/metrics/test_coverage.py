@@ -11,13 +11,21 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tellapart.evaluation.evaluate import MetricTests, evaluate
+from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.verify import rate_statistic
 from tellapart.evaluation.metrics.facts import percentage
 from tellapart.evaluation.test_sets import lookalike_sets, random_pools, retrieve, whole_sets
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import UNBOUNDED, Bounds, Corpus, Draws, Measurement, mean_interval, paired_difference
+from tellapart.metrics.statistics import (
+    UNBOUNDED,
+    Bounds,
+    Draws,
+    Measurement,
+    MetricTests,
+    mean_interval,
+    paired_difference,
+)
 
 PICTURES, WORDS = 120, 4000
 ZIPF_W = 1 / np.arange(1, WORDS + 1) ** 1.05
@@ -106,8 +114,8 @@ def ratio_intervals(seed: int) -> Intervals:
     tokens_N = rng.integers(5, 20, 150).astype(float)
     loss_N2 = np.stack([tokens_N * rng.normal(3, 0.4, 150), tokens_N], axis=1)
     measured = {
-        "rate": Measurement(None, Corpus(list(counts_N2), percentage)),
-        "ppl_corpus": Measurement(None, Corpus(list(loss_N2), corpus_perplexity)),
+        "rate": Measurement(None, percentage(counts_N2)),
+        "ppl_corpus": Measurement(None, corpus_perplexity(loss_N2)),
         "ppl": Measurement(np.exp(loss_N2[:, 0] / loss_N2[:, 1])),
         "clipscore": Measurement(250 * np.maximum(rng.normal(0.25, 0.05, 150), 0)),
     }
@@ -140,10 +148,10 @@ def rare_intervals(seed: int) -> Intervals:
         add(f"cider,{system}", Measurement(300 * rare_N * rng.beta(2, 5, n)), METRICS["cider"].bounds)
         claims_N = 1 + rng.poisson(2.0, n).astype(float)
         counts_N2 = np.stack([rng.binomial(claims_N.astype(int), 0.4) * rare_N, claims_N], axis=1)
-        rate = Measurement(100 * counts_N2[:, 0] / claims_N, Corpus(list(counts_N2), percentage))
+        rate = Measurement(100 * counts_N2[:, 0] / claims_N, percentage(counts_N2))
         add(f"hallucination_rate,{system}", rate, UNBOUNDED)
         facts = np.stack([claims_N - counts_N2[:, 0], claims_N, claims_N, claims_N], axis=1)
-        corpus = Corpus(list(facts), lambda rows: rate_statistic(np.array(rows), 0))
+        corpus = rate_statistic(facts, 0)
         add(f"facts_precision,{system}", Measurement(100 * facts[:, 0] / claims_N, corpus), UNBOUNDED)
     found: Intervals = {}
     for name, own in measured.items():

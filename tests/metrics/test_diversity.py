@@ -15,7 +15,8 @@ from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.selection import describe
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize
-from tellapart.metrics.diversity import mbleu_counts, mbleu_of_counts
+from tellapart.metrics.diversity import COUNTS, mbleu_of, mbleu_stats
+from tellapart.metrics.statistics import Sums
 
 SENTENCE = "a small dog runs on the green grass near one red ball and two blue cats"
 
@@ -101,7 +102,7 @@ def test_mbleu_with_unequal_numbers_of_captions() -> None:
 def test_the_statistic_agrees_with_captions_drawn_again() -> None:
     rng = np.random.default_rng(1)
     lists = [texts[: 2 + number % 3] for number, texts in enumerate(said(rng))]  # 2, 3 or 4 captions
-    statistic = mbleu_of_counts(list(mbleu_counts(lists)))
+    statistic = Sums(mbleu_stats(lists), mbleu_of)
     for weight_N in (rng.integers(0, 3, len(lists)), np.arange(len(lists)) < 3, np.arange(len(lists)) < 2):
         drawn = [texts for texts, times in zip(lists, weight_N, strict=True) for _ in range(int(times))]
         assert statistic(np.asarray(weight_N, float)) == pytest.approx(mbleu(drawn)[0])
@@ -199,7 +200,7 @@ def test_mbleu_cuts_every_caption_once() -> None:
     said = iter(ptb_tokenize([text for texts in lists for text in texts]))
     cut = [[next(said) for _ in texts] for texts in lists]
     assert cut[0] == ["a wii u", "a wii u.", "a dog"]
-    counts = mbleu_counts(lists)
+    counts = mbleu_stats(lists).reshape(len(lists), -1, COUNTS + 1)
     for number, texts in enumerate(cut):
         for slot, text in enumerate(texts):
             others = [other.split() for other in texts[:slot] + texts[slot + 1 :]]

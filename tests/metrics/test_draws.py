@@ -7,20 +7,18 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tellapart.evaluation.evaluate import MetricTests
 from tellapart.metrics import bleu
-from tellapart.metrics.overlap import bleu_statistic
+from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.statistics import (
-    Corpus,
+    CorpusTest,
     Difference,
     Draws,
-    GrowingStatistic,
     Interval,
-    MeanStatistic,
     Measurement,
-    SummedStatistic,
+    MetricTests,
+    Rows,
+    Sums,
     bootstrap_weights,
-    evaluate_many,
     random_swaps,
 )
 
@@ -33,24 +31,25 @@ def texts(count: int = N) -> list[str]:
     return [" ".join(RNG.choice(WORDS, RNG.integers(4, 12))) for _ in range(count)]
 
 
-def vocabulary(rows: list[str]) -> GrowingStatistic:
-    return GrowingStatistic(
-        lambda weight_N: len({w for row, n in zip(rows, weight_N, strict=True) if n for w in row.split()})
-    )
+def vocabulary(rows: list[str]):
+    return lambda weight_N: len({w for row, n in zip(rows, weight_N, strict=True) if n for w in row.split()})
 
 
 def longest(rows: list[str]):
-    """A statistic that is not made of sums."""
+    """A number that is not made of sums."""
     sizes = np.array([row.count(" ") + 1.0 for row in rows])
     return lambda weight_N: float(np.sort(np.repeat(sizes, weight_N.astype(int)))[-3:].mean())
 
 
-def corpus_bleu(rows: list[tuple[str, list[str]]]) -> MeanStatistic:
-    return MeanStatistic([bleu_statistic([row[0] for row in rows], [row[1] for row in rows], 2)], 100.0)
+def corpus_bleu(rows: list[tuple[str, list[str]]]) -> Sums:
+    return Sums(
+        bleu_stats([row[0] for row in rows], [row[1] for row in rows]), lambda sums_RC: 100 * bleu_of(sums_RC, 2)
+    )
 
 
-def of_slots(rows: list[tuple[tuple[str, list[str]], ...]]) -> MeanStatistic:
-    return MeanStatistic([corpus_bleu(list(column)) for column in zip(*rows, strict=True)])
+def of_slots(rows: list[tuple[tuple[str, list[str]], ...]]) -> Sums:
+    columns = [corpus_bleu(list(column)) for column in zip(*rows, strict=True)]
+    return columns[0].of_slots([column.stats_NC for column in columns])
 
 
 # The plain way: every statistic alone, a resample at a time.
@@ -96,7 +95,7 @@ def references() -> list[list[str]]:
 
 def test_bleu_of_two_systems_is_paired_by_sums_as_by_all_captions_counted_anew(references: list[list[str]]) -> None:
     rows = {name: list(zip(texts(), references, strict=True)) for name in "ab"}
-    found = drawn_tests({name: Measurement(None, Corpus(own, corpus_bleu)) for name, own in rows.items()})
+    found = drawn_tests({name: Measurement(None, corpus_bleu(own)) for name, own in rows.items()})
     for name, own in rows.items():
         close(found.intervals()[name], plain_interval(corpus_bleu(own), N))
         captions, of_each = zip(*own, strict=True)
@@ -111,7 +110,7 @@ def test_a_side_with_fewer_captions_of_a_picture_says_them_again(references: lis
         tuple((text, own) for text in pair)
         for pair, own in zip(zip(texts(), texts(), strict=True), references, strict=True)
     ]
-    found = drawn_tests({"a": Measurement(None, Corpus(one, of_slots)), "b": Measurement(None, Corpus(two, of_slots))})
+    found = drawn_tests({"a": Measurement(None, of_slots(one)), "b": Measurement(None, of_slots(two))})
     pooled = of_slots(two + [row * 2 for row in one])
     close(found.differences()["a", "b"], plain_pair(of_slots(two), of_slots(one), pooled, N))
 
@@ -119,7 +118,7 @@ def test_a_side_with_fewer_captions_of_a_picture_says_them_again(references: lis
 @pytest.mark.parametrize("build", [longest])
 def test_what_is_not_made_of_sums_goes_the_plain_way(build) -> None:
     rows = {name: texts() for name in "ab"}
-    found = drawn_tests({name: Measurement(None, Corpus(own, build)) for name, own in rows.items()})
+    found = drawn_tests({name: Measurement(None, Rows(own, build)) for name, own in rows.items()})
     close(found.intervals()["a"], plain_interval(build(rows["a"]), N))
     pooled = build(rows["b"] + rows["a"])
     close(found.differences()["a", "b"], plain_pair(build(rows["b"]), build(rows["a"]), pooled, N))
@@ -168,22 +167,21 @@ def _mean(value_N: np.ndarray, share_N: np.ndarray, weight_N: np.ndarray) -> flo
 def test_a_growing_count_is_drawn_by_halves() -> None:
     rows = texts(40)
     draws = Draws(RESAMPLES, SEED)
-    drawn = draws.bootstrap(vocabulary(rows), 40)
-    draws.run()
+    drawn_R = CorpusTest(draws, Rows(rows, vocabulary, grows=True)).drawn_R
     value = vocabulary(rows)(np.ones(40))
-    assert abs(drawn.values_R.mean() - value) < 2 and 0 < drawn.values_R.std() < value / 2
+    assert abs(drawn_R.mean() - value) < 2 and 0 < drawn_R.std() < value / 2
 
 
 def test_blocks_of_weights_give_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    statistic = SummedStatistic(RNG.random((N, 3)), lambda sums: sums[..., 0] / sums[..., 2])
+    statistic = Sums(RNG.random((N, 3)), lambda sums: sums[..., 0] / sums[..., 2])
     values = []
     for cells in (2_000_000, 700):
         monkeypatch.setattr("tellapart.metrics.statistics._BLOCK_CELLS", cells)
         monkeypatch.setattr("tellapart.metrics.statistics._KEPT_CELLS", 0)
         draws = Draws(RESAMPLES, SEED)
-        drawn = draws.bootstrap(statistic, N)
+        drawn = CorpusTest(draws, statistic)
         draws.run()
-        values.append(drawn.values_R)
+        values.append(drawn.drawn_R)
     np.testing.assert_allclose(values[0], values[1], rtol=1e-12)
-    plain = np.concatenate([evaluate_many(statistic, block) for block in bootstrap_weights(N, RESAMPLES, SEED)])
+    plain = np.concatenate([statistic(block) for block in bootstrap_weights(N, RESAMPLES, SEED)])
     np.testing.assert_allclose(values[1], plain, rtol=1e-12)

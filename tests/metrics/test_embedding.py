@@ -18,7 +18,7 @@ from tellapart.evaluation.evaluate import evaluate, run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
 from tellapart.metrics.embedding import token_idf
-from tellapart.metrics.statistics import Slot
+from tellapart.metrics.statistics import CaptionSlot
 from tellapart.scorers import load_scorer
 
 
@@ -217,7 +217,7 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
     scorer = load_scorer(str(tiny_scorer))
     assert scorer.lengths([LONG])[0] > scorer.window
     cut = EvalContext(["1", "2"], scorer=scorer)
-    slot = Slot([LONG, "a red circle"])
+    slot = CaptionSlot([LONG, "a red circle"])
     np.testing.assert_allclose(cut.text_features(slot), scorer.text_features(slot.captions).numpy(), atol=1e-6)
     assert cut.long_note() == (
         f"1 distinct texts are longer than the window of {scorer.window} tokens of {tiny_scorer}; cut there "
@@ -231,7 +231,7 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
     assert "scored by sentence" in str(whole.long_note()) and "were cut" not in str(whole.long_note())
     assert whole.scorer_name() == cut.scorer_name() + "|long:by-sentence"
     endless = EvalContext(["1"], scorer=scorer, long_texts="sentences")
-    endless.text_features(Slot(["red " * 200]))
+    endless.text_features(CaptionSlot(["red " * 200]))
     assert "scored by sentence, and 1 sentences, longer still, were cut" in str(endless.long_note())
     assert EvalContext(["1"], scorer=scorer).long_note() is None
 

@@ -11,6 +11,7 @@ from real_data import DATA
 
 from tellapart.data.caption_files import read_captions, read_references
 from tellapart.metrics import lexical
+from tellapart.metrics.registry import METRICS
 from tellapart.scenes import Scenes
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -36,7 +37,7 @@ def test_statistics_agree_with_counting_the_resampled_captions(metric):
     names = [f"w{k}" for k in range(60)]
     zipf = 1 / np.arange(1, 61)
     captions = [" ".join(rng.choice(names, 6, p=zipf / zipf.sum())) for _ in range(300)]
-    statistic = getattr(lexical, f"{metric}_statistic")(captions)
+    statistic = METRICS[metric].score(captions)
     for weight_N in [np.ones(300), np.bincount(rng.integers(300, size=300), minlength=300), np.arange(300) < 9,
                      np.arange(300) > 290, np.zeros(300)]:  # fmt: skip
         weight_N = np.asarray(weight_N, dtype=float)

@@ -27,7 +27,17 @@ from test_overlap import PUBLISHED, published
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import meteor, meteor_score, meteor_tables, ptb_tokenize
-from tellapart.metrics.meteor_score import Match, align, covered, meteor_counts, meteor_statistic, normalise, score
+from tellapart.metrics.meteor_score import (
+    Match,
+    align,
+    covered,
+    meteor_counts,
+    meteor_of,
+    meteor_stats,
+    normalise,
+    score,
+)
+from tellapart.metrics.statistics import Sums
 
 pytest.importorskip("snowballstemmer", reason="the extra 'meteor' is not installed")
 needs_package = pytest.mark.skipif(
@@ -98,7 +108,7 @@ def test_the_corpus_number_comes_from_sums(small: Path) -> None:
     often = [2, 0, 3, 1]
     repeated = [number for number, times in enumerate(often) for _ in range(times)]
     whole = meteor([captions[i] for i in repeated], [references[i] for i in repeated])[0]
-    statistic = meteor_statistic(captions, references)
+    statistic = Sums(meteor_stats(captions, references), meteor_of)
     assert statistic(np.array(often, float)) == pytest.approx(whole)
     assert statistic(np.ones(4)) == pytest.approx(corpus)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import hostile
@@ -19,7 +20,8 @@ from real_data import DATA
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import bleu, cider_d, ptb_tokenize, rouge_l
-from tellapart.metrics.overlap import bleu_statistic, bleus
+from tellapart.metrics.bleu_score import bleu_of, bleu_stats, bleus
+from tellapart.metrics.statistics import Sums
 
 WORDS = st.sampled_from(["a", "dog", "cat", "on", "the", "mat", "runs", "red"])
 SENTENCE = st.lists(WORDS, max_size=9).map(" ".join)
@@ -88,7 +90,7 @@ def test_the_statistic_is_bleu_of_the_captions_as_often_as_they_weigh() -> None:
     often = [2, 0, 3]
     repeated = [number for number, times in enumerate(often) for _ in range(times)]
     for n in (1, 4):
-        statistic = bleu_statistic(captions, references, n)
+        statistic = Sums(bleu_stats(captions, references), partial(bleu_of, n=n))
         whole = bleu([captions[i] for i in repeated], [references[i] for i in repeated], n)[0]
         assert statistic(np.array(often, float)) == pytest.approx(whole)
         assert statistic(np.ones(3)) == bleu(captions, references, n)[0]

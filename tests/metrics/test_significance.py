@@ -14,8 +14,8 @@ from tellapart.metrics.statistics import (
     PERCENT,
     UNBOUNDED,
     Interval,
-    MeanStatistic,
-    SummedStatistic,
+    Rows,
+    Sums,
     format_p,
     mean_interval,
     paired_difference,
@@ -107,34 +107,37 @@ def test_p_is_even_where_the_systems_do_not_differ():
 
 
 def _mean_statistic(value_N):
-    return lambda weight_N: float(weight_N @ value_N / weight_N.sum())
+    return Rows(list(value_N), lambda rows: lambda weight_N: float(weight_N @ np.array(rows) / weight_N.sum()))
+
+
+def _constant(n):
+    return Rows([None] * n, lambda rows: lambda weight_N: 7.0)
 
 
 def test_a_statistic_that_is_a_mean_agrees_with_the_interval_of_a_mean():
     rng = np.random.default_rng(5)
     a_N, b_N = rng.normal(0, 1, 300), rng.normal(0.3, 1, 300)
-    drawn = [resample(_mean_statistic(value_N), 300) for value_N in (a_N, b_N)]
+    a, b = (_mean_statistic(value_N) for value_N in (a_N, b_N))
     plain = mean_interval(a_N)
-    found = drawn[0].interval()
+    found = resample(a).interval()
     assert (found.value, found.low, found.high) == pytest.approx((plain.value, plain.low, plain.high), abs=0.01)
-    pooled = _mean_statistic(np.concatenate([b_N, a_N]))
-    pair, other = paired_resampled(drawn[1], drawn[0], pooled), paired_difference(b_N, a_N)
+    pair, other = paired_resampled(b, a), paired_difference(b_N, a_N)
     assert (pair.value, pair.low, pair.high) == pytest.approx((other.value, other.low, other.high), abs=0.02)
     assert pair.p == pytest.approx(other.p, abs=0.01)
 
 
 def test_the_interval_of_a_count_of_distinct_things_holds_the_count():
     kinds_N = np.arange(100) // 2  # each kind twice: a resample misses 1 in 8
-    found = resample(lambda weight_N: float(len(np.unique(kinds_N[weight_N > 0]))), 100).interval()
+    kinds = Rows(list(kinds_N), lambda rows: lambda weight_N: float(len(np.unique(np.array(rows)[weight_N > 0]))))
+    found = resample(kinds).interval()
     assert found.value == 50 and found.low < 50 < found.high and found.high - found.low < 15
 
 
 def test_a_constant_statistic_has_width_zero_and_no_items_are_an_error():
-    drawn = resample(lambda weight_N: 7.0, 5)
-    assert drawn.interval() == Interval(7.0, 7.0, 7.0, 5)
-    assert paired_resampled(drawn, drawn, lambda weight_N: 7.0).p == 1
+    assert resample(_constant(5)).interval() == Interval(7.0, 7.0, 7.0, 5)
+    assert paired_resampled(_constant(5), _constant(5)).p == 1
     with pytest.raises(ValueError, match="no items"):
-        resample(lambda weight_N: 7.0, 0)
+        resample(_constant(0))
 
 
 def test_values_that_are_means_of_several_observations_weigh_as_many():
@@ -155,14 +158,16 @@ def test_sums_are_resampled_by_matrix_products_as_one_by_one():
     def number(counts_RC):
         return counts_RC[..., 0] * counts_RC[..., 1] / counts_RC[..., 2]
 
-    summed = SummedStatistic(counts_NC, number)
-    plain, fast = resample(lambda weight_N: summed(weight_N), 40), resample(summed, 40)
+    summed, base = Sums(counts_NC, number), Sums(counts_NC[::-1], number)
+    one_by_one = [
+        Rows(list(corpus.stats_NC), lambda rows: lambda weight_N: number(weight_N @ np.array(rows)))
+        for corpus in (summed, base)
+    ]
+    plain, fast = resample(one_by_one[0]), resample(summed)
     np.testing.assert_allclose(fast.drawn_R, plain.drawn_R, rtol=1e-12)
-    several = MeanStatistic([summed, summed], scale=2.0)
-    np.testing.assert_allclose(resample(several, 40).drawn_R, 2 * plain.drawn_R, rtol=1e-12)
-    pooled = SummedStatistic(np.concatenate([counts_NC, counts_NC[::-1]]), number)
-    base = resample(SummedStatistic(counts_NC[::-1], number), 40)
-    assert paired_resampled(fast, base, pooled) == paired_resampled(plain, base, lambda weight_N: pooled(weight_N))
+    several = Sums(counts_NC, lambda counts_RC: 2.0 * number(counts_RC), more=(counts_NC,))
+    np.testing.assert_allclose(resample(several).drawn_R, 2 * plain.drawn_R, rtol=1e-12)
+    assert paired_resampled(summed, base) == paired_resampled(*one_by_one)
 
 
 def test_p_is_never_printed_as_nothing_and_never_as_the_level_below_it():
@@ -180,9 +185,8 @@ def _simulated_pair(trial):
     n = int(rng.integers(4, 60))
     if trial % 4 == 3:
         counts = [np.stack([rng.binomial(3, rate, n), np.full(n, 3)], axis=1).astype(float) for rate in (0.02, 0.08)]
-        a, b = (resample(SummedStatistic(own, _percent, PERCENT), n, resamples=200, seed=trial) for own in counts)
-        pooled = SummedStatistic(np.concatenate(counts[::-1]), _percent)
-        return paired_resampled(b, a, pooled, resamples=200, seed=trial)
+        a, b = (Sums(own, _percent, PERCENT) for own in counts)
+        return paired_resampled(b, a, resamples=200, seed=trial)
     if trial % 4 == 0:
         a_N, b_N = (100.0 * (rng.random(n) < rate) for rate in (0.05, 0.15))
     elif trial % 4 == 1:
@@ -220,15 +224,16 @@ def test_what_is_below_a_millionth_is_equal():
 
 def test_an_interval_stays_within_the_range_of_its_statistic():
     """Of three captions the centred bootstrap of BLEU reached beyond 0 and 100."""
-    from tellapart.metrics.overlap import bleu_statistic
+    from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 
     captions = ["a red cube on the tiles", "a red cube on the tiles", "a man"]
     references = [["a red cube on the tiles"]] * 3
-    for scale, statistic in ((1.0, bleu_statistic(captions, references)), (100.0, None)):
-        whole = statistic or MeanStatistic([bleu_statistic(captions, references)], 100.0)
-        interval = resample(whole, 3).interval()
+    stats_NC = bleu_stats(captions, references)
+    for scale, score in ((1.0, bleu_of), (100.0, lambda sums_RC: 100 * bleu_of(sums_RC))):
+        whole = Sums(stats_NC, score, (0.0, scale))
+        interval = resample(whole).interval()
         assert 0 <= interval.low <= interval.value <= interval.high <= scale
-        drawn_R = resample(whole, 3).drawn_R
+        drawn_R = resample(whole).drawn_R
         free = drawn_R + interval.value - drawn_R.mean()
         assert np.quantile(free, 0.975) > scale or np.quantile(free, 0.025) < 0, "else this shows nothing"
 

@@ -175,7 +175,7 @@ class TestDistances:
         other, own, both = (bleu_similarity(said, reference)[0] for reference in ("other", "own", "both"))
         assert torch.allclose(other, own.T) and other[0, 1] != other[1, 0]
         assert torch.allclose(both, both.T) and both[0, 1].item() == pytest.approx(float(other[0, 1] + other[1, 0]) / 2)
-        from tellapart.metrics.overlap import bleus
+        from tellapart.metrics.bleu_score import bleus
 
         score = bleus([said.texts[0]], [[said.texts[1]]])[1][2:, 0].sum()
         assert other[0, 1].item() == pytest.approx(score, abs=1e-6)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+from tellapart.metrics.bleu_score import bleu
 from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
-from tellapart.metrics.overlap import bleu
 from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval, self_retrieval
 from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes

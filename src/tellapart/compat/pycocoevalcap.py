@@ -17,11 +17,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.metrics.bleu_score import ORDERS, bleus_of, stats_of_tokens
 from tellapart.metrics.cider import SIGMA, cider_of_tokens
 from tellapart.metrics.meteor_score import find_tables, meteor_of_tokens
-from tellapart.metrics.ngrams import ORDERS
-from tellapart.metrics.overlap import bleu_counts_of_tokens, bleus_of_counts, rouge_of_tokens
 from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.metrics.rouge_score import rouge_of_tokens
 from tellapart.metrics.spice_tool import find_tool, spice_scores_of_tokens
 from tellapart.utils.messages import say
 
@@ -74,14 +74,14 @@ class Bleu:
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
         """Returns n corpus numbers, and n lists with a number for each picture. ``verbose`` prints the counts."""
-        counts_NC = bleu_counts_of_tokens(*_single_blanks(gts, res))
+        counts_NC = stats_of_tokens(*_single_blanks(gts, res))
         sum_C = counts_NC.sum(0)
         if verbose:
             words, closest, *grams = (int(count) for count in sum_C)
             guess, correct = grams[: self._n], grams[ORDERS : ORDERS + self._n]
             print({"testlen": words, "reflen": closest, "guess": guess, "correct": correct})
             print("ratio:", (words + 1e-15) / (closest + 1e-9))
-        return bleus_of_counts(sum_C)[: self._n].tolist(), bleus_of_counts(counts_NC.T)[: self._n].tolist()
+        return bleus_of(sum_C)[: self._n].tolist(), bleus_of(counts_NC.T)[: self._n].tolist()
 
     def method(self) -> str:
         """Returns the name that the COCO tools print."""

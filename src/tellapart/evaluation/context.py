@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.test_sets import CandidateSets, Retrieval
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
     from tellapart.metrics.embedding import BERTScore, EMScore
-    from tellapart.metrics.statistics import Slot
+    from tellapart.metrics.statistics import CaptionSlot
     from tellapart.models.protocols import Tokenizer
     from tellapart.scenes.truth import ClaimCounts
     from tellapart.types import Encoder, Item, Picture
@@ -193,7 +193,7 @@ class ClipInputs:
         flat_FD = np.asarray(FeatureStore().features(frames, self.scorer.encoder))
         return np.split(flat_FD, np.cumsum(count_N)[:-1])
 
-    def emscore(self, slot: Slot) -> EMScore:
+    def emscore(self, slot: CaptionSlot) -> EMScore:
         """Precision, recall and F of a slot's captions against the frames of their clips."""
         from tellapart.metrics.embedding import emscore
 
@@ -203,7 +203,7 @@ class ClipInputs:
         found: EMScore = self._kept[key]
         return found
 
-    def emscore_ranks(self, slot: Slot) -> np.ndarray:
+    def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
         """How many clips EMScore's F holds for likelier than a caption's own, of each of N captions; NaN: no F."""
         from tellapart.evaluation.test_sets import TIE
         from tellapart.metrics.embedding import emscore_f_rows
@@ -216,7 +216,7 @@ class ClipInputs:
         rank_N: np.ndarray = self._kept[key]
         return rank_N
 
-    def _emscore_inputs(self, slot: Slot) -> EMScoreInputs:
+    def _emscore_inputs(self, slot: CaptionSlot) -> EMScoreInputs:
         """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
         parts = self.texts.pieces(slot.captions, "")
         flat = self.scorer.token_features([piece for pieces in parts for piece in pieces])
@@ -229,7 +229,7 @@ class ClipInputs:
         weight_T = None if weight is None else [np.array([weight[token] for token in row]) for row in ids]
         return self.texts.encode(slot.captions), token_TD, self.frame_features, weight_T
 
-    def _token_weights(self, slot: Slot) -> Mapping[int, float] | None:
+    def _token_weights(self, slot: CaptionSlot) -> Mapping[int, float] | None:
         from tellapart.metrics.embedding import token_idf
 
         if self.emscore_idf is None:
@@ -382,11 +382,11 @@ class EvalContext:
         assert self.image_ND is not None
         return lookalike_sets(self.image_ND, self.lookalike)  # equal content has equal features: no keys needed
 
-    def text_features(self, slot: Slot, prefix: str = "") -> np.ndarray:
+    def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Normalised features of a slot's captions, N×D."""
         return self.once(("text", id(slot), prefix), lambda: self.texts.encode(slot.captions, prefix))
 
-    def reference_features(self, slot: Slot, prefix: str = "") -> list[np.ndarray]:
+    def reference_features(self, slot: CaptionSlot, prefix: str = "") -> list[np.ndarray]:
         """Normalised features of the references of each of a slot's captions, R×D each."""
         references = slot.references or []
 
@@ -423,7 +423,7 @@ class EvalContext:
 
         return all(is_clip(item.picture) for item in self.items)
 
-    def bertscore(self, slot: Slot) -> BERTScore:
+    def bertscore(self, slot: CaptionSlot) -> BERTScore:
         """Precision, recall and F1 of a slot's captions against their references."""
         from tellapart.metrics.embedding import bertscore
 
@@ -432,13 +432,13 @@ class EvalContext:
             ("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.loaded_text_encoder)
         )
 
-    def token_losses(self, slot: Slot) -> np.ndarray:
+    def token_losses(self, slot: CaptionSlot) -> np.ndarray:
         """Summed loss and number of tokens of a slot's captions under the language model, N×2."""
         from tellapart.metrics.perplexity import token_losses
 
         return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.loaded_language_model))
 
-    def retrieval(self, slot: Slot, pools: str) -> Retrieval:
+    def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:
         """The scorer's ranks for a slot's captions."""
         from tellapart.evaluation.test_sets import retrieve
 
@@ -452,7 +452,7 @@ class EvalContext:
             lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
         )
 
-    def claim_counts(self, slot: Slot) -> list[ClaimCounts]:
+    def claim_counts(self, slot: CaptionSlot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""
         from tellapart.scenes.truth import count_claims
         from tellapart.utils.messages import track

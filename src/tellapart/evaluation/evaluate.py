@@ -7,9 +7,8 @@ metric needs, stands in the table of `tellapart.metrics.registry`.
 from __future__ import annotations
 
 import itertools
-import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,21 +52,12 @@ from tellapart.metrics.statistics import (
     CHANCE,
     HUMAN,
     HUMAN_CHOICES,
-    UNBOUNDED,
     Bounds,
-    Difference,
-    Drawn,
     Draws,
-    Interval,
-    MeanTest,
     Measurement,
-    Resampled,
-    Statistic,
-    bounds_of_difference,
+    MetricTests,
     caption_lists,
-    difference_of,
     human_slots,
-    paired_values,
     system_slots,
 )
 from tellapart.utils.messages import detail
@@ -77,7 +67,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
     from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
-    from tellapart.metrics.statistics import Slot
+    from tellapart.metrics.statistics import CaptionSlot
     from tellapart.types import Item
 
 
@@ -163,80 +153,6 @@ class Comparison:
     def _pairs(self, measured: Mapping[str, Measurement]) -> Iterator[tuple[str, str]]:
         systems = [system for system in measured if system != CHANCE]
         return (pair for pair in itertools.combinations(systems, 2) if self.pairs == "all" or pair[0] == systems[0])
-
-
-class MetricTests:
-    """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``.
-
-    bounds: the least and the greatest value of a picture.
-    """
-
-    def __init__(
-        self,
-        draws: Draws,
-        measured: Mapping[str, Measurement],
-        pairs: Iterable[tuple[str, str]],
-        bounds: Bounds = UNBOUNDED,
-    ) -> None:
-        self._measured, self._draws, self._bounds = measured, draws, bounds
-        self._corpora = {
-            system: (one.corpus, one.corpus.build(one.corpus.rows))
-            for system, one in measured.items()
-            if one.corpus is not None
-        }
-        self._drawn = {
-            system: draws.bootstrap(statistic, len(corpus.rows))
-            for system, (corpus, statistic) in self._corpora.items()
-        }
-        self._means = {
-            system: MeanTest(draws, one.value_N, one.weight_N, bounds=bounds)
-            for system, one in measured.items()
-            if one.corpus is None and one.value_N is not None
-        }
-        self._pairs = {(a, b): self._paired(a, b) for a, b in pairs}
-
-    def intervals(self) -> dict[str, Interval]:
-        """By system; call it after `Draws.run`, as `differences`."""
-        return {
-            system: self._resampled(system).interval() if system in self._corpora else self._means[system].interval()
-            for system in self._measured
-        }
-
-    def differences(self) -> dict[tuple[str, str], Difference]:
-        """System b minus system a, by pair."""
-        return {
-            (a, b): test.difference()
-            if isinstance(test, MeanTest)
-            else difference_of(self._resampled(b), self._resampled(a), test)
-            for (a, b), test in self._pairs.items()
-        }
-
-    def _paired(self, a: str, b: str) -> MeanTest | Drawn:
-        base, system = self._measured[a], self._measured[b]
-        if a not in self._corpora or b not in self._corpora:
-            assert base.value_N is not None and system.value_N is not None
-            difference_N = paired_values(system.value_N, base.value_N)
-            bounds = bounds_of_difference(self._bounds, system.value_N, base.value_N)
-            return MeanTest(self._draws, difference_N, system.weight_N, paired=True, bounds=bounds)
-        (base_corpus, base_statistic), (corpus, statistic) = self._corpora[a], self._corpora[b]
-
-        def pooled() -> Statistic:
-            rows, base_rows = _as_wide(corpus.rows, base_corpus.rows)
-            return corpus.build(rows + base_rows)
-
-        return self._draws.swap(statistic, base_statistic, len(corpus.rows), pooled)
-
-    def _resampled(self, system: str) -> Resampled:
-        corpus, statistic = self._corpora[system]
-        n = len(corpus.rows)
-        value, drawn_R = statistic(np.ones(n)), self._drawn[system].values_R
-        return Resampled(statistic, n, value, drawn_R, self._measured[system].value_N, self._draws.seed)
-
-
-def _as_wide(rows: list[Any], base: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Rows of equally many slots: a system with fewer captions of a picture says them again."""
-    width = math.lcm(len(rows[0]), len(base[0]))
-    return [row * (width // len(row)) for row in rows], [row * (width // len(row)) for row in base]
 
 
 __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
@@ -345,7 +261,7 @@ def evaluate(
 
 
 def measure(
-    metric: Metric, context: EvalContext, slots: Mapping[str, list[Slot]], notes: list[str], by: str = ""
+    metric: Metric, context: EvalContext, slots: Mapping[str, list[CaptionSlot]], notes: list[str], by: str = ""
 ) -> dict[str, Measurement]:
     """One metric of all systems. Those that it does not apply to are left out; ``notes`` say why people are.
 
@@ -363,7 +279,7 @@ def measure(
     return found
 
 
-def lacks_references(metric: Metric, slots: list[Slot], notes: list[str]) -> bool:
+def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str]) -> bool:
     """A reference is scored against the others; where a picture has no other, people cannot be scored."""
     if "references" not in metric.needs:
         return False

@@ -19,7 +19,7 @@ from tellapart.utils.messages import Progress
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext
-    from tellapart.metrics.statistics import Slot
+    from tellapart.metrics.statistics import CaptionSlot
     from tellapart.scenes import Scene
     from tellapart.types import Item
 
@@ -180,7 +180,7 @@ def keep_sets(
     results: Results,
     context: EvalContext,
     chosen: Sequence[str],
-    slots: Mapping[str, list[Slot]],
+    slots: Mapping[str, list[CaptionSlot]],
     all_ids: Sequence[str],
 ) -> None:
     """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""

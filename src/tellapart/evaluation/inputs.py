@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.facts.verify import Verdict
     from tellapart.evaluation.test_sets import FileSets
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
-    from tellapart.metrics.statistics import Slot
+    from tellapart.metrics.statistics import CaptionSlot
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 
@@ -272,7 +272,7 @@ def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequenc
     return [f"{few}: their objects are those of the references alone"] if lacking else []
 
 
-def marks_of(context: EvalContext, slot: Slot) -> Sequence[Verdict]:
+def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
     """The verdicts on a slot's captions that a metric has made; () where none was computed."""
     found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
     return next((verdicts for verdicts in found if verdicts is not None), ())

@@ -14,7 +14,7 @@ from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.metrics.registry import METRICS, CaptionSetMetric, Metric, in_order
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
-from tellapart.metrics.statistics import Measurement, Slot
+from tellapart.metrics.statistics import CaptionSlot, Measurement
 from tellapart.models.plugins import is_dotted, load_allowed
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import first_line
@@ -28,9 +28,9 @@ SUFFIXES = (ORACLE, BEST)
 class ChosenCaption(Metric):
     """A metric of one caption chosen for each picture: ``choose(context, slots) -> Measurement``."""
 
-    choose: Callable[[EvalContext, Sequence[Slot]], Measurement]
+    choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement]
 
-    def measure(self, context: EvalContext, slots: Sequence[Slot]) -> Measurement | None:
+    def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
         """The metric of a system; None where it has one caption of each picture."""
         return self.choose(context, slots) if len(slots) > 1 else None
 
@@ -46,7 +46,7 @@ def oracle(metric: Metric) -> ChosenCaption:
     The mean over pictures of the best caption's own number, also where the metric's corpus number is no mean.
     """
 
-    def choose(context: EvalContext, slots: Sequence[Slot]) -> Measurement:
+    def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
         measured = [metric.of_slot(context, slot) for slot in slots]
         values = [one.value_N for one in measured if one.value_N is not None]
         if not values:
@@ -71,7 +71,7 @@ def best(metric: Metric) -> ChosenCaption:
     A further scorer (``eval_scorers``) measures the captions that the first one prefers.
     """
 
-    def choose(context: EvalContext, slots: Sequence[Slot]) -> Measurement:
+    def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
         return metric.of_slot(context, preferred(context, slots))
 
     return _chosen(
@@ -85,16 +85,16 @@ def best(metric: Metric) -> ChosenCaption:
     )
 
 
-def preferred(context: EvalContext, slots: Sequence[Slot]) -> Slot:
+def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
     """Of each picture's captions the one with the highest cosine with it by the first scorer; the earlier of equals."""
     first = context.primary or context
 
-    def choose() -> Slot:
+    def choose() -> CaptionSlot:
         score_SN = np.stack([np.einsum("nd,nd->n", first.text_features(slot), first.images) for slot in slots])
         choice = [slots[slot] for slot in score_SN.argmax(0)]
         captions = [slot.captions[row] for row, slot in enumerate(choice)]
         references = [slot.references[row] for row, slot in enumerate(choice) if slot.references is not None]
-        return Slot(captions, references if len(references) == len(captions) else None)
+        return CaptionSlot(captions, references if len(references) == len(captions) else None)
 
     return first.once(("preferred", *map(id, slots)), choose)
 
@@ -102,7 +102,7 @@ def preferred(context: EvalContext, slots: Sequence[Slot]) -> Slot:
 def _chosen(
     metric: Metric,
     suffix: str,
-    choose: Callable[[EvalContext, Sequence[Slot]], Measurement],
+    choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement],
     *,
     signature: Callable[[EvalContext], str],
     label: str,

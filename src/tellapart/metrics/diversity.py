@@ -11,16 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.metrics.ngrams import ORDERS
-from tellapart.metrics.overlap import BLEU_SIGNATURE, bleu_counts_of_tokens, bleus_of_counts
-from tellapart.metrics.ptb import VERSION, ptb_tokenize
+from tellapart.metrics.bleu_score import BLEU_SIGNATURE, COUNTS, bleu_of, stats_of_tokens
+from tellapart.metrics.ptb import VERSION, ptb_tokenize, recent
 from tellapart.metrics.registry import caption_set_metric
 from tellapart.metrics.results import LANGUAGE
-from tellapart.metrics.statistics import Corpus, SummedStatistic
 
 CaptionLists = Sequence[Sequence[str]]
 
-COUNTS = 2 + 2 * ORDERS  # what `bleu_counts` has for one caption
 DIV_SIGNATURE = f"distinct/words|mean-of-pictures|tok:{VERSION}"
 MBLEU_SIGNATURE = f"bleu4-of-each-caption-against-the-others|mean-of-corpus-bleus|{BLEU_SIGNATURE}"
 
@@ -61,9 +58,41 @@ def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     return _distinct(caption_lists, 2)
 
 
+@recent
+def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
+    """Counts what BLEU is made of for each caption against its picture's others, N×11K: ten counts, and 1; else 0.
+
+    Captions are tokenised once, as one text in the order of the pictures: a caption has the same words as a caption and
+    as a reference, also where its end looks at the next line.
+    """
+    _check(caption_lists)
+    tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
+    lists = [[next(tokenized) for _ in texts] for texts in caption_lists]
+    stats_NKD = np.zeros((len(lists), max(map(len, lists), default=0), COUNTS + 1))
+    where = [(n, k) for n, texts in enumerate(lists) if len(texts) > 1 for k in range(len(texts))]
+    if where:
+        others = [[*lists[n][:k], *lists[n][k + 1 :]] for n, k in where]
+        number_M, slot_M = np.array(where).T
+        stats_NKD[number_M, slot_M, :COUNTS] = stats_of_tokens([lists[n][k] for n, k in where], others)
+        stats_NKD[number_M, slot_M, COUNTS] = 1
+    return stats_NKD.reshape(len(lists), stats_NKD.shape[1] * (COUNTS + 1))
+
+
+def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
+    """Computes the mean over slots of the slot's corpus BLEU-4 from sums of `mbleu_stats`."""
+    sums_RKD = sums_RC.reshape(*sums_RC.shape[:-1], -1, COUNTS + 1)
+    present_RK = sums_RKD[..., -1] > 0
+    size_R = present_RK.sum(-1)
+    sum_R = np.where(present_RK, bleu_of(sums_RKD[..., :-1]), 0).sum(-1)
+    mean_R: np.ndarray = np.where(size_R > 0, sum_R / np.maximum(size_R, 1), np.nan)
+    return mean_R
+
+
 @caption_set_metric(
     "mbleu",
-    corpus_rows=lambda caption_lists: Corpus(list(mbleu_counts(caption_lists)), mbleu_of_counts),
+    stats=mbleu_stats,
+    score=mbleu_of,
+    bounds=(0.0, 1.0),
     needs=("several",),
     signature=MBLEU_SIGNATURE,
     digits=2,
@@ -74,64 +103,16 @@ def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     aliases=("selfbleu",),
 )
 def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
-    """BLEU-4 of each caption against the picture's others; lower is more diverse (paper 4, section 3.2).
+    """Computes BLEU-4 of each caption against the picture's others; lower is more diverse (paper 4, section 3.2).
 
     The corpus number is the mean over slots (first captions, second captions, …) of the slot's corpus BLEU-4. It
     is not the mean of the pictures' own numbers, which are means over their captions' BLEU-4 alone.
     A picture with one caption has nothing to be compared with: NaN, and not in the corpus number.
     """
-    counts_NKC = mbleu_counts(caption_lists)
-    if not counts_NKC.size:
-        return float("nan"), np.full(len(counts_NKC), np.nan)
-    alone_NK = bleus_of_counts(np.moveaxis(counts_NKC, -1, 0).reshape(COUNTS, -1))[-1].reshape(counts_NKC.shape[:2])
-    present_NK = _present(counts_NKC)
-    size_N = present_NK.sum(1)
-    sum_N = np.where(present_NK, alone_NK, 0).sum(1)
-    value_N = np.where(size_N > 0, sum_N / np.maximum(size_N, 1), np.nan)
-    return mbleu_of_counts(list(counts_NKC))(np.ones(len(counts_NKC))), value_N
-
-
-def mbleu_counts(caption_lists: CaptionLists) -> np.ndarray:
-    """What BLEU is made of for each caption against its picture's others, N×K×10; NaN where there is no caption.
-
-    Captions are tokenised once, as one text in the order of the pictures: a caption has the same words as a caption and
-    as a reference, also where its end looks at the next line.
-    """
-    _check(caption_lists)
-    tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
-    caption_lists = [[next(tokenized) for _ in texts] for texts in caption_lists]
-    where = [(n, k) for n, texts in enumerate(caption_lists) if len(texts) > 1 for k in range(len(texts))]
-    counts_NKC = np.full((len(caption_lists), max(map(len, caption_lists), default=0), COUNTS), np.nan)
-    if where:
-        reference_texts = [[*caption_lists[n][:k], *caption_lists[n][k + 1 :]] for n, k in where]
-        number_M, slot_M = np.array(where).T
-        counts_NKC[number_M, slot_M] = bleu_counts_of_tokens([caption_lists[n][k] for n, k in where], reference_texts)
-    return counts_NKC
-
-
-def mbleu_of_counts(rows: Sequence[np.ndarray]) -> SummedStatistic:
-    """`mbleu`'s corpus number as a function of the pictures' weights, from their rows of `mbleu_counts`, K×10 each."""
-    counts_NKC = np.full((len(rows), max((len(row) for row in rows), default=0), COUNTS), np.nan)
-    for number, row in enumerate(rows):
-        counts_NKC[number, : len(row)] = row
-    # Behind its ten counts each slot has whether there is a caption.
-    present_NK1 = _present(counts_NKC)[:, :, None]
-    counts_NKD = np.concatenate([np.where(present_NK1, counts_NKC, 0), present_NK1], axis=2)
-    return SummedStatistic(counts_NKD.reshape(len(rows), -1), _mbleu_of_sums, bounds=(0.0, 1.0))
-
-
-def _mbleu_of_sums(counts_RC: np.ndarray) -> np.ndarray:
-    counts_RKD = counts_RC.reshape(*counts_RC.shape[:-1], -1, COUNTS + 1)
-    present_RK = counts_RKD[..., -1] > 0
-    bleu_RK = bleus_of_counts(np.moveaxis(counts_RKD[..., :-1], -1, 0))[-1]
-    size_R = present_RK.sum(-1)
-    mean_R: np.ndarray = np.where(size_R > 0, np.where(present_RK, bleu_RK, 0).sum(-1) / np.maximum(size_R, 1), np.nan)
-    return mean_R
-
-
-def _present(counts_NKC: np.ndarray) -> np.ndarray:
-    present_NK: np.ndarray = ~np.isnan(counts_NKC[:, :, 0])
-    return present_NK
+    stats_NC = mbleu_stats(caption_lists)
+    if not stats_NC.size:
+        return float("nan"), np.full(len(stats_NC), np.nan)
+    return float(mbleu_of(stats_NC.sum(0))), mbleu_of(stats_NC)
 
 
 def _distinct(caption_lists: CaptionLists, n: int) -> tuple[float, np.ndarray]:

@@ -1,28 +1,23 @@
 """Measures of the words of captions, without any model: length, diversity, vocabulary, repetition.
 
-Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)``; the references
-are not looked at here. A corpus number that is no mean of its captions has None for ``per_caption_N``
-and a companion ``*_statistic(captions, references)`` that returns the number as a function of integer
-weights of the captions (how often a resample drew each), which is what the bootstrap needs.
+Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)``; the references are not looked at
+here. Counts of distinct words are no mean of the captions' numbers: their ``per_caption_N`` is None, and `words_used`
+counts for the bootstrap.
 """
 
 from __future__ import annotations
 
 import string
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import LANGUAGE
-from tellapart.metrics.statistics import PERCENT, GrowingStatistic, Statistic
-
-if TYPE_CHECKING:
-    pass
-
+from tellapart.metrics.statistics import PERCENT
 
 References = Sequence[Sequence[str]] | None
 
@@ -52,15 +47,43 @@ def length(captions: Sequence[str], references: References = None) -> tuple[floa
     return _mean(length_N), length_N
 
 
-def lexical_diversity_statistic(captions: Sequence[str], references: References = None) -> GrowingStatistic:
-    """`lexical_diversity` as a function of the captions' weights."""
-    count = _words_used(captions, 1, lower=False)
-    return GrowingStatistic(lambda weight_N: count(weight_N) / 1000)
+def texts_alone(captions: Sequence[str], references: References = None) -> list[str]:
+    """Returns the captions: what `words_used` counts in."""
+    return list(captions)
+
+
+def words_used(
+    captions: Sequence[str], least: int = 1, *, lower: bool = False, unit: float = 1
+) -> Callable[[np.ndarray], float]:
+    """Returns how many words are used at least ``least`` times, over ``unit``, as a function of the captions' weights.
+
+    Nearly all of the text is made of a few common words, which nearly every resample has often enough. So only the
+    first uses of each word are counted, and the rest of a common word's uses where those did not suffice.
+    """
+    uses: dict[str, list[int]] = {}
+    for number, caption in enumerate(captions):
+        for word in words(caption, lower=lower):
+            uses.setdefault(word, []).append(number)
+    first = [numbers[:_FIRST_USES] for numbers in uses.values()]
+    rest = [np.array(numbers[_FIRST_USES:], dtype=np.intp) for numbers in uses.values()]
+    caption_E = np.array([number for numbers in first for number in numbers], dtype=np.intp)
+    word_E = np.repeat(np.arange(len(first)), [len(numbers) for numbers in first])
+    common_W = np.array([len(numbers) > 0 for numbers in rest], dtype=bool)
+
+    def statistic(weight_N: np.ndarray) -> float:
+        count_W = np.bincount(word_E, weights=weight_N[caption_E], minlength=len(first))
+        for word in np.flatnonzero(common_W & (count_W < least)):
+            count_W[word] += weight_N[rest[word]].sum()
+        return np.count_nonzero(count_W >= least) / unit
+
+    return statistic
 
 
 @metric(
     "lexical_diversity",
-    statistic=lexical_diversity_statistic,
+    stats=texts_alone,
+    score=partial(words_used, unit=1000),
+    grows=True,
     signature="distinct/1000|words:punctuation-stripped,case-kept",
     digits=2,
     label="lexical diversity",
@@ -74,14 +97,11 @@ def lexical_diversity(captions: Sequence[str], references: References = None) ->
     return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
-def vocabulary_statistic(captions: Sequence[str], references: References = None) -> GrowingStatistic:
-    """`vocabulary` as a function of the captions' weights."""
-    return GrowingStatistic(_words_used(captions, FREQUENT, lower=True))
-
-
 @metric(
     "vocabulary",
-    statistic=vocabulary_statistic,
+    stats=texts_alone,
+    score=partial(words_used, least=FREQUENT, lower=True),
+    grows=True,
     signature="frequency>=5|words:punctuation-stripped,lower-case",
     digits=0,
     label="vocabulary",
@@ -206,31 +226,6 @@ def _unseparated_words(tokens: Sequence[str]) -> set[int]:
         else:
             since.add(word)
     return again
-
-
-def _words_used(captions: Sequence[str], least: int, *, lower: bool) -> Statistic:
-    """How many words are used at least ``least`` times, as a function of the captions' weights.
-
-    Nearly all of the text is made of a few common words, which nearly every resample has often enough. So only the
-    first uses of each word are counted, and the rest of a common word's uses where those did not suffice.
-    """
-    uses: dict[str, list[int]] = {}
-    for number, caption in enumerate(captions):
-        for word in words(caption, lower=lower):
-            uses.setdefault(word, []).append(number)
-    first = [numbers[:_FIRST_USES] for numbers in uses.values()]
-    rest = [np.array(numbers[_FIRST_USES:], dtype=np.intp) for numbers in uses.values()]
-    caption_E = np.array([number for numbers in first for number in numbers], dtype=np.intp)
-    word_E = np.repeat(np.arange(len(first)), [len(numbers) for numbers in first])
-    common_W = np.array([len(numbers) > 0 for numbers in rest], dtype=bool)
-
-    def statistic(weight_N: np.ndarray) -> float:
-        count_W = np.bincount(word_E, weights=weight_N[caption_E], minlength=len(first))
-        for word in np.flatnonzero(common_W & (count_W < least)):
-            count_W[word] += weight_N[rest[word]].sum()
-        return float(np.count_nonzero(count_W >= least))
-
-    return statistic
 
 
 def _mean(value_N: np.ndarray) -> float:

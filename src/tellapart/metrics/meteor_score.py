@@ -33,7 +33,7 @@ from tellapart.metrics.meteor_tables import (
 from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
-from tellapart.metrics.statistics import PERCENT, SummedStatistic
+from tellapart.metrics.statistics import PERCENT
 from tellapart.utils.messages import track
 
 # METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
@@ -482,45 +482,6 @@ def find_tables() -> None:
         raise MissingExtra("meteor", "METEOR")
 
 
-def meteor_statistic(captions: Sequence[str], references: References) -> SummedStatistic:
-    """`meteor`'s corpus number as a function of the captions' weights."""
-    return SummedStatistic(_for_sums(meteor_counts(captions, references)), _scores, bounds=(0.0, 1.0))
-
-
-@metric(
-    "meteor",
-    statistic=meteor_statistic,
-    signature=METEOR_SIGNATURE,
-    label="METEOR",
-    help="words matched with the references, stems and synonyms included",
-    scale=100.0,
-    bounds=PERCENT,
-    direction="higher",
-    group=CLOSE,
-    check=find_tables,
-)
-def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """METEOR of the corpus and of each caption, 0 to 1. The corpus number is made of summed counts, not a mean.
-
-    Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
-    """
-    return _of_counts(meteor_counts(captions, references))
-
-
-def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `meteor` of texts as they are given to the tool, which normalises them by its own rules."""
-    return _of_counts(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder())))
-
-
-def _of_counts(counts_NC: np.ndarray) -> tuple[float, np.ndarray]:
-    corpus = score(_for_sums(counts_NC).sum(0).tolist()) if len(counts_NC) else float("nan")
-    return corpus, np.array([score(row) for row in counts_NC.tolist()])
-
-
-def _scores(counts_RC: np.ndarray) -> np.ndarray:
-    return np.array([score(row) for row in counts_RC.reshape(-1, COUNTS).tolist()]).reshape(counts_RC.shape[:-1])
-
-
 def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray:
     """All that METEOR is made of, N×23, for the best reference of each caption: the tool's line of statistics."""
     return _counts(captions, references, str(index_folder()))
@@ -545,6 +506,55 @@ def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]
     return np.array(rows, dtype=float).reshape(-1, COUNTS)
 
 
+@recent
+def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
+    """Returns `meteor_counts` that may be summed: a caption that equals its reference adds no chunks."""
+    return _summable(meteor_counts(captions, references))
+
+
+def _summable(counts_NC: np.ndarray) -> np.ndarray:
+    matched = counts_NC[:, _MATCHED : _MATCHED + 2] == counts_NC[:, :2]
+    whole_N = (counts_NC[:, _CHUNKS] == 1) & matched.all(axis=1)
+    summable_NC = counts_NC.copy()
+    summable_NC[whole_N, _CHUNKS] = 0
+    return summable_NC
+
+
+def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
+    """Computes `score` of sums of `meteor_stats`, …×23."""
+    return np.array([score(row) for row in sums_RC.reshape(-1, COUNTS).tolist()]).reshape(sums_RC.shape[:-1])
+
+
+@metric(
+    "meteor",
+    stats=meteor_stats,
+    score=meteor_of,
+    signature=METEOR_SIGNATURE,
+    label="METEOR",
+    help="words matched with the references, stems and synonyms included",
+    scale=100.0,
+    bounds=PERCENT,
+    direction="higher",
+    group=CLOSE,
+    check=find_tables,
+)
+def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
+    """METEOR of the corpus and of each caption, 0 to 1. The corpus number is made of summed counts, not a mean.
+
+    Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
+    """
+    return _of_stats(meteor_stats(captions, references))
+
+
+def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
+    """Computes `meteor` of texts as they are given to the tool, which normalises them by its own rules."""
+    return _of_stats(_summable(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder()))))
+
+
+def _of_stats(stats_NC: np.ndarray) -> tuple[float, np.ndarray]:
+    return float(meteor_of(stats_NC.sum(0))) if len(stats_NC) else float("nan"), meteor_of(stats_NC)
+
+
 _kept: list[tuple[str, Lexicon]] = []
 
 
@@ -553,15 +563,6 @@ def _lexicon(index: str) -> Lexicon:
     if not _kept or _kept[0][0] != index or len(_kept[0][1].number) > _KEPT_WORDS:
         _kept[:] = [(index, Lexicon(open_tables()))]
     return _kept[0][1]
-
-
-def _for_sums(counts_NC: np.ndarray) -> np.ndarray:
-    """Counts that may be summed to those of a corpus: a caption that equals its reference adds no chunks."""
-    matched = counts_NC[:, _MATCHED : _MATCHED + 2] == counts_NC[:, :2]
-    whole_N = (counts_NC[:, _CHUNKS] == 1) & matched.all(axis=1)
-    summable_NC = counts_NC.copy()
-    summable_NC[whole_N, _CHUNKS] = 0
-    return summable_NC
 
 
 def score(counts: Sequence[float]) -> float:

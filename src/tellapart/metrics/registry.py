@@ -23,11 +23,11 @@ from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo
 from tellapart.metrics.statistics import (
     UNBOUNDED,
     Bounds,
+    CaptionSlot,
     Corpus,
-    MeanStatistic,
     Measurement,
-    Slot,
-    Statistic,
+    Rows,
+    Sums,
     caption_lists,
     merge_slots,
 )
@@ -45,8 +45,10 @@ class Metric(Entry[Callable[..., Any]]):
     """A metric of texts alone: ``factory(captions, references) -> (corpus, value_N)``, NaN where a caption abstains.
 
     It needs references where its second parameter has no default. Where the corpus number is not the mean of
-    ``value_N`` (None: there is no number for one caption), ``statistic(captions, references)`` gives it as a
-    function of integer weights of the captions, which the bootstrap and the permutation test call.
+    ``value_N`` (None: there is no number for one caption), ``stats(captions, references)`` gives N×C numbers that may
+    be summed over captions, and ``score`` makes of sums, …×C, numbers in the factory's unit. Where ``stats`` gives a
+    list with an item for each caption, ``score`` makes of such a list a function of integer weights of the captions.
+    grows: the number grows with N, as a count of distinct words does (`tellapart.metrics.statistics.Rows`).
 
     label: may hold ``{size}``, the number of candidates. signature: what stands behind the name in a signature, or a
     function of the context. scale: by which values are multiplied. digits: after the decimal point. group: one of
@@ -55,7 +57,9 @@ class Metric(Entry[Callable[..., Any]]):
     """
 
     signature: str | Signature = ""
-    statistic: Callable[..., Statistic] | None = None
+    stats: Callable[..., np.ndarray | list[Any]] | None = None
+    score: Callable[..., Any] | None = None
+    grows: bool = False
     scale: float = 1.0
     digits: int = 1
     group: str = OTHER
@@ -73,27 +77,36 @@ class Metric(Entry[Callable[..., Any]]):
         if type(self) is Metric and not self.needs and _reads_references(self.factory):
             object.__setattr__(self, "needs", ("references",))
 
-    def of_slot(self, context: EvalContext, slot: Slot) -> Measurement:
+    def of_slot(self, context: EvalContext, slot: CaptionSlot) -> Measurement:
         """The metric of one caption for each picture."""
         corpus, value_N = _checked(self.name, self.factory(slot.captions, slot.references), len(slot.captions))
         if value_N is not None:
             value_N = self.scale * value_N
-        if self.statistic is not None:
+        if self.stats is not None:
             references = slot.references or [[] for _ in slot.captions]
-            rows = list(zip(slot.captions, references, strict=True))
-            return Measurement(value_N, Corpus(rows, partial(_text_statistic, self.statistic, self.scale)))
+            return Measurement(value_N, self._corpus(self.stats(slot.captions, references), context))
         if value_N is None:
-            raise TellapartError(f"metric '{self.name}' has no number for each caption; register its statistic")
+            raise TellapartError(
+                f"metric '{self.name}' has no number for each caption; register its statistics and score"
+            )
         kept_N = value_N[~np.isnan(value_N)]
         if len(kept_N) and not np.isclose(self.scale * corpus, kept_N.mean()):
             raise TellapartError(
-                f"metric '{self.name}': its corpus number is not the mean of its captions; register its statistic"
+                f"metric '{self.name}': its corpus number is not the mean of its captions; register its statistics and "
+                "its score"
             )
         return Measurement(value_N)
 
-    def measure(self, context: EvalContext, slots: Sequence[Slot]) -> Measurement | None:
+    def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
         """The metric of a system: over several captions of a picture the mean. None where it does not apply."""
         return merge_slots([self.of_slot(context, slot) for slot in slots], slots)
+
+    def _corpus(self, stats: np.ndarray | list[Any], context: EvalContext) -> Corpus:
+        assert self.score is not None, f"metric '{self.name}' has statistics and no score"
+        score = self.score if self.scale == 1 else partial(_scaled, self.score, self.scale)
+        if isinstance(stats, np.ndarray):
+            return Sums(stats, score, self.bounds_in(context))
+        return Rows(stats, score, self.grows)
 
     @property
     def for_eval_scorers(self) -> bool:
@@ -140,7 +153,7 @@ class Metric(Entry[Callable[..., Any]]):
 class ContextMetric(Metric):
     """A metric that reads more than texts: ``factory(context, slot) -> Measurement``."""
 
-    def of_slot(self, context: EvalContext, slot: Slot) -> Measurement:
+    def of_slot(self, context: EvalContext, slot: CaptionSlot) -> Measurement:
         """The metric of one caption for each picture."""
         measured = self.factory(context, slot)
         if not isinstance(measured, Measurement):
@@ -150,21 +163,15 @@ class ContextMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSetMetric(Metric):
-    """A metric of all captions of a picture together: ``factory(caption_lists) -> (corpus, value_N)``.
+    """A metric of all captions of a picture together: ``factory(caption_lists)`` and ``stats(caption_lists)``."""
 
-    corpus_rows: ``caption_lists`` to a row for each picture and a statistic of rows, where the corpus number is not the
-    mean of ``value_N``.
-    """
-
-    corpus_rows: Callable[[list[list[str]]], Corpus] | None = None
-
-    def measure(self, context: EvalContext, slots: Sequence[Slot]) -> Measurement | None:
+    def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
         """The metric of a system; None where it has one caption of each picture."""
         if len(slots) < 2:
             return None
         lists = caption_lists(slots)
         value_N = _checked(self.name, self.factory(lists), len(lists))[1]
-        corpus = None if self.corpus_rows is None else self.corpus_rows(lists)
+        corpus = None if self.stats is None else self._corpus(self.stats(lists), context)
         return merge_slots([Measurement(value_N, corpus)], slots[:1])
 
 
@@ -205,8 +212,10 @@ def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
     return {metric.name: metric for metric in sorted(metrics, key=place)}
 
 
-def _text_statistic(make: Callable[..., Statistic], scale: float, rows: list[tuple[str, list[str]]]) -> Statistic:
-    return MeanStatistic([make([caption for caption, _ in rows], [references for _, references in rows])], scale)
+def _scaled(score: Callable[..., Any], scale: float, stats: Any) -> Any:
+    """``score`` times ``scale``: of sums, or, of a list, as a function of weights."""
+    found = score(stats)
+    return scale * found if not callable(found) else lambda weight_N: scale * found(weight_N)
 
 
 def _checked(name: str, found: Any, count: int) -> tuple[float, np.ndarray | None]:

@@ -14,7 +14,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,12 +46,6 @@ class Tool:
     folder: Path
 
 
-def spice_statistic(captions: Sequence[str], references: References) -> Callable[[np.ndarray], float]:
-    """`spice`'s mean as a function of the captions' weights."""
-    score_N = spice(captions, references)[1]
-    return lambda weight_N: float(weight_N @ score_N / weight_N.sum())
-
-
 def find_tool() -> Tool:
     """Java 8 and the tool's folder (`TELLAPART_JAVA`, `TELLAPART_SPICE`, else the path and pycocoevalcap's)."""
     folder = _folder()
@@ -66,9 +60,22 @@ def find_tool() -> Tool:
     return Tool(_java(), folder)
 
 
+def spice_stats(captions: Sequence[str], references: References) -> np.ndarray:
+    """Returns each caption's SPICE and 1, N×2."""
+    score_N = spice(captions, references)[1]
+    return np.stack([score_N, np.ones(len(score_N))], axis=1)
+
+
+def spice_of(sums_R2: np.ndarray) -> np.ndarray:
+    """Computes the mean from sums of `spice_stats`; NaN where a caption's number is."""
+    mean_R: np.ndarray = sums_R2[..., 0] / sums_R2[..., 1]
+    return mean_R
+
+
 @metric(
     "spice",
-    statistic=spice_statistic,
+    stats=spice_stats,
+    score=spice_of,
     signature=SPICE_SIGNATURE,
     label="SPICE",
     help="objects, attributes and relations shared with the references",

@@ -107,7 +107,7 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     BLEU is not symmetric. ``reference``: whether in d(y, y′) the ``other`` caption y′ is the reference, one's ``own``
     y, or each in turn, and the mean (``both``). Equal words are 2, also where they are too short for four-grams.
     """
-    from tellapart.metrics.overlap import bleus
+    from tellapart.metrics.bleu_score import bleus
     from tellapart.metrics.ptb import ptb_tokenize
 
     texts, S = rollout.texts, rollout.samples

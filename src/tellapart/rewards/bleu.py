@@ -32,7 +32,7 @@ class Bleu:
         self.n = n
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        from tellapart.metrics.overlap import bleu
+        from tellapart.metrics.bleu_score import bleu
 
         references = [list(item.references) for item in batch.items for _ in range(rollout.samples)]
         _, score_R = bleu(rollout.texts, references, self.n)

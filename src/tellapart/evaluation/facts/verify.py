@@ -18,7 +18,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.facts.extract import Attribute, Extraction, Mention, extract
-from tellapart.metrics.statistics import SummedStatistic
+from tellapart.metrics.statistics import Sums
 from tellapart.scenes.parser import ClaimWords, ParsedCaption, token_spans, tokens
 from tellapart.scenes.parser import Mention as SceneMention
 from tellapart.scenes.truth import check_claims
@@ -76,7 +76,7 @@ def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
     return np.array([(verdict.precision, verdict.recall, verdict.f) for verdict in verdicts]).reshape(-1, 3)
 
 
-def rate_statistic(counts_N4: np.ndarray, which: int) -> SummedStatistic:
+def rate_statistic(counts_N4: np.ndarray, which: int) -> Sums:
     """Precision (0), recall (1) or F (2) of a corpus × 100: counts are summed over captions before dividing."""
 
     def number(counts_R4: np.ndarray) -> np.ndarray:
@@ -88,7 +88,7 @@ def rate_statistic(counts_N4: np.ndarray, which: int) -> SummedStatistic:
         found: np.ndarray = 100 * (precision, recall, f)[which]
         return found
 
-    return SummedStatistic(counts_N4, number, bounds=(0.0, 100.0))
+    return Sums(counts_N4, number, bounds=(0.0, 100.0))
 
 
 # Words that name the same object: from a file in the layout of the CHAIR authors' ``synonyms.txt``.

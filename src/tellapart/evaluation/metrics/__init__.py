@@ -4,6 +4,6 @@ To add a metric of texts, put ``@metric`` on its function there and its module b
 scorer or a judge, register a `ContextMetric` in a module of this folder.
 """
 
-from tellapart.metrics import cider, diversity, lexical, meteor_score, overlap, spice_tool
+from tellapart.metrics import bleu_score, cider, diversity, lexical, meteor_score, rouge_score, spice_tool
 
-__all__ = ["cider", "diversity", "lexical", "meteor_score", "overlap", "spice_tool"]
+__all__ = ["bleu_score", "cider", "diversity", "lexical", "meteor_score", "rouge_score", "spice_tool"]

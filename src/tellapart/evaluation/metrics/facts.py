@@ -16,22 +16,22 @@ from tellapart.evaluation.facts.verify import Verdict, rate_statistic, rates
 from tellapart.evaluation.inputs import names_in
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature
 from tellapart.metrics.results import CLOSE, TRUTH
-from tellapart.metrics.statistics import PERCENT, Corpus, Measurement, Slot, Statistic, SummedStatistic
+from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
 from tellapart.utils.registry import Direction
 
-Verify = Callable[[EvalContext, Slot], list[Verdict]]
+Verify = Callable[[EvalContext, CaptionSlot], list[Verdict]]
 _NAMES = ("precision", "recall", "f")
 _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Dong et al. 2024)
 
 
-def by_references(context: EvalContext, slot: Slot) -> list[Verdict]:
+def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
     from tellapart.evaluation.facts.verify import verify_references
 
     return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
 
 
-def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
+def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
     from tellapart.evaluation.facts.verify import Chair
 
@@ -42,7 +42,7 @@ def by_objects(context: EvalContext, slot: Slot) -> list[Verdict]:
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
 
-def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
+def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """The exact truth of `scenes`."""
     from tellapart.evaluation.facts.verify import verify_scene
     from tellapart.utils.messages import track
@@ -55,7 +55,7 @@ def by_truth(context: EvalContext, slot: Slot) -> list[Verdict]:
     )
 
 
-def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
+def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is as likely true as it is likelier here than at the other pictures."""
     from tellapart.evaluation.facts.verify import verify_scorer
 
@@ -64,7 +64,7 @@ def by_scorer(context: EvalContext, slot: Slot) -> list[Verdict]:
     )
 
 
-def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
+def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """As `by_scorer`, of the caption's sentences."""
     from tellapart.evaluation.facts.verify import verify_scorer, whole_sentences
 
@@ -75,7 +75,7 @@ def by_sentences(context: EvalContext, slot: Slot) -> list[Verdict]:
 
 
 def _each(
-    context: EvalContext, slot: Slot, name: str, verify: Callable[[str, Sequence[str]], Verdict]
+    context: EvalContext, slot: CaptionSlot, name: str, verify: Callable[[str, Sequence[str]], Verdict]
 ) -> list[Verdict]:
     from tellapart.utils.messages import track
 
@@ -86,18 +86,14 @@ def _each(
     )
 
 
-def rate(verify: Verify, which: int, context: EvalContext, slot: Slot) -> Measurement:
+def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Precision, recall or F × 100; of a corpus, counts are summed over captions before dividing."""
     verdicts = verify(context, slot)
-    counts = [np.array(verdict.counts()) for verdict in verdicts]
-    return Measurement(100 * rates(verdicts)[:, which], Corpus(counts, partial(_rate_of, which)))
+    counts_N4 = np.array([verdict.counts() for verdict in verdicts])
+    return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
 
 
-def _rate_of(which: int, rows: list[np.ndarray]) -> Statistic:
-    return rate_statistic(np.array(rows), which)
-
-
-def capture_like(context: EvalContext, slot: Slot) -> Measurement:
+def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """(5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
 
     The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
@@ -113,16 +109,16 @@ def capture_like(context: EvalContext, slot: Slot) -> Measurement:
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
 
 
-def hallucinates(context: EvalContext, slot: Slot) -> Measurement:
+def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CHAIR_s: 100 for a caption with an object that is not there, else 0."""
     return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
 
 
-def chair_i(context: EvalContext, slot: Slot) -> Measurement:
+def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CHAIR_i: the share of named objects that are not there × 100, summed over captions before dividing."""
     verdicts = by_objects(context, slot)
-    wrong = [np.array([v.claims - v.correct, v.claims, 0.0, 0.0]) for v in verdicts]
-    return Measurement(100 * (1 - rates(verdicts)[:, 0]), Corpus(wrong, partial(_rate_of, 0)))
+    wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
+    return Measurement(100 * (1 - rates(verdicts)[:, 0]), rate_statistic(wrong_N4, 0))
 
 
 def _extractor(context: EvalContext) -> str:
@@ -134,7 +130,7 @@ def _extractor(context: EvalContext) -> str:
 
 def _register(
     name: str,
-    factory: Callable[[EvalContext, Slot], Measurement],
+    factory: Callable[[EvalContext, CaptionSlot], Measurement],
     needs: tuple[str, ...],
     signature: Signature,
     label: str,
@@ -237,17 +233,17 @@ _register(
 # Captions against the exact truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
 
 
-def truth_rate(above: str, below: str, context: EvalContext, slot: Slot) -> Measurement:
+def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Percent: one count of `scenes.truth.ClaimCounts` over another, both summed over captions before dividing."""
     counts_N2 = np.array([(getattr(c, above), getattr(c, below)) for c in context.claim_counts(slot)], dtype=float)
     with np.errstate(invalid="ignore"):
         value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
-    return Measurement(value_N, Corpus(list(counts_N2), percentage))
+    return Measurement(value_N, percentage(counts_N2))
 
 
-def percentage(rows: list[np.ndarray]) -> SummedStatistic:
-    """100 · summed first count / summed second count of rows of two counts; NaN where the second is 0."""
-    return SummedStatistic(np.array(rows), _percent, bounds=(0.0, 100.0))
+def percentage(counts_N2: np.ndarray) -> Sums:
+    """Returns 100 · summed first count / summed second count; NaN where the second is 0."""
+    return Sums(counts_N2, _percent, bounds=(0.0, 100.0))
 
 
 def _percent(counts_R2: np.ndarray) -> np.ndarray:
@@ -255,7 +251,7 @@ def _percent(counts_R2: np.ndarray) -> np.ndarray:
     return np.where(below_R > 0, 100 * above_R / np.where(below_R > 0, below_R, 1), np.nan)
 
 
-def scene_graph_f(context: EvalContext, slot: Slot) -> Measurement:
+def scene_graph_f(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
     from tellapart.scenes.truth import scene_graph_f
 

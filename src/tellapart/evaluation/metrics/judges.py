@@ -12,7 +12,7 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.registry import METRICS, ContextMetric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.statistics import PERCENT, Bounds, Measurement, Slot
+from tellapart.metrics.statistics import PERCENT, Bounds, CaptionSlot, Measurement
 
 if TYPE_CHECKING:
     from tellapart.evaluation.facts.verify import Verdict
@@ -44,26 +44,26 @@ class JudgeMetric(ContextMetric):
         return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
 
 
-def clair(context: EvalContext, slot: Slot) -> Measurement:
+def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CLAIR × 100."""
     from tellapart.evaluation.judges.judge import clair
 
     return Measurement(100 * clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
-def rating(context: EvalContext, slot: Slot) -> Measurement:
+def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Paper 1's rating, 1 to 10."""
     from tellapart.evaluation.judges.judge import rating
 
     return Measurement(rating(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
-def dcscore(rate: str, context: EvalContext, slot: Slot) -> Measurement:
+def dcscore(rate: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """A part of DCScore × 100, mean over captions."""
     return Measurement(np.array([np.nan if v is None else 100 * getattr(v, rate) for v in _verdicts(context, slot)]))
 
 
-def _verdicts(context: EvalContext, slot: Slot) -> list[Verdict | None]:
+def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
     from tellapart.evaluation.judges.judge import dcscore
 
     assert context.items is not None
@@ -74,7 +74,7 @@ def _verdicts(context: EvalContext, slot: Slot) -> list[Verdict | None]:
     )
 
 
-def captionqa(which: int, context: EvalContext, slot: Slot) -> Measurement:
+def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CaptionQA's score (0) or accuracy (1) × 100, mean over pictures weighted by their questions."""
     from tellapart.evaluation.judges.judge import captionqa
 
@@ -92,7 +92,7 @@ def _by_name() -> None:
 
 def _register(
     name: str,
-    factory: Callable[[EvalContext, Slot], Measurement],
+    factory: Callable[[EvalContext, CaptionSlot], Measurement],
     needs: tuple[str, ...],
     signature: str,
     label: str,

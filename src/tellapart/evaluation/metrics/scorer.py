@@ -15,7 +15,7 @@ from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature
 from tellapart.metrics.results import APART, CLOSE
-from tellapart.metrics.statistics import PERCENT, Measurement, Slot
+from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
 
@@ -26,7 +26,7 @@ _PARTS = {
 }
 
 
-def emscore(part: str, context: EvalContext, slot: Slot) -> Measurement:
+def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """One of precision, recall and F (`tellapart.metrics.emscore`)."""
     return Measurement(100 * getattr(context.clips.emscore(slot), part)[1])
 
@@ -60,20 +60,20 @@ for _name, (_part, _label, _help) in _PARTS.items():
 _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 
 
-def clipscore(context: EvalContext, slot: Slot) -> Measurement:
+def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CLIPScore ×100 (`tellapart.metrics.clipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
     return Measurement(100 * embedding.clipscore(text_ND, context.images)[1])
 
 
-def refclipscore(context: EvalContext, slot: Slot) -> Measurement:
+def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """RefCLIPScore ×100 (`tellapart.metrics.refclipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
     references = context.reference_features(slot, CLIPSCORE_PREFIX)
     return Measurement(100 * embedding.refclipscore(text_ND, context.images, references)[1])
 
 
-def clipsc(context: EvalContext, slot: Slot) -> Measurement:
+def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """100 · cosine (`tellapart.metrics.clipsc`)."""
     return Measurement(embedding.clipsc(context.text_features(slot), context.images)[1])
 
@@ -120,7 +120,7 @@ METRICS.register(
 )
 
 
-Measure = Callable[[EvalContext, Slot], Measurement]
+Measure = Callable[[EvalContext, CaptionSlot], Measurement]
 
 _AMONG = {
     "lookalike": "{size} look-alikes",
@@ -139,7 +139,7 @@ _ALIASES = {
 def recall(k: int, pools: str) -> ContextMetric:
     """Percent of captions by which the scorer ranks their own picture among the first k of a candidate set."""
 
-    def measure(context: EvalContext, slot: Slot) -> Measurement:
+    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
         return Measurement(100 * found.hit(k), weight_N=found.questions_N)
 
@@ -153,7 +153,7 @@ def recall(k: int, pools: str) -> ContextMetric:
 def clip_recall(k: int) -> ContextMetric:
     """Clips retrieved by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
 
-    def measure(context: EvalContext, slot: Slot) -> Measurement:
+    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         rank_N = context.clips.emscore_ranks(slot)
         return Measurement(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
 
@@ -167,7 +167,7 @@ def clip_recall(k: int) -> ContextMetric:
 def mean_rank(pools: str) -> ContextMetric:
     """The rank of the picture among its candidates, from 1."""
 
-    def measure(context: EvalContext, slot: Slot) -> Measurement:
+    def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
         return Measurement(found.rank_N + 1, weight_N=found.questions_N)
 
@@ -195,7 +195,7 @@ def mean_rank(pools: str) -> ContextMetric:
     )
 
 
-def listener_accuracy(context: EvalContext, slot: Slot) -> Measurement:
+def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Percent: the probability with which an exact listener picks the target from its look-alike set."""
     from tellapart.scenes.truth import listener_probabilities
     from tellapart.utils.messages import track

@@ -10,26 +10,24 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.registry import METRICS, ContextMetric
 from tellapart.metrics.results import CLOSE, LANGUAGE
-from tellapart.metrics.statistics import Corpus, Measurement, Slot, SummedStatistic
+from tellapart.metrics.statistics import CaptionSlot, Measurement, Sums
 
 # Perplexity of captions under a causal language model: the mean over captions, and of the corpus.
 
 
-def ppl(context: EvalContext, slot: Slot) -> Measurement:
+def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """exp of the mean loss of each caption's tokens."""
     return Measurement(of_counts(context.token_losses(slot)))
 
 
-def ppl_corpus(context: EvalContext, slot: Slot) -> Measurement:
+def ppl_corpus(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """exp of the mean loss of all tokens."""
-    return Measurement(None, Corpus(list(context.token_losses(slot)), corpus_perplexity))
+    return Measurement(None, corpus_perplexity(context.token_losses(slot)))
 
 
-def corpus_perplexity(rows: list[np.ndarray]) -> SummedStatistic:
-    """exp(summed loss / summed tokens) of rows of (loss, tokens)."""
-    return SummedStatistic(
-        np.array(rows), lambda loss_R2: of_counts(loss_R2.reshape(-1, 2)).reshape(loss_R2.shape[:-1])
-    )
+def corpus_perplexity(loss_N2: np.ndarray) -> Sums:
+    """Returns exp(summed loss / summed tokens) of rows of (loss, tokens)."""
+    return Sums(loss_N2, lambda loss_R2: of_counts(loss_R2.reshape(-1, 2)).reshape(loss_R2.shape[:-1]))
 
 
 METRICS.register(
@@ -65,7 +63,7 @@ _PARTS = {
 }
 
 
-def bertscore(part: str, context: EvalContext, slot: Slot) -> Measurement:
+def bertscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """One of precision, recall and F1 (`tellapart.metrics.bertscore`)."""
     return Measurement(100 * getattr(context.bertscore(slot), part)[1])
 

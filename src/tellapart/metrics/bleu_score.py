@@ -1,0 +1,115 @@
+"""BLEU as the COCO tools compute it (Papineni et al. 2002), on captions that their PTB tokenizer has cut.
+
+`bleu_stats` gives the ten counts of a caption that may be summed over a corpus, `bleu_of` the score of such sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.metrics.ptb import VERSION, recent, tokenized
+from tellapart.metrics.registry import metric
+from tellapart.metrics.results import CLOSE
+from tellapart.metrics.statistics import PERCENT
+
+References = Sequence[Sequence[str]]
+
+ORDERS = 4
+COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), n-grams matched (4)
+BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
+_TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0; they are part of the number
+
+
+def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[float, np.ndarray]:
+    """Computes BLEU-n of the corpus (eq. 1-3 with uniform weights), and of each caption alone, 0 to 1.
+
+    The closest reference's length counts, the shorter one where two are as close. The corpus number is made of
+    summed counts and is not the mean of the captions'. Raises `UsageError` for n outside 1 to 4.
+    """
+    if not 1 <= n <= ORDERS:
+        raise UsageError(f"BLEU-{n} is not defined here; expected n from 1 to {ORDERS}")
+    corpus_K, caption_KN = bleus(captions, references)
+    return float(corpus_K[n - 1]), caption_KN[n - 1]
+
+
+def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, np.ndarray]:
+    """Computes BLEU-1 to 4 at once: four corpus numbers, and 4×N for the captions."""
+    stats_NC = bleu_stats(captions, references)
+    corpus_K = bleus_of(stats_NC.sum(0)) if len(stats_NC) else np.full(ORDERS, np.nan)
+    return corpus_K, bleus_of(stats_NC.T)
+
+
+@recent
+def bleu_stats(captions: Sequence[str], references: References) -> np.ndarray:
+    """Counts all that BLEU is made of, N×10: see `COUNTS`."""
+    return stats_of_tokens(*tokenized(captions, references))
+
+
+def stats_of_tokens(caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Counts as `bleu_stats` does, of captions and references that are tokenised already."""
+    rows = [_counts(caption, texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
+    return np.array(rows, dtype=float).reshape(-1, COUNTS)
+
+
+def _counts(caption: str, references: Sequence[str]) -> list[int]:
+    """The ten counts of a caption. An n-gram counts as often as in the reference that has it most often."""
+    words, others = caption.split(), [text.split() for text in references]
+    length = len(words)
+    closest = min([(abs(len(other) - length), len(other)) for other in others])[1]
+    row = [length, closest, *(max(length - order, 0) for order in range(ORDERS))]
+    joined = [word for other in others for word in (*other, "")]  # no n-gram of a caption has the empty word
+    for n in range(1, ORDERS + 1):
+        own = list(_grams(words, n))
+        matched = set(own).intersection(_grams(joined, n))
+        times = Counter(own)
+        if len(times) == len(own):
+            row.append(len(matched))
+            continue
+        lists = [list(_grams(other, n)) for other in others]
+        row.append(
+            sum([min(times[gram], max([grams.count(gram) for grams in lists])) if times[gram] > 1 else 1
+                 for gram in matched])
+        )  # fmt: skip
+    return row
+
+
+def _grams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
+    return zip(*[words[start:] for start in range(n)], strict=False)
+
+
+def bleus_of(sums_C: np.ndarray) -> np.ndarray:
+    """Computes BLEU-1 to 4 from the ten counts, which are on the first axis."""
+    words, closest, possible, matched = sums_C[0], sums_C[1], sums_C[2 : 2 + ORDERS], sums_C[2 + ORDERS :]
+    root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (sums_C.ndim - 1))
+    found: np.ndarray = np.cumprod((matched + _TINY) / (possible + _SMALL), axis=0) ** root
+    ratio = (words + _TINY) / (closest + _SMALL)
+    value: np.ndarray = found * np.exp(np.minimum(0, 1 - 1 / ratio))
+    return value
+
+
+def bleu_of(sums_RC: np.ndarray, n: int = ORDERS) -> np.ndarray:
+    """Computes BLEU-n from sums of the ten counts, which are on the last axis."""
+    return np.asarray(bleus_of(np.moveaxis(sums_RC, -1, 0))[n - 1])
+
+
+_SPANS = ("words", *(f"word sequences, up to {longest} long," for longest in ("two", "three", "four")))
+for _n in range(1, ORDERS + 1):
+    metric(
+        f"bleu{_n}",
+        stats=bleu_stats,
+        score=partial(bleu_of, n=_n),
+        signature=BLEU_SIGNATURE,
+        label=f"BLEU-{_n}",
+        help=f"{_SPANS[_n - 1]} shared with the references",
+        scale=100.0,
+        bounds=PERCENT,
+        direction="higher",
+        group=CLOSE,
+        aliases=(f"b@{_n}", f"b{_n}"),
+        families=("bleu",),
+    )(partial(bleu, n=_n))
