@@ -506,7 +506,6 @@ def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]
     return np.array(rows, dtype=float).reshape(-1, COUNTS)
 
 
-@recent
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
     """Returns `meteor_counts` that may be summed: a caption that equals its reference adds no chunks."""
     return _summable(meteor_counts(captions, references))
