@@ -8,22 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tellapart.cli.bags_tables import card_table, summary, table, write_card
 from tellapart.cli.common import DATA, App, Device, ExactPrecision, Json, show
-from tellapart.cli.workers import (
-    CpusPerWorker,
-    GpusPerWorker,
-    JobOptions,
-    RayAddress,
-    ShardItems,
-    WorkerCount,
-)
+from tellapart.cli.workers import WorkerOptions
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from tellapart.bags.mine import MinedBags
     from tellapart.data import Dataset
+    from tellapart.evaluation.benchmark_card import Card
     from tellapart.scorers import Scorer
 
 app = App(
@@ -87,6 +82,7 @@ def mine(
     scorer: Annotated[
         str | None, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
     ] = None,
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="The file of bags.", dir_okay=False)] = Path("bags.jsonl"),
     size: Sizes = "3,5,7",
     captions: Captions = None,
@@ -110,21 +106,19 @@ def mine(
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
-    workers: WorkerCount = None,
-    ray: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    shard_items: ShardItems = None,
+    options: WorkerOptions,
     as_json: Json = False,
 ) -> None:
     """Find the most similar pictures: disjoint bags, the most similar first."""
     from tellapart.bags.file import write_bags
 
-    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, False, None)
     if features is not None:
         kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
         kept |= {"--exact and --approximate": exact is not None}
-        kept |= {"--shard-items": shard_items is not None, "--gpus-per-worker": gpus_per_worker is not None}
+        kept |= {
+            "--shard-items": options.shard_items is not None,
+            "--gpus-per-worker": options.gpus_per_worker is not None,
+        }
         kept |= {"--device and --precision": (device, precision) != ("auto", "auto")}
         for option, given in kept.items():
             if given:
@@ -154,7 +148,7 @@ def _mine_features(
     max_cosine: float | None,
     memory_gb: float | None,
     cluster_size: int | None,
-    options: JobOptions,
+    options: WorkerOptions,
     as_json: bool,
 ) -> None:
     from contextlib import nullcontext
@@ -398,3 +392,57 @@ def export(
     line = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
             f"by {', '.join(done.reviewers)}{kappa}")  # fmt: skip
     show(done.to_json(), lambda: line, as_json)
+
+
+def summary(mined: MinedBags) -> dict[str, Any]:
+    """The mined bags as JSON values."""
+    header = mined.file.header
+    return {
+        "pictures": header.pictures,
+        "left_out": header.left_out,
+        "scorer": header.scorer,
+        "sizes": {
+            str(size): {"bags": len(own), "similarity": [own[0].similarity, own[-1].similarity]}
+            for size, own in mined.file.of_size().items()
+        },
+    }
+
+
+def table(mined: MinedBags) -> Table:
+    """The mined bags as a table."""
+    from rich import box
+    from rich.table import Table
+
+    header = mined.file.header
+    copies = "".join(f", {count:,} {what} left out" for what, count in header.left_out.items())
+    shown = Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
+    for column in ("bag", "bags", "pictures", "most alike", "least alike"):
+        shown.add_column(column, justify="right")
+    for size, own in mined.file.of_size().items():
+        alphas = (f"{own[place].similarity:.3f}" for place in (0, -1))
+        shown.add_row(str(size), f"{len(own):,}", f"{size * len(own):,}", *alphas)
+    return shown
+
+
+def card_table(card: Card) -> Table:
+    """A card as a table."""
+    from rich import box
+    from rich.table import Table
+
+    from tellapart.evaluation.benchmark_card import COLUMNS, cells
+
+    shown = Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
+    for column in COLUMNS:
+        shown.add_column(column, justify="right")
+    for own in card.sizes:
+        shown.add_row(*cells(own))
+    return shown
+
+
+def write_card(card: Card, folder: Path) -> None:
+    """Write card.md and card.html."""
+    from tellapart.bags.file import write_whole
+    from tellapart.evaluation.benchmark_card import markdown, page
+
+    write_whole(folder / "card.md", markdown(card))
+    write_whole(folder / "card.html", page(card))

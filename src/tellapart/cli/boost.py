@@ -9,16 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.common import DATA, App, Device, InferencePrecision, Json, show
-from tellapart.cli.workers import (
-    CpusPerWorker,
-    Estimate,
-    GpusPerWorker,
-    JobOptions,
-    Price,
-    RayAddress,
-    ShardItems,
-    WorkerCount,
-)
+from tellapart.cli.workers import JobOptions
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import typed_command
 
@@ -34,6 +25,7 @@ app = App()
 @app.command(rich_help_panel=DATA)
 def boost(
     data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
+    *,
     out: Annotated[Path, typer.Option("--out", "-o", help="The boosted data set.", dir_okay=False)] = Path(
         "boosted.jsonl"
     ),
@@ -56,13 +48,7 @@ def boost(
     ] = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
-    workers: WorkerCount = None,
-    ray: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    shard_items: ShardItems = None,
-    estimate: Estimate = False,
-    price: Price = None,
+    options: JobOptions,
     as_json: Json = False,
 ) -> None:
     """Make captions dense and keep them true. After an interruption, the same command goes on."""
@@ -79,7 +65,6 @@ def boost(
     # Equal names share one backend: a local model is loaded once, a server's rate limit applies to both.
     if (device, precision) != ("auto", "auto") and not any((spec or "").startswith("local:") for spec in (llm, mllm)):
         raise UsageError("--device and --precision are of local models; type --mllm local:FOLDER, or leave them out")
-    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
     if options.wanted:
         if part != (1, 1) or ledger is not None:
             raise UsageError("with --workers, shards and ledgers are the job's own; leave out --shard and --ledger")

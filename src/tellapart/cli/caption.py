@@ -14,19 +14,7 @@ from urllib.parse import quote
 import typer
 
 from tellapart.cli.common import MEASURING, App, Device, InferencePrecision
-from tellapart.cli.workers import (
-    CpusPerWorker,
-    Estimate,
-    GpusPerWorker,
-    JobOptions,
-    Price,
-    RayAddress,
-    ShardItems,
-    WorkerCount,
-    finished_job,
-    refuse_mostly_unreadable,
-    told,
-)
+from tellapart.cli.workers import JobOptions, finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -41,6 +29,7 @@ app = App()
 def caption(
     model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, 'scenes', openai:MODEL@URL.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    *,
     out: Annotated[
         str | None,
         typer.Option(
@@ -110,20 +99,13 @@ def caption(
         Path | None,
         typer.Option(help="Of a server: where answers are kept. Default: OUT.ledger.jsonl.", dir_okay=False),
     ] = None,
-    workers: WorkerCount = None,
-    ray: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    shard_items: ShardItems = None,
-    estimate: Estimate = False,
-    price: Price = None,
+    options: JobOptions,
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.data import open_many
     from tellapart.inference.server import MAX_TOKENS, is_server
     from tellapart.jobs.storage import is_url
 
-    options = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
     served = is_server(model)
     if prompt is not None:
         model = _with_prompt(model, prompt, served)

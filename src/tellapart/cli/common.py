@@ -1,20 +1,20 @@
-"""What every command shares: option aliases, the check for repeated options, the order of the help.
+"""Shared parts of the commands: aliases and checks of options, the order of the help, options that several have.
 
-How every command shows its result: as a table or a line for people, or as JSON alone.
-
-The options ``--device`` and ``--precision`` of every command that runs a model (docs/devices.md).
-
-The options of commands that ask a judge.
+`show` prints a result as a table or a line for people, or as JSON alone. ``--device`` and ``--precision``:
+docs/devices.md.
 """
 
 from __future__ import annotations
 
+import builtins
+import inspect
 import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -135,15 +135,59 @@ class VerbGroup(TyperGroup):
 
 
 class App(typer.Typer):
-    """A `typer.Typer` whose commands are `Command` and whose groups are `VerbGroup`."""
+    """A `typer.Typer` of `Command` and `VerbGroup`, whose commands get their options by `with_options`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**{"cls": VerbGroup, **settings})
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See `typer.Typer.command`."""
-        decorator: Callable[[F], F] = super().command(*args, **{"cls": Command, **settings})
+        register = super().command(*args, **{"cls": Command, **settings})
+
+        def decorator(function: F) -> F:
+            register(with_options(function))
+            return function
+
         return decorator
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with an option for each annotated field of its parameters that are dataclasses.
+
+    The options stand in the place of the parameter, which the function gets as an object made of them.
+    """
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    options = {each.name: option_parameters(each.annotation) for each in own if is_dataclass(each.annotation)}
+    if not options:
+        return function
+
+    def command(**values: Any) -> None:
+        made = {each.name: each.annotation(**{one.name: values.pop(one.name) for one in options[each.name]})
+                for each in own if each.name in options}  # fmt: skip
+        function(**values, **made)
+
+    parameters = [one for each in own for one in options.get(each.name, [each])]
+    signature = inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def option_parameters(kind: Any) -> list[inspect.Parameter]:
+    """Returns the annotated fields of a dataclass as parameters. Other fields are no options."""
+
+    class Names(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:  # imported for type checkers only
+            return object
+
+    names = Names(vars(builtins) | vars(sys.modules[kind.__module__]))
+    hints, keyword = get_type_hints(kind, localns=names, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
+        for each in fields(kind)
+        if get_origin(hints[each.name]) is Annotated
+    ]
 
 
 def without_aliases(args: list[str], params: Iterable[Any]) -> list[str]:
@@ -244,18 +288,20 @@ def precision_settings(precision: str) -> Sequence[str]:
     return () if precision == "auto" else (f"training.precision={precision}",)
 
 
-LEDGER = Path("judge.ledger.jsonl")
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The options of commands that ask a judge."""
 
-LlmJudge = Annotated[
-    str | None,
-    typer.Option(help="The model that judges: openai:MODEL@URL (its key from the environment), or local:FOLDER."),
-]
-JudgeLedger = Annotated[
-    Path, typer.Option(help="Where the judge's answers are kept; what is there is not asked again.")
-]
-JudgePrompts = Annotated[
-    Path | None, typer.Option(help="A folder with prompts of your own for the judge: clair.txt, arena.txt, …")
-]
+    llm_judge: Annotated[
+        str | None,
+        typer.Option(help="The model that judges: openai:MODEL@URL (its key from the environment), or local:FOLDER."),
+    ] = None
+    ledger: Annotated[
+        Path, typer.Option(help="Where the judge's answers are kept; what is there is not asked again.")
+    ] = Path("judge.ledger.jsonl")
+    prompts: Annotated[
+        Path | None, typer.Option(help="A folder with prompts of your own for the judge: clair.txt, arena.txt, …")
+    ] = None
 
 
 def recipe_names(incomplete: str) -> list[str]:
@@ -266,11 +312,3 @@ def recipe_names(incomplete: str) -> list[str]:
     found = sorted(folder.glob(f"{begun}*")) if folder.is_dir() else []
     files = [f"{each}/" if each.is_dir() else str(each) for each in found if each.is_dir() or each.suffix == ".toml"]
     return [name for name in shipped() if name.startswith(incomplete)] + files
-
-
-def metric_names(incomplete: str) -> list[str]:
-    """The names of metrics, the last of several with commas between them, for the shell's completion."""
-    from tellapart.metrics.registry import METRICS
-
-    before, comma, begun = incomplete.rpartition(",")
-    return [before + comma + name for name in ("all", "list", *METRICS) if name.startswith(begun)]

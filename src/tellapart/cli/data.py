@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tellapart.cli.common import DATA, App, Device, InferencePrecision, Json, show
-from tellapart.cli.workers import (
-    CpusPerWorker,
-    Estimate,
-    GpusPerWorker,
-    JobOptions,
-    Price,
-    RayAddress,
-    ShardItems,
-    WorkerCount,
-)
+from tellapart.cli.workers import JobOptions
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -100,17 +92,12 @@ def _split(name: str) -> dict[str, str]:
 def encode(
     scorer: Annotated[str, typer.Argument(help="A scorer: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    *,
     out: Annotated[str, typer.Option("--out", "-o", help="The folder of the features, or its address.")] = "features",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace what is there.")] = False,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
-    workers: WorkerCount = None,
-    ray: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    shard_items: ShardItems = None,
-    estimate: Estimate = False,
-    price: Price = None,
+    options: JobOptions,
 ) -> None:
     """Encode pictures: a folder of 000000.npy (a row a picture) and 000000.txt (its id). It resumes, as caption does.
 
@@ -119,8 +106,8 @@ def encode(
     from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
     from tellapart.jobs.works import merge_job
 
-    many = workers if workers is not None or ray is not None else 1
-    options = JobOptions(many, ray, cpus_per_worker, gpus_per_worker, shard_items, estimate, price)
+    if options.workers is None and options.ray is None:
+        options = replace(options, workers=1)
     with encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite) as job:
         counts = told(job)
         count = merge_job(job, out)

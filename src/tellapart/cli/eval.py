@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import (
-    LEDGER,
-    MEASURING,
-    App,
-    Device,
-    ExactPrecision,
-    Json,
-    JudgeLedger,
-    JudgePrompts,
-    LlmJudge,
-    metric_names,
-    show,
-)
-from tellapart.cli.workers import CpusPerWorker, GpusPerWorker, JobOptions, RayAddress, ShardItems, WorkerCount
+from tellapart.cli.common import MEASURING, App, Device, ExactPrecision, Json, JudgeOptions, show
+from tellapart.cli.workers import WorkerOptions
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions
 from tellapart.utils.messages import say, typed_command
@@ -37,41 +23,17 @@ if TYPE_CHECKING:
 app = App()
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command with an option for each annotated field of `EvalOptions`, which it gets as ``options``."""
-    hints = get_type_hints(EvalOptions, localns={"JudgeInputs": object}, include_extras=True)
-    hints["metrics"].__metadata__[0].autocompletion = metric_names
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters = [
-        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
-        for each in fields(EvalOptions)
-        if get_origin(hints[each.name]) is Annotated
-    ]
-    own = list(inspect.signature(command, eval_str=True).parameters.values())[1:]
-
-    def made(**values: Any) -> None:
-        command(EvalOptions(**{each.name: values.pop(each.name) for each in parameters}), **values)
-
-    signature = [*parameters, *(each.replace(kind=keyword) for each in own)]
-    made.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    made.__annotations__ = {each.name: each.annotation for each in signature}
-    made.__doc__ = command.__doc__
-    return made
-
-
 @app.command(name="eval", rich_help_panel=MEASURING)
-@with_options
 def evaluate(
     options: EvalOptions,
+    *,
     captioner: Annotated[
         list[str] | None,
         typer.Option(
             help="A captioner, which writes captions of --data first: a name, or openai:MODEL@URL. Repeatable."
         ),
     ] = None,
-    llm_judge: LlmJudge = None,
-    ledger: JudgeLedger = LEDGER,
-    prompts: JudgePrompts = None,
+    judge: JudgeOptions,
     questions: Annotated[
         Path | None, typer.Option(help="For CaptionQA: questions by picture, {picture: [{question, choices, answer}]}.")
     ] = None,
@@ -90,11 +52,7 @@ def evaluate(
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
-    workers: WorkerCount = None,
-    ray: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    shard_items: ShardItems = None,
+    job: WorkerOptions,
     as_json: Json = False,
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
@@ -129,7 +87,6 @@ def evaluate(
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
             formats.check_file(path, suffixes)
-    job = JobOptions(workers, ray, cpus_per_worker, gpus_per_worker, shard_items, False, None)
     if job.wanted:
         from tellapart.cli.workers import encode_ahead
 
@@ -153,7 +110,7 @@ def evaluate(
             metrics=names,
             device=device,
             precision=precision,
-            judge=JudgeInputs(llm_judge, ledger, prompts, questions),
+            judge=JudgeInputs(judge.llm_judge, judge.ledger, judge.prompts, questions),
         )
     )
     if out is not None:

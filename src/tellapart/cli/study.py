@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import DATA, LEDGER, App, Json, JudgeLedger, JudgePrompts, LlmJudge, show
+from tellapart.cli.common import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
 
 if TYPE_CHECKING:
@@ -259,7 +257,6 @@ class StudyMaterial:
         typer.Option("--references", help="People's captions. Default: those of the data. Repeatable."),
     ] = None
     out: Annotated[Path, typer.Option("--out", "-o", help="The new folder of the study.")] = Path("study")
-    as_json: Json = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,64 +278,48 @@ class Design:
     payment: Annotated[str, typer.Option(help="What participants are paid, as a sentence, for the consent page.")] = ""
 
 
-def kind_of_study(command: Callable[..., None]) -> Callable[..., None]:
-    """Register a command whose parameters ``material`` and ``design`` stand for the options of those classes."""
-    shared: dict[str, type[Any]] = {"material": StudyMaterial, "design": Design}
-    own = [each for each in inspect.signature(command, eval_str=True).parameters.values() if each.name not in shared]
-    options = {name: options_of(kind) for name, kind in shared.items()}
-
-    def with_options(**values: Any) -> None:
-        made = {name: kind(**{each.name: values.pop(each.name) for each in options[name]})
-                for name, kind in shared.items()}  # fmt: skip
-        command(**values, **made)
-
-    parameters = [*own, *options["material"], *options["design"]]
-    required = inspect.Parameter.empty  # those without a default come first, and --json last
-    parameters.sort(key=lambda each: (each.default is not required, each.name == "as_json"))
-    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
-    with_options.__doc__ = command.__doc__
-    return creating.command(command.__name__)(with_options)
-
-
-def options_of(kind: type[Any]) -> list[inspect.Parameter]:
-    """The fields of a dataclass as parameters."""
-    hints, either = get_type_hints(kind, include_extras=True), inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return [
-        inspect.Parameter(each.name, either, default=each.default, annotation=hints[each.name]) for each in fields(kind)
-    ]
-
-
-@kind_of_study
+@creating.command()
 def pick(
     data: Data,
     scorer: Annotated[str, typer.Option("--scorer", help="The scorer whose features say which pictures look alike.")],
-    material: StudyMaterial,
-    design: Design,
+    *,
     sets: Annotated[int | None, typer.Option(min=1, help="Look-alike sets, at most. Default: 500.")] = None,
     candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures of a set, the target included.")] = 10,
     max_cosine: Annotated[
         float, typer.Option("--max-cosine", help="Highest similarity of a distractor to the target (paper 3: 0.8).")
     ] = 0.8,
+    material: StudyMaterial,
+    design: Design,
+    as_json: Json = False,
 ) -> None:
     """Choose the picture that a caption describes among pictures that look alike (paper 3, section 4.2.4)."""
-    create("pick", data, material, design, scorer, items=sets, candidates=candidates, max_cosine=max_cosine)
+    create("pick", data, material, design, as_json, scorer, items=sets, candidates=candidates, max_cosine=max_cosine)
 
 
-@kind_of_study
-def rate(data: Data, material: StudyMaterial, design: Design, pictures: Pictures = None) -> None:
+@creating.command()
+def rate(
+    data: Data, *, pictures: Pictures = None, material: StudyMaterial, design: Design, as_json: Json = False
+) -> None:
     """Rate captions from 1 to 5: descriptiveness, accuracy, fluency (paper 1, Table 2)."""
-    create("rate", data, material, design, items=pictures)
+    create("rate", data, material, design, as_json, items=pictures)
 
 
-@kind_of_study
-def compare(data: Data, material: StudyMaterial, design: Design, pictures: Pictures = None) -> None:
+@creating.command()
+def compare(
+    data: Data, *, pictures: Pictures = None, material: StudyMaterial, design: Design, as_json: Json = False
+) -> None:
     """Compare two captions of a picture: which tells more, which is wrong."""
-    create("compare", data, material, design, items=pictures)
+    create("compare", data, material, design, as_json, items=pictures)
 
 
 def create(
-    kind: str, data: list[str], material: StudyMaterial, design: Design, scorer: str | None = None, **more: Any
+    kind: str,
+    data: list[str],
+    material: StudyMaterial,
+    design: Design,
+    as_json: bool,
+    scorer: str | None = None,
+    **more: Any,
 ) -> None:
     """Read the material, write the study, and say what was made. ``more``: further fields of the plan."""
     from tellapart.study.create import StudyPlan, create_study, read_material
@@ -349,7 +330,7 @@ def create(
         raise UsageError(f"{material.out}: a study is there already; name another folder with -o")
     read = read_material(data, material.captions or (), material.references or (), scorer)
     study = create_study(material.out, read, plan)
-    show(summary(study), lambda: summary_line(study), material.as_json)
+    show(summary(study), lambda: summary_line(study), as_json)
 
 
 def summary(study: Study) -> dict[str, Any]:
@@ -466,6 +447,7 @@ def judges(
     file: Annotated[
         Path, typer.Argument(help="Human judgements in a published layout, such as ExpertAnnotations.txt.")
     ],
+    *,
     references: Annotated[
         list[Path] | None,
         typer.Option(help="The pictures' references, and Flickr8k's captions: Flickr8k.token.txt, … Repeatable."),
@@ -480,9 +462,7 @@ def judges(
     synonyms: Annotated[
         Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
     ] = None,
-    llm_judge: LlmJudge = None,
-    ledger: JudgeLedger = LEDGER,
-    prompts: JudgePrompts = None,
+    judge: JudgeOptions,
     resamples: Annotated[
         int, typer.Option(min=0, help="Bootstrap resamples of the pictures behind an interval; 0: none.")
     ] = 0,
@@ -503,7 +483,7 @@ def judges(
         data=data,
         scorer=scorer,
         synonyms=synonyms,
-        judge=JudgeInputs(llm_judge, ledger, prompts),
+        judge=JudgeInputs(*astuple(judge)),
         resamples=resamples,
         seed=seed,
     )
@@ -516,9 +496,7 @@ def judges(
 def arena(
     captions: Annotated[list[Path], typer.Option(help="A system's captions, as for eval. Twice or more.")],
     data: Annotated[str, typer.Option(help="The pictures, as kind:path.")],
-    llm_judge: LlmJudge = None,
-    ledger: JudgeLedger = LEDGER,
-    prompts: JudgePrompts = None,
+    judge: JudgeOptions,
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples of the pictures.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     allow_missing: Annotated[
@@ -531,10 +509,10 @@ def arena(
     from tellapart.evaluation.judges.judge import JudgeInputs
     from tellapart.utils.messages import say
 
-    judge = JudgeInputs(llm_judge, ledger, prompts).open()
-    if judge is None:
+    opened = JudgeInputs(*astuple(judge)).open()
+    if opened is None:
         raise UsageError("an arena needs a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
-    found = run_arena(captions, data, judge, resamples=resamples, seed=seed, allow_missing=allow_missing)
+    found = run_arena(captions, data, opened, resamples=resamples, seed=seed, allow_missing=allow_missing)
     show(found.to_json(), found.table, as_json)
     for note in found.notes:
         say(f"note: {note}")

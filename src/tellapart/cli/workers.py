@@ -9,7 +9,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,74 +23,72 @@ if TYPE_CHECKING:
     from tellapart.jobs.run import Workers as ClusterWorkers
 
 PANEL = "Many workers"
-WorkerCount = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, metavar="N", help="N processes on this machine, by Ray.", rich_help_panel=PANEL),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray",
-        metavar="[ADDRESS]",
-        help="The Ray cluster that this machine has joined by ray start.",
-        rich_help_panel=PANEL,
-    ),
-]
-CpusPerWorker = Annotated[
-    float | None, typer.Option("--cpus-per-worker", min=0.1, help="CPU cores of each worker.", rich_help_panel=PANEL)
-]
-GpusPerWorker = Annotated[
-    float | None,
-    typer.Option("--gpus-per-worker", min=0, help="GPUs of each worker; 0.5: two share one.", rich_help_panel=PANEL),
-]
-ShardItems = Annotated[
-    int | None,
-    typer.Option("--shard-items", min=1, help="Pictures in a shard of a list. Default: 1024.", rich_help_panel=PANEL),
-]
-Estimate = Annotated[
-    bool, typer.Option("--estimate", help="Time a sample, print hours, cost and disk, and stop.", rich_help_panel=PANEL)
-]
-Price = Annotated[
-    float | None,
-    typer.Option(
-        "--price", min=0, metavar="AMOUNT", help="With --estimate: of a worker for an hour.", rich_help_panel=PANEL
-    ),
-]
 
 
 @dataclass(frozen=True)
-class JobOptions:
-    """What was typed of these options."""
+class WorkerOptions:
+    """The options of commands that many workers can do."""
 
-    workers: int | None
-    ray: str | None
-    cpus: float | None
-    gpus: float | None
-    shard_items: int | None
-    estimate: bool
-    price: float | None
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="N processes on this machine, by Ray.", rich_help_panel=PANEL),
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="The Ray cluster that this machine has joined by ray start.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    cpus_per_worker: Annotated[
+        float | None, typer.Option(min=0.1, help="CPU cores of each worker.", rich_help_panel=PANEL)
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of each worker; 0.5: two share one.", rich_help_panel=PANEL)
+    ] = None
+    shard_items: Annotated[
+        int | None, typer.Option(min=1, help="Pictures in a shard of a list. Default: 1024.", rich_help_panel=PANEL)
+    ] = None
 
     @property
     def wanted(self) -> bool:
-        """Whether the command is a job. Raises `UsageError` for an option that has no effect without."""
+        """Is True where the command is a job. Raises `UsageError` for an option that has no effect without."""
         if self.workers is not None or self.ray is not None:
-            if self.price is not None and not self.estimate:
-                raise UsageError("--price is for --estimate; type it with it, or leave it out")
             return True
-        typed = {
-            "--cpus-per-worker": self.cpus, "--gpus-per-worker": self.gpus, "--shard-items": self.shard_items,
-            "--estimate": self.estimate or None, "--price": self.price,
-        }  # fmt: skip
-        for name, value in typed.items():
-            if value is not None:
-                raise UsageError(f"{name} is for many workers; type --workers 2 or --ray with it, or leave it out")
+        for name, value in asdict(self).items():
+            if value not in (None, False):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for many workers; type --workers 2 or --ray with it, or leave it out")
         return False
 
     def cluster(self) -> ClusterWorkers:
-        """Which workers are wanted."""
+        """Returns the workers that are wanted."""
         from tellapart.jobs.run import Workers
 
-        return Workers(self.workers, self.ray, self.cpus, self.gpus)
+        return Workers(self.workers, self.ray, self.cpus_per_worker, self.gpus_per_worker)
+
+
+@dataclass(frozen=True)
+class JobOptions(WorkerOptions):
+    """The options of commands that are one job, which can be estimated."""
+
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Time a sample, print hours, cost and disk, and stop.", rich_help_panel=PANEL),
+    ] = False
+    price: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="AMOUNT", help="With --estimate: of a worker for an hour.", rich_help_panel=PANEL),
+    ] = None
+
+    @property
+    def wanted(self) -> bool:
+        """As `WorkerOptions.wanted`."""
+        wanted = super().wanted
+        if wanted and self.price is not None and not self.estimate:
+            raise UsageError("--price is for --estimate; type it with it, or leave it out")
+        return wanted
 
 
 @contextmanager
@@ -98,7 +96,7 @@ def finished_job(
     request: JobRequest,
     data: Sequence[str],
     out: str,
-    options: JobOptions,
+    options: WorkerOptions,
     label: str,
     *,
     overwrite: bool,
@@ -122,7 +120,8 @@ def finished_job(
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"
-    if options.estimate and overwrite:
+    estimated = isinstance(options, JobOptions) and options.estimate
+    if estimated and overwrite:
         raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
     if not is_url(out) and not Path(out).is_dir():
         writable_file(Path(out).expanduser())
@@ -130,7 +129,7 @@ def finished_job(
         raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
-        if options.estimate:
+        if isinstance(options, JobOptions) and options.estimate:
             from tellapart.jobs.run import estimate
 
             for line in estimate(job, options.cluster(), options.price).lines():
@@ -190,7 +189,14 @@ def refuse_mostly_unreadable(counts: dict[str, Any]) -> None:
 
 @contextmanager
 def encode_job(
-    scorer: str, pictures: Sequence[str], out: str, options: JobOptions, *, device: str, precision: str, overwrite: bool
+    scorer: str,
+    pictures: Sequence[str],
+    out: str,
+    options: WorkerOptions,
+    *,
+    device: str,
+    precision: str,
+    overwrite: bool,
 ) -> Iterator[Job]:
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
     from tellapart.jobs.job import JobRequest
@@ -211,7 +217,7 @@ def encode_job(
 
 
 def encode_ahead(
-    scorers: Sequence[str], data: Sequence[Sequence[str]], out: str | None, options: JobOptions, *, device: str,
+    scorers: Sequence[str], data: Sequence[Sequence[str]], out: str | None, options: WorkerOptions, *, device: str,
     precision: str,
 ) -> None:  # fmt: skip
     """Encode data sets by many workers into this machine's feature store, where the plain command finds them.

@@ -12,6 +12,14 @@ if TYPE_CHECKING:
     from tellapart.evaluation.judges.judge import JudgeInputs
 
 
+def metric_names(incomplete: str) -> list[str]:
+    """Completes the names of metrics in a shell, the last of several with commas between them."""
+    from tellapart.metrics.registry import METRICS
+
+    before, comma, begun = incomplete.rpartition(",")
+    return [before + comma + name for name in ("all", "list", *METRICS) if name.startswith(begun)]
+
+
 @dataclass(frozen=True)
 class EvalOptions:
     """What to measure and how. Files, specifications and names, none of which is opened yet.
@@ -42,7 +50,8 @@ class EvalOptions:
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="Names, with commas; 'list' shows them, 'all' is all that inputs allow. Default: five. Repeatable."
+            help="Names, with commas; 'list' shows them, 'all' is all that inputs allow. Default: five. Repeatable.",
+            autocompletion=metric_names,
         ),
     ] = None
     eval_scorers: Annotated[
