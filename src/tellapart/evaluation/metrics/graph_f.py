@@ -22,7 +22,7 @@ from tellapart.metrics.ptb import check
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.progress import track
+from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext
