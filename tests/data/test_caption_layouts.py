@@ -15,7 +15,7 @@ from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import UsageError
-from tellapart.evaluation.evaluate import run_eval
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 
 IDS = (391895, 522418, 184613)

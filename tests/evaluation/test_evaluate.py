@@ -19,10 +19,10 @@ from tellapart import __version__
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.evaluate import evaluate, gallery, run_eval
+from tellapart.evaluation.evaluate import evaluate, gallery
 from tellapart.evaluation.formats import results_from_json
 from tellapart.evaluation.gallery import caption_gallery
-from tellapart.evaluation.inputs import read_references
+from tellapart.evaluation.inputs import read_references, run_eval
 from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions
@@ -661,7 +661,7 @@ def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):
 
 def test_text_metrics_load_neither_torch_nor_scipy(files):
     code = (
-        "import sys; from pathlib import Path; from tellapart.evaluation.evaluate import run_eval;"
+        "import sys; from pathlib import Path; from tellapart.evaluation.inputs import run_eval;"
         "from tellapart.evaluation.options import EvalOptions;"
         f"options = EvalOptions([Path({str(files / 'before.txt')!r})], Path({str(files / 'references.txt')!r}));"
         "run_eval(options).table();"

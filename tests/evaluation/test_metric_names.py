@@ -9,8 +9,7 @@ from command_line import Cli
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.selection import normalized, resolve
-from tellapart.metrics.registry import METRICS, in_order
+from tellapart.metrics.registry import METRICS, in_order, normalized, resolve
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from tellapart.bags import Bag
 from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
 from tellapart.errors import UsageError
-from tellapart.evaluation.evaluate import run_eval
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import FileSets, per_set, read_sets, retrieve
 

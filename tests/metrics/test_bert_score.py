@@ -14,7 +14,8 @@ from command_line import Cli
 from tiny_blip import save_blip
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.text_models import TextEncoder, load_text_encoder
 from tellapart.metrics import bertscore

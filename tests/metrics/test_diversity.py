@@ -11,7 +11,8 @@ import pytest
 
 from tellapart.data.caption_matching import align_ids, align_lists
 from tellapart.errors import UsageError
-from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.selection import describe
 from tellapart.metrics import bleu, cider_d, div1, div2, length, lexical_diversity, mbleu, ptb_tokenize

@@ -14,7 +14,8 @@ from tellapart.data import open_data
 from tellapart.data.pictures import ClipFile
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
 from tellapart.metrics.embedding import token_idf

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from tellapart.cli.app import whole_app
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.text_models import LanguageModel, load_language_model
 from tellapart.metrics import ppl

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 
 from tellapart.cli.app import whole_app
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.evaluation.evaluate import evaluate, run_eval
+from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.formats import results_from_json
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import associated_words
 from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature

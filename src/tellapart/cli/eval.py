@@ -57,7 +57,7 @@ def evaluate(
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
-    from tellapart.evaluation.evaluate import run_eval
+    from tellapart.evaluation.inputs import run_eval
     from tellapart.evaluation.judges.judge import JudgeInputs
     from tellapart.evaluation.selection import main_metrics
     from tellapart.metrics.results import WORDS

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
-    from tellapart.evaluation.test_sets import CandidateSets, Retrieval
+    from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
     from tellapart.metrics.embedding import BERTScore, EMScore
     from tellapart.metrics.statistics import CaptionSlot
@@ -470,6 +471,50 @@ class EvalContext:
         if any(frames_seen(item, self.loaded_scorer) > 1 for item in self.items or ()):
             name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
         return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
+
+
+# Inputs that a program or the command line gives beside captions.
+
+
+@dataclass(frozen=True)
+class ObjectInputs:
+    """What CHAIR and facts know of objects beside the references."""
+
+    synonyms: Synonyms = field(default_factory=Synonyms)
+    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+    """What COCO's instances call each picture: its id or its file, by path, name or stem; "" where they lack it."""
+    files = [""] * len(ids) if items is None else [item.picture.name for item in items]
+    names = []
+    for id_, file in zip(ids, files, strict=True):
+        ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
+        names.append(next((way for way in ways if way and way in instances), ""))
+    return names
+
+
+@dataclass(frozen=True)
+class CandidateInputs:
+    """Sets by file, and the pictures of them that have no captions to be measured: candidates only."""
+
+    sets: Sequence[FileSets] = ()
+    candidates: Sequence[Item] = ()
+    notes: Sequence[str] = ()
+
+    def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
+        """What an `EvalContext` over these ids takes of them; candidates' features where there is a scorer."""
+        row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
+        extra_ND = None
+        if self.candidates and scorer is not None:
+            from tellapart.features.store import FeatureStore
+
+            extra_ND = np.asarray(FeatureStore().features(self.candidates, scorer.encoder))
+        return {
+            "file_sets": {own.name: own.rows(row_of) for own in self.sets},
+            "origins": {own.name: own.origin for own in self.sets},
+            "extra_ND": extra_ND,
+        }
 
 
 # What a metric can need beyond captions, and what to type where it is missing.

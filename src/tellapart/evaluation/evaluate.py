@@ -1,52 +1,28 @@
 """Evaluation: systems' captions to numbers with intervals, paired differences and signatures.
 
-`evaluate` is for programs, `run_eval` is what ``tellapart eval`` calls. What can be measured, and what each
-metric needs, stands in the table of `tellapart.metrics.registry`.
+`evaluate` is for programs; ``tellapart eval`` reads files first (`tellapart.evaluation.inputs.run_eval`). Metrics and
+what each needs are the entries of `tellapart.metrics.registry`.
 """
 
 from __future__ import annotations
 
 import itertools
+import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tellapart import __version__
-from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import NEEDS, EvalContext
-from tellapart.evaluation.gallery import gallery, keep_sets
-from tellapart.evaluation.inputs import (
-    CandidateInputs,
-    ObjectInputs,
-    check_named,
-    check_scorer_options,
-    features_of,
-    hardware_of,
-    lists_of,
-    load_language_model_from,
-    load_scorers,
-    load_text_encoder_from,
-    marks_of,
-    match_files,
-    name_systems,
-    notes_on_cut_texts,
-    notes_on_instances,
-    open_optional,
-    read_bag_sets,
-    read_inputs,
-    read_object_inputs,
-    read_references,
-    references_of,
-    same_ids,
-    with_ids,
-)
-from tellapart.evaluation.judges.judge import JudgeInputs
-from tellapart.evaluation.selection import choose
-from tellapart.metrics.registry import Metric
+from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, ObjectInputs, names_in
+from tellapart.evaluation.gallery import gallery
+from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.evaluation.selection import with_choices
+from tellapart.evaluation.test_sets import per_set
+from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Pair, Results
 from tellapart.metrics.statistics import (
     CHANCE,
@@ -60,12 +36,14 @@ from tellapart.metrics.statistics import (
     human_slots,
     system_slots,
 )
-from tellapart.utils.messages import detail
+from tellapart.models.plugins import is_dotted, load_allowed
+from tellapart.utils.messages import detail, say_once
+from tellapart.utils.registry import first_line
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalScorer
+    from tellapart.evaluation.facts.verify import Verdict
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
-    from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
     from tellapart.metrics.statistics import CaptionSlot
     from tellapart.types import Item
@@ -155,7 +133,7 @@ class Comparison:
         return (pair for pair in itertools.combinations(systems, 2) if self.pairs == "all" or pair[0] == systems[0])
 
 
-__all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery", "run_eval"]
+__all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery"]
 
 
 def evaluate(
@@ -217,7 +195,8 @@ def evaluate(
         "questions": questions or {},
         "long_texts": long_texts,
         "emscore_idf": emscore_idf,
-        **objects.settings(),
+        "synonyms": objects.synonyms,
+        "instances": objects.instances,
     }
     sets = inputs or CandidateInputs()
 
@@ -290,107 +269,217 @@ def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str])
     return alone
 
 
-def run_eval(options: EvalOptions) -> Results:
-    """Measures what ``tellapart eval`` was asked to: files of captions, each a system, to `Results`.
+# Which metrics are computed: all that can be, or those that people name.
 
-    Captions and pictures or references are matched by id, file name, stem or place (`tellapart.data.caption_matching`),
-    and the results' notes say how and what was left out. Torch is loaded with a scorer, a language model or a text
-    encoder only; the results' ``hardware`` says on what they ran.
+_OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
+
+
+def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
+    """By name the registered metrics, those of candidate sets of files, and those of one of several captions."""
+    table = in_order([*registered, *_of_file_sets(context)])
+    if context.several:
+        table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
+    return table
+
+
+def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """The metrics to compute by name, and notes on those that the data are too few for.
+
+    Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.selection`) and
+    dotted paths of functions. `UsageError` for an unknown name (with the nearest) and for a metric that lacks something
+    (with the option to add).
     """
-    captions, eval_scorers = options.captions or [], options.eval_scorers or []
-    if options.resamples < 1 or options.lookalike < 2:
+    if names is None:
+        table = metrics_of(context, METRICS.entries(broken=say_once))
+        able = {
+            name: metric
+            for name, metric in table.items()
+            if metric.check is None and not name.endswith(SUFFIXES) and metric.missing(context) is None
+        }
+        return able, _notes_on_few(table, context)
+    outside = {name: of_dotted_path(name) for name in names if ":" in name and is_dotted(name)}
+    table = metrics_of(context, [*METRICS.builtin().values(), *outside.values()])
+    names = [outside[name].name if name in outside else name for name in names]
+    if not all(resolve(name, table) for name in names):
+        table = metrics_of(context, [*METRICS.entries(broken=say_once), *outside.values()])
+    chosen = {key: table[key] for name in names for key in _keys(name, table, context)}
+    for metric in chosen.values():
+        if metric.check is not None:
+            metric.check()
+    return chosen, []
+
+
+def of_dotted_path(path: str) -> Metric:
+    """The metric behind ``my_metrics:shouting``: an entry, or a function of captions and references with its own name.
+
+    Raises `UsageError` where the code may not run, is neither, or has the name of another metric.
+    """
+    part = load_allowed(path, "metric", f"metric '{path}'")
+    if not isinstance(part, Metric) and not callable(part):
+        raise UsageError(f"metric '{path}' is of type {type(part).__name__}; expected a function or a Metric")
+    own = path.partition(":")[2]
+    metric = part if isinstance(part, Metric) else Metric(name=own, factory=part, help=first_line(part))
+    if metric.name in METRICS.builtin():
+        raise UsageError(f"metric '{path}': there is a metric called '{metric.name}' already; rename it")
+    return metric
+
+
+def _of_file_sets(context: EvalContext) -> list[Metric]:
+    found: list[Metric] = []
+    for pools, sets in context.file_sets.items():
+        found.append(recall(1, pools))
+        if min(map(len, sets.sets)) > 5:  # five of five are always hits
+            found.append(recall(5, pools))
+        found.append(mean_rank(pools))
+    return found
+
+
+def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str]:
+    few = [need for need in ("hundred", "two", "six") if context.scorer is not None and not NEEDS[need].has(context)]
+    return [
+        f"{name} is left out: it needs {metric.missing(context)}"
+        for name, metric in table.items()
+        if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs)
+    ]
+
+
+def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
+    """The metrics that a name stands for: one, or of several those that can be had. Raises `UsageError`."""
+    keys = resolve(name, table)
+    if not keys:
+        if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
+            raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+        if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
+            raise UsageError(f"metric '{name}' needs {NEEDS['several'].message}")
+        if name in METRICS.installed():
+            METRICS.find(name)  # raises: why it cannot be loaded
+        raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
+    missing = {key: table[key].missing(context) for key in keys}
+    able = [key for key in keys if missing[key] is None]
+    if not able:
+        raise UsageError(f"metric '{name}' needs {missing[keys[0]]}")
+    return able
+
+
+# What is given, checked and put in the order of the ids; and what is kept for galleries and notes.
+
+_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
+
+
+def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
+    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    if not systems:
+        raise UsageError("no captions to evaluate; add --captions FILE")
+    for name in (HUMAN, CHANCE):
+        if name in systems:
+            raise UsageError(
+                f"a system may not be called '{name}': that is the name of a reference system; rename the caption file"
+            )
+    first = next(iter(systems))
+    ids = [item.id for item in items] if items is not None else list(systems[first])
+    known = set(ids)
+    for name, captions in systems.items():
+        lacking = [key for key in ids if key not in captions]
+        unknown = [key for key in captions if key not in known]
+        if lacking or unknown:
+            whose = "the data" if items is not None else f"'{first}'"
+            raise UsageError(
+                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
+            )
+    if not ids:
+        raise UsageError("no pictures to evaluate; the captions or the data are empty")
+    return ids
+
+
+def references_of(
+    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
+) -> tuple[list[list[str]] | None, list[str]]:
+    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
+    if references is None:
+        if items is None or not any(item.references for item in items):
+            return None, []
+        references = {item.id: item.references for item in items}
+    all_references = [list(references.get(key, ())) for key in ids]
+    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
+    if without:
+        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
+    return all_references, []
+
+
+def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
+    """The captions of each picture, in the order of the ids. `UsageError` where a picture has an empty list."""
+    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
+    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
+    if mute:
         raise UsageError(
-            f"resamples is {options.resamples} and lookalike is {options.lookalike}; expected at least 1 and 2"
+            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
         )
-    if eval_scorers and options.scorer is None:
-        raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
-    if options.pairs not in PAIRS:
-        raise UsageError(f"--pairs is '{options.pairs}'; expected one of {', '.join(PAIRS)}")
-    objects = read_object_inputs(options.synonyms, options.instances)
-    check_named(
-        options.metrics,
-        {
-            "--synonyms": (options.synonyms, "chair_i,chair_s"),
-            "--llm-judge": (options.judge and options.judge.spec, "clair"),
-        },
-    )
-    if options.words:
-        from tellapart.metrics.words import check_words
-
-        check_words(len(captions) + (options.human is not None))
-    check_scorer_options(options.scorer, options.long_texts, options.emscore_idf)
-    if (options.device, options.precision) != ("auto", "auto") and not (
-        options.scorer or options.language_model or options.bertscore
-    ):
-        raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
-    if options.scorer is not None and options.data is None:
-        raise UsageError("a scorer needs pictures; add --data SPEC")
-    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
-    dataset = open_optional(options.data)
-    sets, set_notes = read_bag_sets(options.bags or (), dataset)
-    needed = {id_ for own in sets for id_ in own.asked()}
-    kept, known_references, notes = match_files(
-        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
-    )
-    notes += set_notes
-    ids = list(next(iter(kept.values())))
-    items = with_ids(dataset, ids)
-    inputs = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
-    notes += inputs.notes
-    all_references, unused = references_of(ids, items, known_references)
-    several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
-    several = several or (
-        options.human == "mean"
-        and options.metrics is not None
-        and any(len(texts) > 1 for texts in all_references or ())
-    )
-    if options.emscore_idf == "references" and all_references is None:
-        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
-    # Before anything slow: a wrong name, a missing option.
-    trial = EvalContext(ids, items, all_references, options.scorer, several=several, **inputs.settings(ids))
-    trial.language_model, trial.text_encoder = options.language_model, options.bertscore
-    judged = options.judge or JudgeInputs()
-    trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
-    try:
-        choose(options.metrics, trial)
-    except UsageError as error:
-        why = unused if NEEDS["references"].message in str(error) else ()
-        raise UsageError("; ".join([str(error), *why])) from None
-    names = [name for name in (options.scorer, *eval_scorers) if name is not None]
-    models, readable = load_scorers(names, items, notes, options.device, options.precision)
-    perplexity_model = load_language_model_from(options.language_model, options.device, options.precision)
-    bertscore_model = load_text_encoder_from(options.bertscore, options.device, options.precision)
-    if readable is not None:
-        kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
-    results = evaluate(
-        kept,
-        items=readable,
-        references=known_references,
-        scorer=models[0][0] if models else None,
-        image_features=models[0][1] if models else None,
-        eval_scorers={_last(name): model for name, model in zip(eval_scorers, models[1:], strict=True)},
-        metrics=options.metrics,
-        human=options.human,
-        chance=options.chance,
-        lookalike=options.lookalike,
-        resamples=options.resamples,
-        seed=options.seed,
-        language_model=perplexity_model,
-        text_encoder=bertscore_model,
-        long_texts=options.long_texts,
-        emscore_idf=options.emscore_idf,
-        words=options.words,
-        inputs=inputs,
-        pairs=options.pairs,
-        objects=objects,
-        judge=judged.open(),
-        questions=trial.questions,
-    )
-    results.notes[:0] = notes
-    results.extra["items"] = readable
-    results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model])
-    return results
+    return lists
 
 
-def _last(name: str) -> str:
-    return Path(name).name
+def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+    """How many pictures the instances do not have. `UsageError` where they have none of them."""
+    if not objects.instances:
+        return []
+    names = names_in(objects.instances, ids, items)
+    lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
+    if len(lacking) == len(ids):
+        raise UsageError(
+            f"--instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
+            f"{preview_ids(list(objects.instances))}); give the file of the same pictures, or leave it out"
+        )
+    few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
+    return [f"{few}: their objects are those of the references alone"] if lacking else []
+
+
+def features_of(
+    scorer: EvalScorer | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
+) -> np.ndarray | None:
+    """The scorer's features of the items: those given, else from the feature store."""
+    if scorer is None or given_ND is not None or items is None:
+        return given_ND
+    from tellapart.features.store import FeatureStore
+
+    return np.asarray(FeatureStore().features(items, scorer.encoder))
+
+
+def keep_sets(
+    results: Results,
+    context: EvalContext,
+    chosen: Sequence[str],
+    slots: Mapping[str, list[CaptionSlot]],
+    all_ids: Sequence[str],
+) -> None:
+    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
+    if any(name.endswith(".lookalike") for name in chosen):
+        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    results.extra["sets"] = {
+        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
+        for pools in context.file_sets
+        if any(name.endswith(f".{pools}") for name in chosen)
+    }
+
+
+def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
+    """The verdicts on a slot's captions that a metric has made; () where none was computed."""
+    found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
+    return next((verdicts for verdicts in found if verdicts is not None), ())
+
+
+def notes_on_cut_texts(
+    contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
+) -> list[str]:
+    """Which texts were too long for a scorer, for the language model or for the text encoder."""
+    notes = [note for where in contexts for note in [where.long_note()] if note]
+    if language_model is not None and language_model.cut_texts:
+        notes.append(
+            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
+            f"{language_model.name}; their perplexity is of what fits"
+        )
+    if text_encoder is not None and text_encoder.cut_texts:
+        notes.append(
+            f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
+            f"{text_encoder.name}; their BERTScore is of what fits"
+        )
+    return notes

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from tellapart.errors import PictureError, UsageError
-from tellapart.evaluation.test_sets import Retrieval, per_set, random_pools, retrieve
+from tellapart.evaluation.test_sets import Retrieval, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.results import Results
 from tellapart.types import Item
 from tellapart.utils.messages import Progress
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalContext
-    from tellapart.metrics.statistics import CaptionSlot
     from tellapart.scenes import Scene
     from tellapart.types import Item
 
@@ -173,23 +171,6 @@ def _set(
             }
             for name, own in found.items()
         },
-    }
-
-
-def keep_sets(
-    results: Results,
-    context: EvalContext,
-    chosen: Sequence[str],
-    slots: Mapping[str, list[CaptionSlot]],
-    all_ids: Sequence[str],
-) -> None:
-    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
-    if any(name.endswith(".lookalike") for name in chosen):
-        results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
-    results.extra["sets"] = {
-        pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
-        for pools in context.file_sets
-        if any(name.endswith(f".{pools}") for name in chosen)
     }
 
 

@@ -1,15 +1,15 @@
-"""Candidate sets from files, for an evaluation: who is asked for, and who is a candidate only."""
+"""``tellapart eval``: files, specifications and model names, read, matched by their ids, and measured."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.data.caption_files import read_reference_file
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import (
     CaptionFile,
     KnownIds,
@@ -17,25 +17,24 @@ from tellapart.data.caption_matching import (
     check_overlap,
     match_captions,
     match_ids,
-    preview_ids,
     report_problems,
     with_text,
 )
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, EvalContext, EvalScorer
+from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
+from tellapart.evaluation.evaluate import PAIRS, choose, evaluate, references_of
 from tellapart.evaluation.facts.verify import Synonyms, read_synonyms
-from tellapart.metrics.statistics import CHANCE, HUMAN
+from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
     import torch
 
     from tellapart.data import Dataset
-    from tellapart.evaluation.context import EvalContext, EvalScorer
-    from tellapart.evaluation.facts.verify import Verdict
+    from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.test_sets import FileSets
     from tellapart.evaluation.text_models import LanguageModel, TextEncoder
-    from tellapart.metrics.statistics import CaptionSlot
+    from tellapart.metrics.results import Results
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 
@@ -164,73 +163,7 @@ def _note(how: str | None) -> list[str]:
     return [] if how is None else [how]
 
 
-def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
-    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
-    if not systems:
-        raise UsageError("no captions to evaluate; add --captions FILE")
-    for name in (HUMAN, CHANCE):
-        if name in systems:
-            raise UsageError(
-                f"a system may not be called '{name}': that is the name of a reference system; rename the caption file"
-            )
-    first = next(iter(systems))
-    ids = [item.id for item in items] if items is not None else list(systems[first])
-    known = set(ids)
-    for name, captions in systems.items():
-        lacking = [key for key in ids if key not in captions]
-        unknown = [key for key in captions if key not in known]
-        if lacking or unknown:
-            whose = "the data" if items is not None else f"'{first}'"
-            raise UsageError(
-                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
-                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
-            )
-    if not ids:
-        raise UsageError("no pictures to evaluate; the captions or the data are empty")
-    return ids
-
-
-def references_of(
-    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
-) -> tuple[list[list[str]] | None, list[str]]:
-    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
-    if references is None:
-        if items is None or not any(item.references for item in items):
-            return None, []
-        references = {item.id: item.references for item in items}
-    all_references = [list(references.get(key, ())) for key in ids]
-    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
-    if without:
-        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
-    return all_references, []
-
-
-def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
-    """The captions of each picture, in the order of the ids. `UsageError` where a picture has an empty list."""
-    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
-    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
-    if mute:
-        raise UsageError(
-            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
-        )
-    return lists
-
-
 # Synonyms and instances of objects for an evaluation, and which words of captions its metrics could not verify.
-
-_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
-
-
-@dataclass(frozen=True)
-class ObjectInputs:
-    """What CHAIR and facts know of objects beside the references."""
-
-    synonyms: Synonyms = field(default_factory=Synonyms)
-    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
-
-    def settings(self) -> dict[str, Any]:
-        """The fields of an `EvalContext`."""
-        return {"synonyms": self.synonyms, "instances": self.instances}
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectInputs:
@@ -245,60 +178,6 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectI
     from tellapart.evaluation.facts.verify import read_instances
 
     return ObjectInputs(known, read_instances(instances, known))
-
-
-def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """What COCO's instances call each picture: its id or its file, by path, name or stem; "" where they lack it."""
-    files = [""] * len(ids) if items is None else [item.picture.name for item in items]
-    names = []
-    for id_, file in zip(ids, files, strict=True):
-        ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
-        names.append(next((way for way in ways if way and way in instances), ""))
-    return names
-
-
-def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """How many pictures the instances do not have. `UsageError` where they have none of them."""
-    if not objects.instances:
-        return []
-    names = names_in(objects.instances, ids, items)
-    lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
-    if len(lacking) == len(ids):
-        raise UsageError(
-            f"--instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
-            f"{preview_ids(list(objects.instances))}); give the file of the same pictures, or leave it out"
-        )
-    few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
-    return [f"{few}: their objects are those of the references alone"] if lacking else []
-
-
-def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
-    """The verdicts on a slot's captions that a metric has made; () where none was computed."""
-    found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
-    return next((verdicts for verdicts in found if verdicts is not None), ())
-
-
-@dataclass(frozen=True)
-class CandidateInputs:
-    """Sets by file, and the pictures of them that have no captions to be measured: candidates only."""
-
-    sets: Sequence[FileSets] = ()
-    candidates: Sequence[Item] = ()
-    notes: Sequence[str] = ()
-
-    def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
-        """What an `EvalContext` over these ids takes of them; candidates' features where there is a scorer."""
-        row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
-        extra_ND = None
-        if self.candidates and scorer is not None:
-            from tellapart.features.store import FeatureStore
-
-            extra_ND = np.asarray(FeatureStore().features(self.candidates, scorer.encoder))
-        return {
-            "file_sets": {own.name: own.rows(row_of) for own in self.sets},
-            "origins": {own.name: own.origin for own in self.sets},
-            "extra_ND": extra_ND,
-        }
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
@@ -421,35 +300,6 @@ def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | None]) -
     return hardware(*loaded)
 
 
-def notes_on_cut_texts(
-    contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
-) -> list[str]:
-    """Which texts were too long for a scorer, for the language model or for the text encoder."""
-    notes = [note for where in contexts for note in [where.long_note()] if note]
-    if language_model is not None and language_model.cut_texts:
-        notes.append(
-            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
-            f"{language_model.name}; their perplexity is of what fits"
-        )
-    if text_encoder is not None and text_encoder.cut_texts:
-        notes.append(
-            f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
-            f"{text_encoder.name}; their BERTScore is of what fits"
-        )
-    return notes
-
-
-def features_of(
-    scorer: EvalScorer | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
-) -> np.ndarray | None:
-    """The scorer's features of the items: those given, else from the feature store."""
-    if scorer is None or given_ND is not None or items is None:
-        return given_ND
-    from tellapart.features.store import FeatureStore
-
-    return np.asarray(FeatureStore().features(items, scorer.encoder))
-
-
 def check_named(metrics: Sequence[str] | None, options: Mapping[str, tuple[object, str]]) -> None:
     """Raise `UsageError` for an option of metrics that are computed where they are named only, where none is.
 
@@ -470,3 +320,109 @@ def check_scorer_options(scorer: str | None, long_texts: str, emscore_idf: str |
         raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
     if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
         raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
+
+
+def run_eval(options: EvalOptions) -> Results:
+    """Measures what ``tellapart eval`` was asked to: files of captions, each a system, to `Results`.
+
+    Captions and pictures or references are matched by id, file name, stem or place (`tellapart.data.caption_matching`),
+    and the results' notes say how and what was left out. Torch is loaded with a scorer, a language model or a text
+    encoder only; the results' ``hardware`` says on what they ran.
+    """
+    captions, eval_scorers = options.captions or [], options.eval_scorers or []
+    if options.resamples < 1 or options.lookalike < 2:
+        raise UsageError(
+            f"resamples is {options.resamples} and lookalike is {options.lookalike}; expected at least 1 and 2"
+        )
+    if eval_scorers and options.scorer is None:
+        raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
+    if options.pairs not in PAIRS:
+        raise UsageError(f"--pairs is '{options.pairs}'; expected one of {', '.join(PAIRS)}")
+    objects = read_object_inputs(options.synonyms, options.instances)
+    check_named(
+        options.metrics,
+        {
+            "--synonyms": (options.synonyms, "chair_i,chair_s"),
+            "--llm-judge": (options.judge and options.judge.spec, "clair"),
+        },
+    )
+    if options.words:
+        from tellapart.metrics.words import check_words
+
+        check_words(len(captions) + (options.human is not None))
+    check_scorer_options(options.scorer, options.long_texts, options.emscore_idf)
+    if (options.device, options.precision) != ("auto", "auto") and not (
+        options.scorer or options.language_model or options.bertscore
+    ):
+        raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
+    if options.scorer is not None and options.data is None:
+        raise UsageError("a scorer needs pictures; add --data SPEC")
+    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
+    dataset = open_optional(options.data)
+    sets, set_notes = read_bag_sets(options.bags or (), dataset)
+    needed = {id_ for own in sets for id_ in own.asked()}
+    kept, known_references, notes = match_files(
+        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
+    )
+    notes += set_notes
+    ids = list(next(iter(kept.values())))
+    items = with_ids(dataset, ids)
+    inputs = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
+    notes += inputs.notes
+    all_references, unused = references_of(ids, items, known_references)
+    several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
+    several = several or (
+        options.human == "mean"
+        and options.metrics is not None
+        and any(len(texts) > 1 for texts in all_references or ())
+    )
+    if options.emscore_idf == "references" and all_references is None:
+        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
+    # Before anything slow: a wrong name, a missing option.
+    trial = EvalContext(ids, items, all_references, options.scorer, several=several, **inputs.settings(ids))
+    trial.language_model, trial.text_encoder = options.language_model, options.bertscore
+    judged = options.judge or JudgeInputs()
+    trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
+    try:
+        choose(options.metrics, trial)
+    except UsageError as error:
+        why = unused if NEEDS["references"].message in str(error) else ()
+        raise UsageError("; ".join([str(error), *why])) from None
+    names = [name for name in (options.scorer, *eval_scorers) if name is not None]
+    models, readable = load_scorers(names, items, notes, options.device, options.precision)
+    perplexity_model = load_language_model_from(options.language_model, options.device, options.precision)
+    bertscore_model = load_text_encoder_from(options.bertscore, options.device, options.precision)
+    if readable is not None:
+        kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
+    results = evaluate(
+        kept,
+        items=readable,
+        references=known_references,
+        scorer=models[0][0] if models else None,
+        image_features=models[0][1] if models else None,
+        eval_scorers={_last(name): model for name, model in zip(eval_scorers, models[1:], strict=True)},
+        metrics=options.metrics,
+        human=options.human,
+        chance=options.chance,
+        lookalike=options.lookalike,
+        resamples=options.resamples,
+        seed=options.seed,
+        language_model=perplexity_model,
+        text_encoder=bertscore_model,
+        long_texts=options.long_texts,
+        emscore_idf=options.emscore_idf,
+        words=options.words,
+        inputs=inputs,
+        pairs=options.pairs,
+        objects=objects,
+        judge=judged.open(),
+        questions=trial.questions,
+    )
+    results.notes[:0] = notes
+    results.extra["items"] = readable
+    results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model])
+    return results
+
+
+def _last(name: str) -> str:
+    return Path(name).name

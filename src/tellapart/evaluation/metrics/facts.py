@@ -10,10 +10,9 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import EvalContext, names_in
 from tellapart.evaluation.facts.extract import check_tagger
 from tellapart.evaluation.facts.verify import Verdict, rate_statistic, rates
-from tellapart.evaluation.inputs import names_in
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
