@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from tellapart.metrics import bleu, cider_d, cider_plain, ngrams, ptb, rouge_l
+from tellapart.metrics import bleu, cider, cider_d, cider_plain, ptb, rouge_l
 from tellapart.metrics.bleu_score import bleu_stats
 
 RNG = np.random.default_rng(1)
@@ -46,9 +46,9 @@ def test_blocks_of_pictures_score_as_all_at_once(
     whole, counts_NC = [metric(*corpus) for metric in METRICS], bleu_stats(*corpus)
     forget()
     monkeypatch.setattr(ptb, "BLOCK", size)
-    monkeypatch.setattr(ngrams, "BLOCK", size)
+    monkeypatch.setattr(cider, "BLOCK", size)
     sizes: list[int] = []
-    monkeypatch.setattr(ngrams.Counted, "__init__", _counting(ngrams.Counted.__init__, sizes))
+    monkeypatch.setattr(cider.Counted, "__init__", _counting(cider.Counted.__init__, sizes))
     for metric, (value, value_N) in zip(METRICS, whole, strict=True):
         found, found_N = metric(*corpus)
         assert found == value and np.array_equal(found_N, value_N)
@@ -57,7 +57,7 @@ def test_blocks_of_pictures_score_as_all_at_once(
 
 
 def _counting(method: Callable[..., None], sizes: list[int]) -> Callable[..., None]:
-    def init(self: ngrams.Counted, references: list[list[str]]) -> None:
+    def init(self: cider.Counted, references: list[list[str]]) -> None:
         method(self, references)
         assert not self.in_one_block
         sizes.append(len(references))
@@ -68,9 +68,9 @@ def _counting(method: Callable[..., None], sizes: list[int]) -> Callable[..., No
 def test_a_corpus_in_blocks_is_counted_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     references = [[text() for _ in range(RNG.integers(1, 4))] for _ in range(23)]
     references = [[" ".join(own.split()) for own in texts] for texts in references]
-    whole = ngrams.Counted(references)
-    monkeypatch.setattr(ngrams, "BLOCK", 4)
-    parts = ngrams.Counted(references)
+    whole = cider.Counted(references)
+    monkeypatch.setattr(cider, "BLOCK", 4)
+    parts = cider.Counted(references)
     assert whole.in_one_block and not parts.in_one_block
     assert parts.table.words == whole.table.words and parts.table.size == whole.table.size
     (all_of_them,) = whole.blocks()

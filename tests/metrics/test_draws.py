@@ -16,7 +16,7 @@ from tellapart.metrics.statistics import (
     Interval,
     Measurement,
     MetricTests,
-    Rows,
+    Recounted,
     Sums,
     bootstrap_weights,
     random_swaps,
@@ -118,7 +118,7 @@ def test_a_side_with_fewer_captions_of_a_picture_says_them_again(references: lis
 @pytest.mark.parametrize("build", [longest])
 def test_what_is_not_made_of_sums_goes_the_plain_way(build) -> None:
     rows = {name: texts() for name in "ab"}
-    found = drawn_tests({name: Measurement(None, Rows(own, build)) for name, own in rows.items()})
+    found = drawn_tests({name: Measurement(None, Recounted(own, build)) for name, own in rows.items()})
     close(found.intervals()["a"], plain_interval(build(rows["a"]), N))
     pooled = build(rows["b"] + rows["a"])
     close(found.differences()["a", "b"], plain_pair(build(rows["b"]), build(rows["a"]), pooled, N))
@@ -167,7 +167,7 @@ def _mean(value_N: np.ndarray, share_N: np.ndarray, weight_N: np.ndarray) -> flo
 def test_a_growing_count_is_drawn_by_halves() -> None:
     rows = texts(40)
     draws = Draws(RESAMPLES, SEED)
-    drawn_R = CorpusTest(draws, Rows(rows, vocabulary, grows=True)).drawn_R
+    drawn_R = CorpusTest(draws, Recounted(rows, vocabulary, grows=True)).drawn_R
     value = vocabulary(rows)(np.ones(40))
     assert abs(drawn_R.mean() - value) < 2 and 0 < drawn_R.std() < value / 2
 

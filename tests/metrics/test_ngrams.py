@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tellapart.metrics.ngrams import GramTable, Hashed
+from tellapart.metrics.cider import GramTable, Hashed
 
 KEYS = st.lists(st.integers(0, 60) | st.integers(0, 2**62), unique=True, max_size=60)
 

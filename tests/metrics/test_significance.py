@@ -14,7 +14,7 @@ from tellapart.metrics.statistics import (
     PERCENT,
     UNBOUNDED,
     Interval,
-    Rows,
+    Recounted,
     Sums,
     format_p,
     mean_interval,
@@ -107,11 +107,11 @@ def test_p_is_even_where_the_systems_do_not_differ():
 
 
 def _mean_statistic(value_N):
-    return Rows(list(value_N), lambda rows: lambda weight_N: float(weight_N @ np.array(rows) / weight_N.sum()))
+    return Recounted(list(value_N), lambda rows: lambda weight_N: float(weight_N @ np.array(rows) / weight_N.sum()))
 
 
 def _constant(n):
-    return Rows([None] * n, lambda rows: lambda weight_N: 7.0)
+    return Recounted([None] * n, lambda rows: lambda weight_N: 7.0)
 
 
 def test_a_statistic_that_is_a_mean_agrees_with_the_interval_of_a_mean():
@@ -128,7 +128,7 @@ def test_a_statistic_that_is_a_mean_agrees_with_the_interval_of_a_mean():
 
 def test_the_interval_of_a_count_of_distinct_things_holds_the_count():
     kinds_N = np.arange(100) // 2  # each kind twice: a resample misses 1 in 8
-    kinds = Rows(list(kinds_N), lambda rows: lambda weight_N: float(len(np.unique(np.array(rows)[weight_N > 0]))))
+    kinds = Recounted(list(kinds_N), lambda rows: lambda weight_N: float(len(np.unique(np.array(rows)[weight_N > 0]))))
     found = resample(kinds).interval()
     assert found.value == 50 and found.low < 50 < found.high and found.high - found.low < 15
 
@@ -160,7 +160,7 @@ def test_sums_are_resampled_by_matrix_products_as_one_by_one():
 
     summed, base = Sums(counts_NC, number), Sums(counts_NC[::-1], number)
     one_by_one = [
-        Rows(list(corpus.stats_NC), lambda rows: lambda weight_N: number(weight_N @ np.array(rows)))
+        Recounted(list(corpus.stats_NC), lambda rows: lambda weight_N: number(weight_N @ np.array(rows)))
         for corpus in (summed, base)
     ]
     plain, fast = resample(one_by_one[0]), resample(summed)

@@ -14,8 +14,7 @@ import torch
 
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.metrics.cider import length_penalty
-from tellapart.metrics.ngrams import ORDERS, GramTable
+from tellapart.metrics.cider import ORDERS, GramTable, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.consensus import word_shares

@@ -23,7 +23,7 @@ from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.selection import with_choices
 from tellapart.evaluation.test_sets import per_set
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
-from tellapart.metrics.results import WORDS, Pair, Results
+from tellapart.metrics.results import WORDS, Results, SystemPair
 from tellapart.metrics.statistics import (
     CHANCE,
     HUMAN,
@@ -108,7 +108,9 @@ class Comparison:
         for key, test in tests.items():
             for system, interval in test.intervals().items():
                 self.results.systems.setdefault(system, {})[key] = interval
-            self.results.pairs += [Pair(a, b, key, difference) for (a, b), difference in test.differences().items()]
+            self.results.pairs += [
+                SystemPair(a, b, key, difference) for (a, b), difference in test.differences().items()
+            ]
         detail(f"drew {self.resamples:,} resamples for {len(tests)} metrics in {time.monotonic() - started:.2f} s")
 
     def _describe(

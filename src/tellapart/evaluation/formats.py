@@ -16,7 +16,7 @@ from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
-from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Pair, Results
+from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Results, SystemPair
 from tellapart.metrics.statistics import Difference, Interval
 from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
 from tellapart.report.folder import StoredResults as Shown
@@ -56,12 +56,12 @@ def results_from_json(value: Mapping[str, Any]) -> Results:
         numbers: dict[str, Any] = {key: math.nan if number is None else number for key, number in found.items()}
         return Interval(**numbers)
 
-    def pair(found: Mapping[str, Any]) -> Pair:
+    def pair(found: Mapping[str, Any]) -> SystemPair:
         inner: dict[str, Any] = {
             key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")
         }
         difference = math.nan if found["difference"] is None else found["difference"]
-        return Pair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
+        return SystemPair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
 
     systems = {
         name: {metric: interval(found) for metric, found in metrics.items()}

@@ -157,7 +157,7 @@ class TokenFeatures(NamedTuple):
     weight_T: np.ndarray
 
 
-class Encoder(Protocol):
+class TokenEncoder(Protocol):
     """What gives the features of the tokens of each text."""
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]: ...
@@ -171,7 +171,7 @@ class BERTScore(NamedTuple):
     f: tuple[float, np.ndarray]
 
 
-def bertscore(captions: Sequence[str], references: References, *, model: Encoder) -> BERTScore:
+def bertscore(captions: Sequence[str], references: References, *, model: TokenEncoder) -> BERTScore:
     """BERTScore without idf weights and without rescaling, −1 to 1 (mostly 0 to 1).
 
     Of several references each of the three numbers takes its own maximum, as the package bert-score does. A text

@@ -28,7 +28,7 @@ from tellapart.metrics.statistics import (
     CaptionSlot,
     Corpus,
     Measurement,
-    Rows,
+    Recounted,
     Sums,
     caption_lists,
     merge_slots,
@@ -50,7 +50,7 @@ class Metric(Entry[Callable[..., Any]]):
     ``value_N`` (None: there is no number for one caption), ``stats(captions, references)`` gives N×C numbers that may
     be summed over captions, and ``score`` makes of sums, …×C, numbers in the factory's unit. Where ``stats`` gives a
     list with an item for each caption, ``score`` makes of such a list a function of integer weights of the captions.
-    grows: the number grows with N, as a count of distinct words does (`tellapart.metrics.statistics.Rows`).
+    grows: the number grows with N, as a count of distinct words does (`tellapart.metrics.statistics.Recounted`).
 
     label: may hold ``{size}``, the number of candidates. signature: what stands behind the name in a signature, or a
     function of the context. scale: by which values are multiplied. digits: after the decimal point. group: one of
@@ -108,7 +108,7 @@ class Metric(Entry[Callable[..., Any]]):
         score = self.score if self.scale == 1 else partial(_scaled, self.score, self.scale)
         if isinstance(stats, np.ndarray):
             return Sums(stats, score, self.bounds_in(context))
-        return Rows(stats, score, self.grows)
+        return Recounted(stats, score, self.grows)
 
     @property
     def for_eval_scorers(self) -> bool:

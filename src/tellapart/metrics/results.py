@@ -59,7 +59,7 @@ class Association:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class SystemPair:
     """System ``b`` against system ``a`` over the same pictures; ``difference`` is b minus a."""
 
     a: str
@@ -107,7 +107,7 @@ class Results:
 
     ids: list[str]
     systems: dict[str, dict[str, Interval]] = field(default_factory=dict)
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: list[SystemPair] = field(default_factory=list)
     signatures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     values: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class Results:
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.formats.get(metric, 1)}f}")
 
-    def pair_row(self, pair: Pair) -> tuple[str, str, str]:
+    def pair_row(self, pair: SystemPair) -> tuple[str, str, str]:
         """A pair's difference, its interval and p."""
         found = pair.difference
         digits = places_for(self.formats.get(pair.metric, 1) + 1, (found.value, found.low, found.high))
@@ -215,7 +215,7 @@ class Results:
         between = f"{found.low:+z.{digits}f} … {found.high:+z.{digits}f}"
         return f"{found.value:+z.{digits}f}", between, format_p(found.p)
 
-    def _pairs_table(self, pairs: Sequence[Pair]) -> Any:
+    def _pairs_table(self, pairs: Sequence[SystemPair]) -> Any:
         from rich import box
         from rich.table import Table
 

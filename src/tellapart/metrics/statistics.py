@@ -2,7 +2,7 @@
 
 A metric is sufficient statistics and a score: N×C numbers, a row for each item, and a function of their sums (`Sums`).
 A resample is a row of weights, so one matrix product of weights R×N with the statistics of all metrics and systems side
-by side resamples all of them (`Draws`). A number that no sums give, such as a count of distinct words, is `Rows`.
+by side resamples all of them (`Draws`). A number that no sums give, such as a count of distinct words, is `Recounted`.
 Everything is drawn by a seed, so that a table can be reproduced.
 """
 
@@ -69,7 +69,7 @@ class Sums:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Recounted:
     """A number of N items that is not made of sums: ``build(rows)(weight_N)``, where a row is what an item contributes.
 
     grows: the number grows with N, as a count of distinct words does. A resample repeats items, so that such a number
@@ -90,7 +90,7 @@ class Rows:
         """The rows of first captions, of second captions, and so on."""
         return (self.rows, *self.more)
 
-    def of_slots(self, slots: Sequence[Any]) -> Rows:
+    def of_slots(self, slots: Sequence[Any]) -> Recounted:
         """Returns the same number of other rows."""
         return replace(self, rows=slots[0], more=tuple(slots[1:]))
 
@@ -110,7 +110,7 @@ class Rows:
         return np.asarray(np.mean([function(weight_N) for function in self._functions]))
 
 
-Corpus = Sums | Rows
+Corpus = Sums | Recounted
 
 
 # Weights of items, R×N, in blocks of resamples.
@@ -548,7 +548,7 @@ def _quantile(drawn_R: np.ndarray, share: float) -> float:
     return 0.0 + float(np.interp(share * (len(drawn_R) - 1), np.arange(len(drawn_R)), drawn_R))
 
 
-def _by_halves(corpus: Rows, value: float, draws: Draws) -> np.ndarray:
+def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
     """Draws a number V that grows: V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves.
 
     The difference of two disjoint halves has twice the variance of V(n/2), whatever V is, and the variance of a count

@@ -35,7 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.metrics.results import Pair
+from tellapart.metrics.results import SystemPair
 from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG, Study, option_counts, questions
 from tellapart.study.session import control_errors, exclusion
@@ -235,7 +235,7 @@ class StudyResults:
 
     study: Study
     systems: dict[str, dict[str, Interval]]
-    pairs: list[Pair]
+    pairs: list[SystemPair]
     agreement: list[QuestionAgreement]
     people: list[Person]
     stamps: list[tuple[float, str, str]]
@@ -378,7 +378,7 @@ def ratings_of(study: Study, answers: Sequence[StudyAnswer]) -> dict[str, Rating
     return found
 
 
-def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, dict[str, Interval]], list[Pair]]:
+def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, dict[str, Interval]], list[SystemPair]]:
     values, drawn, n = _resampled(study, answers)
     confidence = study.settings.analysis.confidence
     bounds = (1.0, 5.0) if study.kind == "rate" else (0.0, 100.0)
@@ -402,7 +402,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
             value_S, draws, n_S = own[0][metric], own[1][metric], own[2][metric]
             gain = float(value_S[b] - value_S[a])
             found = difference(gain, draws[b] - draws[a], n_S[a] + n_S[b], confidence)
-            pairs.append(Pair(*names, metric, found))
+            pairs.append(SystemPair(*names, metric, found))
     return systems, pairs
 
 

@@ -32,7 +32,7 @@ class Attribute:
 
 
 @dataclass(slots=True)
-class Mention:
+class ObjectMention:
     """An object that the caption names. ``count`` is the numeral's ("two dogs": 2)."""
 
     text: str
@@ -66,7 +66,7 @@ class Relation:
 class Extraction:
     """What a caption claims. ``loose``: attributes bound to no object."""
 
-    mentions: tuple[Mention, ...]
+    mentions: tuple[ObjectMention, ...]
     relations: tuple[Relation, ...]
     loose: tuple[Attribute, ...] = ()
 
@@ -82,7 +82,7 @@ _DECIMAL = re.compile(r"(?<=\d)[.,](?=\d)")
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class TaggedWord:
     """One word in lower case, its lemma and tag, and where it stands in the caption, in characters.
 
     ``after_break``: a comma, a colon or a bracket stands before it.
@@ -105,7 +105,7 @@ def check_tagger() -> None:
     need_extra("words", "the extraction of claims", "HanTa")
 
 
-def sentences(caption: str) -> list[list[Word]]:
+def sentences(caption: str) -> list[list[TaggedWord]]:
     """The words of each sentence. Text of any kind is read; an empty caption has no sentence."""
     plain = _DECIMAL.sub("0", caption.replace("’", "'").replace("_", " "))
     found = []
@@ -117,7 +117,7 @@ def sentences(caption: str) -> list[list[Word]]:
         for match, (lemma, tag) in zip(matches, tagged, strict=True):
             start, end = sentence.start() + match.start(), sentence.start() + match.end()
             broken = any(sign in _BREAKS for sign in sentence[0][last : match.start()])
-            words.append(Word(match[0].lower(), lemma, tag, start, end, broken))
+            words.append(TaggedWord(match[0].lower(), lemma, tag, start, end, broken))
             last = match.end()
         if words:
             found.append(words)
@@ -141,14 +141,14 @@ _LONGEST = max(len(phrase.split()) for phrase in _COMPLEX)
 RELATIVE = frozenset(("which", "that", "who", "whose", "where"))
 
 
-def complex_preposition(words: Sequence[Word], at: int) -> int:
+def complex_preposition(words: Sequence[TaggedWord], at: int) -> int:
     for length in range(min(_LONGEST, len(words) - at), 1, -1):
         if " ".join(word.text for word in words[at : at + length]) in _COMPLEX:
             return length
     return 0
 
 
-def phrase_end(words: Sequence[Word], at: int) -> int:
+def phrase_end(words: Sequence[TaggedWord], at: int) -> int:
     """Where a noun phrase that starts here can end at most; 0 where none starts."""
     word = words[at]
     if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in RELATIVE):
@@ -166,7 +166,7 @@ def phrase_end(words: Sequence[Word], at: int) -> int:
 _INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VVG", "VVB", "VVZ")
 
 
-def _adverb_inside(words: Sequence[Word], at: int) -> bool:
+def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
     """Whether an adverb stands within a phrase: "a very large dog"."""
     if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
         return False
@@ -176,7 +176,7 @@ def _adverb_inside(words: Sequence[Word], at: int) -> bool:
     return before and words[at + 1].is_a("AJ", "NN", "AV0", "VVN", "VVD", "VVG")
 
 
-def content_run(words: Sequence[Word], start: int, end: int) -> tuple[list[Word], int, Word | None]:
+def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list[TaggedWord], int, TaggedWord | None]:
     """The content words of one phrase, where it ends, and the verb there that the tagger took for a noun.
 
     A verb behind a noun is no part of the phrase.
@@ -200,7 +200,7 @@ def content_run(words: Sequence[Word], start: int, end: int) -> tuple[list[Word]
     return list(words[start:end]), end, None
 
 
-def split_head(run: Sequence[Word], article: bool) -> tuple[Word | None, list[Word]]:
+def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | None, list[TaggedWord]]:
     """The object's noun and the words before it; None for adjectives alone.
 
     Behind an article something is named, though the tagger saw adjectives only.
@@ -216,7 +216,7 @@ def split_head(run: Sequence[Word], article: bool) -> tuple[Word | None, list[Wo
     return head, [word for word in run[:last] if not word.is_a("ORD")] + list(run[last + 1 :])
 
 
-def _is_attribute(run: Sequence[Word], place: int) -> bool:
+def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
     """An adverb right before a noun is an adjective that the tagger missed; before an adjective it says how much."""
     return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))
 
@@ -292,15 +292,15 @@ _NO_ACTION = frozenset(
 @lru_cache(maxsize=65536)
 def extract(caption: str) -> Extraction:
     """The claims of a caption. Never fails; a text without a noun claims nothing. The result is shared: leave it."""
-    parser = _Parser()
+    parser = _ClaimParser()
     for words in sentences(caption):
         parser.sentence(words)
     return Extraction(tuple(parser.mentions), tuple(parser.relations), tuple(parser.loose))
 
 
-class _Parser:
+class _ClaimParser:
     def __init__(self) -> None:
-        self.mentions: list[Mention] = []
+        self.mentions: list[ObjectMention] = []
         self.relations: list[Relation] = []
         self.loose: list[Attribute] = []
         self.start_sentence()
@@ -309,13 +309,13 @@ class _Parser:
         self.current = -1  # the mention that a relation starts from
         self.clause = -1  # the subject of the clause
         self.subject = -1  # of the last relation: in "a on b and under c" a is the subject of both
-        self.link: list[Word] = []  # words since the last mention that may relate it to the next
+        self.link: list[TaggedWord] = []  # words since the last mention that may relate it to the next
         self.joined = False  # whether "and" stands in the link
         self.copula = False
         self.between: list[int] = []
-        self.between_text: list[Word] = []
+        self.between_text: list[TaggedWord] = []
 
-    def sentence(self, words: Sequence[Word]) -> None:
+    def sentence(self, words: Sequence[TaggedWord]) -> None:
         self.start_sentence()
         at = 0
         while at < len(words):
@@ -332,7 +332,7 @@ class _Parser:
                 at += 1
         self.close()
 
-    def function_word(self, word: Word) -> None:
+    def function_word(self, word: TaggedWord) -> None:
         if word.text in ("and", "or", "&") or (word.after_break and word.is_a("CJ")):
             if self.link or not self.between:
                 self.finish_action()
@@ -361,7 +361,7 @@ class _Parser:
         if self.clause >= 0 and not self.link and not self.between and not self.joined:
             self.current = self.clause
 
-    def phrase(self, words: Sequence[Word], start: int, end: int) -> int:
+    def phrase(self, words: Sequence[TaggedWord], start: int, end: int) -> int:
         """Read the noun phrase words[start:end]; return where it ended."""
         lead = start
         count, count_word, definite = 1, None, False
@@ -393,24 +393,26 @@ class _Parser:
             return end + 1
         return end
 
-    def is_about(self, words: Sequence[Word], end: int) -> bool:
+    def is_about(self, words: Sequence[TaggedWord], end: int) -> bool:
         """Whether "image" opens the caption: followed by "of" or a verb."""
         following = words[end] if end < len(words) else None
         return following is not None and (following.is_a("PRF", "VV", "VH") or following.lemma in _NO_ACTION)
 
-    def mention(self, head: Word, before: Sequence[Word], count: int, count_word: Word | None, definite: bool) -> int:
+    def mention(
+        self, head: TaggedWord, before: Sequence[TaggedWord], count: int, count_word: TaggedWord | None, definite: bool
+    ) -> int:
         attributes = [Attribute(w.text, w.lemma, ((w.start, w.end),)) for w in before]
         at = self.earlier(head, attributes) if definite else -1
         if at < 0:
             span = (count_word.start, count_word.end) if count_word is not None else None
-            self.mentions.append(Mention(head.text, head.lemma, [], [], count, span))
+            self.mentions.append(ObjectMention(head.text, head.lemma, [], [], count, span))
             at = len(self.mentions) - 1
         self.mentions[at].spans.append((head.start, head.end))
         for attribute in attributes:
             self.mentions[at].add(attribute)
         return at
 
-    def earlier(self, head: Word, attributes: Sequence[Attribute]) -> int:
+    def earlier(self, head: TaggedWord, attributes: Sequence[Attribute]) -> int:
         """The last mention that "the red dog" can mean: one of the same noun that has these attributes, or has none."""
         wanted = {attribute.lemma for attribute in attributes}
         for at in range(len(self.mentions) - 1, -1, -1):
@@ -419,7 +421,7 @@ class _Parser:
                 return at
         return -1
 
-    def predicate(self, run: Sequence[Word], leading: bool) -> None:
+    def predicate(self, run: Sequence[TaggedWord], leading: bool) -> None:
         """Adjectives without a noun: of the subject after "is", else of nothing."""
         for word in run:
             attribute = Attribute(word.text, word.lemma, ((word.start, word.end),))
@@ -449,7 +451,7 @@ class _Parser:
             self.clause = mention  # "the dog's collar is": the collar
         self.current, self.joined, self.copula = mention, False, False
 
-    def close_between(self, mention: int, link: Sequence[Word]) -> None:
+    def close_between(self, mention: int, link: Sequence[TaggedWord]) -> None:
         """The second of the two that something is between; anything else starts anew."""
         subject, first = self.between
         words, self.between = self.between_text, []
@@ -461,7 +463,7 @@ class _Parser:
         span = (words[0].start, words[-1].end)
         self.relations.append(Relation("between", "between", subject, (first, mention), span))
 
-    def add_relation(self, link: Sequence[Word], subject: int, mention: int) -> None:
+    def add_relation(self, link: Sequence[TaggedWord], subject: int, mention: int) -> None:
         if subject == mention:
             return
         if any(word.is_a("POS") or word.text == "'s" for word in link):
@@ -478,7 +480,7 @@ class _Parser:
         self.relations.append(_relation(lemma, link, subject, (mention,)))
         self.subject = subject
 
-    def act(self, subject: int, verbs: Sequence[Word]) -> None:
+    def act(self, subject: int, verbs: Sequence[TaggedWord]) -> None:
         if verbs and subject >= 0:
             text, lemma = (" ".join(getattr(word, name) for word in verbs) for name in ("text", "lemma"))
             spans = tuple((word.start, word.end) for word in verbs)
@@ -505,7 +507,7 @@ _AMONG = frozenset(
 )
 
 
-def _relation(lemma: str, link: Sequence[Word], subject: int, objects: tuple[int, ...]) -> Relation:
+def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tuple[int, ...]) -> Relation:
     text = " ".join(word.text for word in link)
     return Relation(text, lemma, subject, objects, (link[0].start, link[-1].end))
 
@@ -560,7 +562,7 @@ def simplify(caption: str, keep: Keep) -> str:
     return " ".join((subject, *_predicate(extraction, words)))
 
 
-def _predicate(extraction: Extraction, words: Sequence[Word]) -> Iterator[str]:
+def _predicate(extraction: Extraction, words: Sequence[TaggedWord]) -> Iterator[str]:
     """The first verb of the subject in the caption, and its object where it has one."""
     action = next((one for one in extraction.mentions[0].attributes if one.action), None)
     relation = next((one for one in extraction.relations if one.subject == 0 and _verb(one, words)), None)
@@ -571,21 +573,21 @@ def _predicate(extraction: Extraction, words: Sequence[Word]) -> Iterator[str]:
         yield _verbs_between(words, *action.spans[0]) or action.text
 
 
-def _verb(relation: Relation, words: Sequence[Word]) -> str:
+def _verb(relation: Relation, words: Sequence[TaggedWord]) -> str:
     """The verb of a relation where it is one with a direct object; empty for "on" and for "sitting on"."""
     inside = [word for word in words if relation.span[0] <= word.start and word.end <= relation.span[1]]
     return inside[-1].text if inside and _is_verb(inside[-1]) else ""
 
 
-def _verbs_between(words: Sequence[Word], start: int, end: int) -> str:
+def _verbs_between(words: Sequence[TaggedWord], start: int, end: int) -> str:
     return " ".join(word.text for word in words if start <= word.start and word.end <= end and _is_verb(word))
 
 
-def _is_verb(word: Word) -> bool:
+def _is_verb(word: TaggedWord) -> bool:
     return word.is_a("VV", "VD", "VH") or (word.is_a("AJ0", "NN1") and word.text.endswith("ing"))
 
 
-def _with_article(extraction: Extraction, number: int, words: Sequence[Word]) -> str:
+def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWord]) -> str:
     """The noun of a mention, with "a" or "an" where it is singular."""
     mention = extraction.mentions[number]
     start, end = mention.spans[0]
@@ -596,7 +598,7 @@ def _with_article(extraction: Extraction, number: int, words: Sequence[Word]) ->
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
-def _is_plural(words: Sequence[Word], at: int) -> bool:
+def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
     """Whether the noun is plural: by its tag, unless "a" or "an" leads its phrase, which the tagger may overlook."""
     lead = at
     while lead and words[lead - 1].is_a("AJ", "NN", "VVG", "VVN", "AV"):

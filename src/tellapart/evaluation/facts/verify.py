@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.facts.extract import Attribute, Extraction, Mention, extract
+from tellapart.evaluation.facts.extract import Attribute, Extraction, ObjectMention, extract
 from tellapart.metrics.statistics import Sums
-from tellapart.scenes.parser import ClaimWords, ParsedCaption, token_spans, tokens
-from tellapart.scenes.parser import Mention as SceneMention
+from tellapart.scenes.parser import ClaimWords, Mention, ParsedCaption, token_spans, tokens
 from tellapart.scenes.truth import check_claims
 from tellapart.scenes.vocabulary import Sense, senses
 from tellapart.utils.text import parse_json
@@ -234,7 +233,7 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
     return [(kind, claim, places) for (kind, claim), places in found.items()]
 
 
-def name_of(mention: Mention, synonyms: Synonyms) -> str:
+def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
     """What an object is called: by "fire hydrant" where the synonyms have it, else by its noun."""
     for attribute in mention.attributes:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
@@ -302,7 +301,7 @@ class _Reading:
     def __init__(self, caption: str) -> None:
         self.tokens = tokens(caption)
         self.word_at = {start: number for number, (start, _) in enumerate(token_spans(caption))}
-        self.mentions: list[SceneMention] = []
+        self.mentions: list[Mention] = []
         self.grounds: list[tuple[str, tuple[int, ...]]] = []
         self.loose: list[tuple[str, str, tuple[int, ...]]] = []
         self.number: int | None = None
@@ -341,7 +340,7 @@ class _Reading:
         attributes: Sequence[Attribute],
         count: int,
     ) -> None:
-        found = SceneMention("")
+        found = Mention("")
         parts = [(text, self.words(spans))]
         parts += [(part, self.words(attribute.spans)) for attribute in attributes for part in _parts(attribute)]
         for part, words in parts:
@@ -368,7 +367,7 @@ class _Reading:
             self.number = count
         self.place[number] = len(self.mentions)
         copies = range(max(1, count))
-        self.mentions += [SceneMention(found.shape, dict(found.values), dict(found.words)) for _ in copies]
+        self.mentions += [Mention(found.shape, dict(found.values), dict(found.words)) for _ in copies]
         if self.number is not None and self.number != len(self.mentions):
             self.number = None
 
@@ -379,7 +378,7 @@ class _Reading:
             if sense is not None and sense.kind in _SLOTS:
                 self.loose.append((sense.kind, sense.value, words))
             elif sense is not None and sense.kind == "shape":
-                self.mentions.append(SceneMention(sense.value, {}, {("shape", sense.value): words}))
+                self.mentions.append(Mention(sense.value, {}, {("shape", sense.value): words}))
 
     def words(self, spans: Sequence[tuple[int, int]]) -> tuple[int, ...]:
         return tuple(self.word_at[start] for start, _ in spans if start in self.word_at)
