@@ -49,7 +49,7 @@ class SizeFacts:
 
 @dataclass(frozen=True)
 class Card:
-    """What a card says; `markdown` writes it, and `tellapart.evaluation.benchmark_card` as a page."""
+    """The content of a card; `markdown` and `page` write it."""
 
     name: str
     file: BagsFile
@@ -263,7 +263,7 @@ def page(card: Card) -> str:
 
 
 def title(card: Card) -> str:
-    """What the benchmark is, in one sentence."""
+    """Returns the benchmark's name and its bags in one line."""
     bags = " and ".join(f"{own.bags:,} of {own.size}" for own in card.sizes)
     return f"{card.name}: bags of look-alikes, {bags} pictures"
 
@@ -279,6 +279,6 @@ def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
 
 
 def bars(own: SizeFacts) -> list[tuple[str, int, float]]:
-    """How many bags are how alike: (from which similarity, bags, share of the longest bar in per cent)."""
+    """Returns the histogram of bags by similarity: (least similarity, bags, per cent of the longest bar)."""
     most = max(own.counts) or 1
     return [(f"{edge:.3f}", count, 100 * count / most) for edge, count in zip(own.edges, own.counts, strict=False)]

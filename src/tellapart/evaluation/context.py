@@ -131,7 +131,7 @@ class ScorerTexts:
         return pieces
 
     def long_note(self) -> str | None:
-        """What became of the texts that were longer than the scorer's window; None where there were none."""
+        """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
         if not self._long:
             return None
         over = sum(self._long.values())
@@ -164,7 +164,7 @@ EMSCORE_IDF = ("references", "captions")
 
 @dataclass
 class ClipInputs:
-    """What metrics read of an evaluation's clips, computed once.
+    """An evaluation's clips for metrics: features of frames and EMScore, computed once.
 
     ``emscore_idf``: where the weights of EMScore's tokens come from, one of `EMSCORE_IDF`; None: all are alike.
     """
@@ -177,7 +177,7 @@ class ClipInputs:
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def frames_of(self, item: Item) -> int:
-        """How many frames of an item the scorer sees, see `frames_seen`."""
+        """Returns `frames_seen` of an item."""
         return frames_seen(item, self.scorer)
 
     @cached_property
@@ -205,7 +205,7 @@ class ClipInputs:
         return found
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
-        """How many clips EMScore's F holds for likelier than a caption's own, of each of N captions; NaN: no F."""
+        """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
         from tellapart.evaluation.test_sets import TIE
         from tellapart.metrics.embedding import emscore_f_rows
 
@@ -248,7 +248,7 @@ class ClipInputs:
 
 
 def frames_seen(item: Item, scorer: EvalScorer) -> int:
-    """How many frames of an item the scorer sees: every one of a scene's clip, its ``frames`` of a file, else 1."""
+    """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
     from tellapart.data.pictures import is_clip
 
     if not is_clip(item.picture):
@@ -320,14 +320,14 @@ class EvalContext:
         return next((NEEDS[need].message for need in needs if not NEEDS[need].has(self)), None)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` returned when it was first called for ``key``."""
+        """Returns ``make()``, which is called once for each ``key``."""
         if key not in self._kept:
             self._kept[key] = make()
         kept: T = self._kept[key]
         return kept
 
     def kept(self, key: Hashable) -> Any:
-        """What `once` has kept for ``key``; None where it was never asked."""
+        """Returns the value that `once` has kept for ``key``; None without one."""
         return self._kept.get(key)
 
     @property
@@ -403,7 +403,7 @@ class EvalContext:
         return self.once("texts", lambda: ScorerTexts(self.loaded_scorer, self.long_texts))
 
     def long_note(self) -> str | None:
-        """What became of the texts that were longer than the scorer's window; None where there were none."""
+        """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
         return None if self.kept("texts") is None else self.texts.long_note()
 
     @property
@@ -417,7 +417,7 @@ class EvalContext:
 
     @property
     def of_clips(self) -> bool:
-        """Whether the items are clips, all of them."""
+        """True if all items are clips."""
         if self.items is None:
             return False
         from tellapart.data.pictures import is_clip
@@ -478,14 +478,14 @@ class EvalContext:
 
 @dataclass(frozen=True)
 class ObjectInputs:
-    """What CHAIR and facts know of objects beside the references."""
+    """Objects for CHAIR and facts, beside the references."""
 
     synonyms: Synonyms = field(default_factory=Synonyms)
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """What COCO's instances call each picture: its id or its file, by path, name or stem; "" where they lack it."""
+    """Returns each picture's name in COCO's instances: its id or its file, by path, name or stem; "" without one."""
     files = [""] * len(ids) if items is None else [item.picture.name for item in items]
     names = []
     for id_, file in zip(ids, files, strict=True):
@@ -503,7 +503,7 @@ class CandidateInputs:
     notes: Sequence[str] = ()
 
     def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
-        """What an `EvalContext` over these ids takes of them; candidates' features where there is a scorer."""
+        """Returns them as fields of an `EvalContext` over these ids; candidates' features where there is a scorer."""
         row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
         extra_ND = None
         if self.candidates and scorer is not None:
@@ -522,7 +522,7 @@ class CandidateInputs:
 
 @dataclass(frozen=True)
 class Need:
-    """Whether a context has it, what it is called, and what to type where the context lacks it."""
+    """A requirement of metrics: a test of a context, a name, and what to type where the context lacks it."""
 
     has: Callable[[EvalContext], bool]
     label: str

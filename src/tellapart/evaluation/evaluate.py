@@ -421,7 +421,7 @@ def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequen
 
 
 def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """How many pictures the instances do not have. `UsageError` where they have none of them."""
+    """Returns a note on the pictures that the instances lack. Raises `UsageError` if they lack all."""
     if not objects.instances:
         return []
     names = names_in(objects.instances, ids, items)
@@ -453,7 +453,7 @@ def keep_sets(
     slots: Mapping[str, list[CaptionSlot]],
     all_ids: Sequence[str],
 ) -> None:
-    """What each system found in the look-alike sets and, set by set, in those of files, for galleries and tables."""
+    """Keeps each system's retrieval in the look-alike sets and in those of files, for galleries and tables."""
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
     results.extra["sets"] = {
@@ -472,7 +472,7 @@ def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
 def notes_on_cut_texts(
     contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
 ) -> list[str]:
-    """Which texts were too long for a scorer, for the language model or for the text encoder."""
+    """Returns notes on texts that were too long for a scorer, for the language model or for the text encoder."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
     if language_model is not None and language_model.cut_texts:
         notes.append(

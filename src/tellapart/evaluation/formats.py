@@ -188,7 +188,7 @@ FORMATS: dict[str, Callable[[Results], str]] = {
 
 
 def format_of(out: Path | None, format: str | None) -> str:
-    """What ``--format`` says, else what the file's name says, else a table. Raises `UsageError`."""
+    """Returns ``--format``, else the format of the file's name, else a table. Raises `UsageError`."""
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
     if out is None or format is not None:

@@ -126,7 +126,7 @@ def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
 
 
 def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
-    """What a gallery keeps of a caption's claims: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
+    """Returns a caption's claims for a gallery: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
     if truth is None:
         return {}
     from tellapart.scenes.truth import mark_caption

@@ -1,4 +1,4 @@
-"""How much of what a captioner knows its captions say: claims ranked by its own confidence, against the truth.
+"""Headroom of a captioner: claims ranked by its own confidence, against the truth, beside its greedy captions.
 
 A captioner is asked for several captions of a picture. Each distinct claim in them has a confidence: how often it is
 made, times the probability that the captioner gave to its words after the picture and the words before them. From the
@@ -66,7 +66,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Headroom:
-    """What a captioner knows, and what it writes.
+    """The claims that a captioner knows, and those that it writes.
 
     known: the claims of all its captions. of_greedy: those of its greedy captions. facts_N: how many there are to
     state.
@@ -100,7 +100,7 @@ class Headroom:
         return 100 * found_C / stated_C, 100 * found_C / max(float(weight_N @ self.facts_N), 1e-9)
 
     def greedy(self) -> Point:
-        """Where the greedy captions lie."""
+        """Returns precision and recall of the greedy captions."""
         true_N, stated_N = (np.zeros(len(self.facts_N)) for _ in range(2))
         for claim in self.of_greedy:
             stated_N[claim.picture] += 1
@@ -262,7 +262,7 @@ def _token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer:
 
 
 def _common(one: str, other: str) -> int:
-    """How many characters two texts begin with together."""
+    """Counts the characters that two texts begin with together."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 

@@ -159,7 +159,7 @@ def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
 
 
 def _note(how: str | None) -> list[str]:
-    """How a file was matched, as a note; nothing where its ids were those of the other side."""
+    """Returns a note on how a file was matched; none if its ids were those of the other side."""
     return [] if how is None else [how]
 
 

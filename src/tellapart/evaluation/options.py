@@ -22,7 +22,7 @@ def metric_names(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """What to measure and how. Files, specifications and names, none of which is opened yet.
+    """Options of an evaluation: files, specifications and names, none of which is opened yet.
 
     ``captions`` are files, each a system named after its file. ``references`` is a file, or several whose references of
     an id are joined; ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are used where no file

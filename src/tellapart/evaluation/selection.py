@@ -1,4 +1,4 @@
-"""Which metrics an evaluation computes: all that it can, or those that people name."""
+"""Metrics of one caption chosen among several, and the metrics behind keys of results."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ _SIZE_IN_NAME = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
 
 
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
-    """What reports say of a key of results such as ``recall@1.random100@second``, also of runs of 0.1.
+    """Returns the label and help of a key of results such as ``recall@1.random100@second``.
 
     Without ``candidates`` the size that the key itself names. An unknown key is its own label.
     """

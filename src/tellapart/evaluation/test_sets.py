@@ -74,7 +74,7 @@ class CandidateSets:
         return size_Q
 
     def questions(self, n: int) -> np.ndarray:
-        """How many questions ask for each of the first n pictures."""
+        """Counts the questions that ask for each of the first n pictures."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
     @cached_property
@@ -136,7 +136,7 @@ def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarr
 
 @dataclass(frozen=True)
 class Retrieval:
-    """What a scorer made of the captions, question by question, and for each of the first ``n`` pictures.
+    """A scorer's ranks of the captions' pictures, by question and for each of the first ``n`` pictures.
 
     ``rank_Q`` counts the candidates with a higher score (0 is a hit); ``picked_Q`` is a row of the features. A picture
     in several sets is asked for several times: its own values (`hit`, `rank_N`) are means over its questions,
@@ -168,7 +168,7 @@ class Retrieval:
 
     @cached_property
     def picked_N(self) -> np.ndarray:
-        """What was taken for each picture in its first question, −1 where not asked."""
+        """The candidate picked in each picture's first question, −1 where not asked."""
         picked_N = np.full(max(self.n, int(self.sets.target_Q.max(initial=-1)) + 1), -1)
         picked_N[self.sets.target_Q[::-1]] = self.picked_Q[::-1]
         return picked_N[: self.n]
@@ -187,7 +187,7 @@ class Retrieval:
 
 
 def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """What became of each set: its pictures, who was asked for, who was found at once, the mean rank (from 1).
+    """Returns for each set its pictures, those asked for, those found at once, and the mean rank (from 1).
 
     ids: of the rows, candidates beyond the captioned ones included.
     """
@@ -228,7 +228,7 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, 
 def _ranks(
     target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How many of a set's candidates score above each target, and what is taken: all scores at once."""
+    """Counts a set's candidates that score above each target, and returns the picked ones: all scores at once."""
     score_MK = text_ND[target_M] @ image_ND[members_K].T
     position_M = np.argmax(members_K[None, :] == target_M[:, None], axis=1)
     own_M = score_MK[np.arange(len(target_M)), position_M]
@@ -256,7 +256,7 @@ def _ranks_in_blocks(
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
-    """What a blind guess hits: k of the set's size, for each of n pictures; NaN where not asked."""
+    """Computes the hits of a blind guess: k of the set's size, for each of n pictures; NaN where not asked."""
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)
 
 

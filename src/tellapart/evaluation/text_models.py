@@ -60,7 +60,7 @@ class LanguageModel(HashedModel):
 
     @property
     def signature(self) -> str:
-        """What two perplexities must share: the model, by name and weights, and what stands before the first token."""
+        """Names the model, by name and weights, and the start token: perplexities compare where these are equal."""
         start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
         return f"start:{start}|end:unscored|model:{self.name_and_hash}"
 
@@ -139,7 +139,7 @@ class TextEncoder(HashedModel):
 
     @property
     def signature(self) -> str:
-        """What two BERTScores must share: the model, by name and weights, and the layer."""
+        """Names the model, by name and weights, and the layer: BERTScores compare where these are equal."""
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:

@@ -1,4 +1,4 @@
-"""What each content word of a gallery's captions is worth, and how far a captioner believes it."""
+"""Worth and belief of each content word in a gallery's captions."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ KEPT_FEATURES = 200_000  # 400 MB at 512 numbers
 
 
 class RewardFunction(Protocol):
-    """What TRL takes as one of its ``reward_funcs``: one number per completion, None where it abstains."""
+    """A reward function of TRL: one number per completion, None where it abstains."""
 
     __name__: str
 

@@ -191,7 +191,7 @@ class NumberedTexts:
     length_M: np.ndarray
 
     def counts(self, texts: slice, group_M: np.ndarray) -> Counts:
-        """What `GramTable.add_texts` gives for these texts alone, whose groups (ascending, from 0) are given."""
+        """Returns `GramTable.add_texts` of these texts alone, whose groups (ascending, from 0) are given."""
         start = int(self.length_M[: texts.start].sum())
         length_M = self.length_M[texts]
         id_OP = self.id_OP[:, start : start + int(length_M.sum())].astype(np.int64)
@@ -319,7 +319,7 @@ class Counted:
 
     @property
     def in_one_block(self) -> bool:
-        """Whether the counts are kept."""
+        """True if the counts are kept."""
         return self._whole is not None
 
     def blocks(self) -> Iterator[CountedBlock]:
@@ -457,7 +457,7 @@ class ReferenceVectors:
         return score_N
 
     def _places(self, asked_E: np.ndarray) -> np.ndarray:
-        """Where each key asked for stands, -1 where it is not there."""
+        """Returns the place of each key, -1 for one that is not there."""
         if self._place_of is not None:
             return self._place_of(asked_E)
         if not len(self.key_K):
@@ -659,7 +659,7 @@ class CiderD:
 
     @property
     def signature(self) -> str:
-        """What a number of this object is, to compare it with another."""
+        """Names the variant, the document frequencies and the tokenizer: numbers compare where these are equal."""
         variant = "cider-plain|unclipped,no-length-penalty,unstemmed,x10" if self.plain else "cider-d|sigma:6,clipped"
         idf = f"{self.source},n={self._vectors.documents}" if self.source != "batch" else "batch"
         cut = "token-ids" if self.ids else VERSION

@@ -1,4 +1,4 @@
-"""How different several captions of one picture are: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
+"""Diversity of several captions of one picture: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
 
 Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)``: all captions of a picture in one list,
 numbers 0 to 1, NaN for a picture with nothing to compare. Words are those of the COCO tools' PTB tokenizer.

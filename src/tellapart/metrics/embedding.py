@@ -158,7 +158,7 @@ class TokenFeatures(NamedTuple):
 
 
 class TokenEncoder(Protocol):
-    """What gives the features of the tokens of each text."""
+    """An encoder of texts that gives a feature for each token."""
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]: ...
 

@@ -192,7 +192,7 @@ def _immediate_runs_of_many(tokens: Sequence[str]) -> set[int]:
 
 
 def _equal_words(block_KN: Sequence[np.ndarray], a_Q: np.ndarray, b_Q: np.ndarray) -> np.ndarray:
-    """How many words from a on equal those from b on; ``block_KN[k]`` numbers the blocks of 2^k words by content."""
+    """Counts the words from a on that equal those from b on; ``block_KN[k]`` numbers blocks of 2^k words by content."""
     a_Q, b_Q = a_Q.copy(), b_Q.copy()
     start_Q = a_Q.copy()
     for power, block_N in reversed(list(enumerate(block_KN))):

@@ -240,7 +240,7 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BE
 
 
 def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
-    """Where a reference's word begins no match, or one whose words, on both sides, have no other."""
+    """Marks the reference's words that begin no match, or one whose words, on both sides, have no other."""
     covered_C, covered_R = [0] * caption_words, [0] * len(matches)
     for row in matches:
         for _, first, size, at, width in row:
@@ -259,7 +259,7 @@ def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]
 
 
 def covered(stage: int, words: int) -> int:
-    """What the search counts for one side of a match of so many words."""
+    """Returns the search's count for one side of a match of ``words`` words."""
     return words // 2 if stage == 3 else int(WEIGHTS[stage]) * words
 
 
@@ -358,7 +358,7 @@ class Sentence(NamedTuple):
 
 
 class Pairs:
-    """What can match between a caption and its references, found for all of them at once.
+    """The possible matches between a caption and its references, found for all of them at once.
 
     ``paraphrases`` is what `Lexicon.paraphrases` says of a corpus that they are part of.
     """
@@ -388,7 +388,7 @@ class Pairs:
         self._phrase = _phrase_pairs(phrases, {row for one in references for _, _, row in one.spans}, paraphrases)
 
     def crowded(self, reference: Sentence) -> bool:
-        """Whether there are so many matches that only near ones are searched: the tool itself takes minutes there."""
+        """Returns True for so many matches that only near ones are searched: the tool itself takes minutes there."""
         return sum(len(self._look_up(word)) for word in reference.words) > CROWDED
 
     def near_matches(self, reference: Sentence) -> list[list[Match]]:
@@ -624,7 +624,7 @@ def best(pairs: Pairs) -> list[float]:
 def ceiling(
     caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
 ) -> float:
-    """What the score cannot exceed: every word as well matched as any match could, in one chunk."""
+    """Computes an upper bound of the score: every word as well matched as any match could, in one chunk."""
     hit_C, hit_R = [0.0] * len(caption), [0.0] * len(reference)
     for row in matches:
         for stage, first, size, at, width in row:

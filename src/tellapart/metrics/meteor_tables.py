@@ -86,7 +86,7 @@ def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
 
 
 def index_folder() -> Path:
-    """Where the index of the installed tables lies or will lie. Raises `MissingExtra` without pycocoevalcap."""
+    """Returns the folder of the installed tables' index, built or not. Raises `MissingExtra` without pycocoevalcap."""
     home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
     return home / "meteor" / _key(_sources())
 
@@ -207,7 +207,7 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
 
 
 def bases(word: str) -> list[str]:
-    """What an inflected form may come from, by WordNet's rules; the first that has synonyms counts."""
+    """Returns possible base forms of an inflected word by WordNet's rules; the first that has synonyms counts."""
     if len(word) <= 2:
         return []
     return [

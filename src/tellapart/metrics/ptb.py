@@ -419,7 +419,7 @@ def _looking_around(text: str, following: str) -> str:
 
 
 class _Chunks(dict[str, str | None]):
-    """What stands between blanks, to its tokens with a blank after each; computed when first asked for.
+    """Maps text without blanks to its tokens with a blank after each; computed when first asked for.
 
     ``alone`` gives None for a chunk that cannot be cut alone.
     """

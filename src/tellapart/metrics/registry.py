@@ -112,7 +112,7 @@ class Metric(Entry[Callable[..., Any]]):
 
     @property
     def for_eval_scorers(self) -> bool:
-        """Whether further scorers measure it too (the exact listener uses the first one's sets only)."""
+        """True if further scorers measure it too (the exact listener uses the first one's sets only)."""
         return "scorer" in self.needs and "truth" not in self.needs
 
     def candidates(self, context: EvalContext) -> Candidates | None:
@@ -132,11 +132,11 @@ class Metric(Entry[Callable[..., Any]]):
         return context.lacks(self.needs)
 
     def tag(self, context: EvalContext) -> str:
-        """What the name in results says of who measured it; empty for most."""
+        """Returns who measured it, for its name in results; empty for most metrics."""
         return ""
 
     def variant(self, context: EvalContext) -> str:
-        """What stands behind the name in a signature."""
+        """Returns the part of a signature that follows the name."""
         return self.signature if isinstance(self.signature, str) else self.signature(context)
 
     def bounds_in(self, context: EvalContext) -> Bounds:
@@ -144,7 +144,7 @@ class Metric(Entry[Callable[..., Any]]):
         return self.bounds(context) if callable(self.bounds) else self.bounds
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """What reports say of it. ``scorer``: the name of the further scorer that measured it."""
+        """Returns its label and help for reports. ``scorer``: the name of the further scorer that measured it."""
         size = "" if candidates is None else str(candidates)
         label, help = (" ".join(text.replace("{size}", size).split()) for text in (self.title, self.help))
         if scorer:
@@ -257,7 +257,7 @@ def _scaled(score: Callable[..., Any], scale: float, stats: Any) -> Any:
 
 
 def _checked(name: str, found: Any, count: int) -> tuple[float, np.ndarray | None]:
-    """What a metric returned. Raises `TellapartError` for anything but a number and an array of ``count`` (or None)."""
+    """Checks a metric's result. Raises `TellapartError` unless it is a number and an array of ``count``, or None."""
     try:
         corpus, values = found
         number, value_N = float(corpus), None if values is None else np.asarray(values, dtype=float)

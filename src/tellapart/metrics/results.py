@@ -1,4 +1,4 @@
-"""What an evaluation found: numbers for people, for programs, and for each picture."""
+"""Results of an evaluation, and their tables and JSON."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ APART, TRUTH, CLOSE, LANGUAGE, OTHER = GROUPS
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """What reports say of a metric: its label, one line of help, which direction is better, and its group."""
+    """A metric in reports: its label, one line of help, the better direction, and its group."""
 
     label: str
     help: str = ""
@@ -202,7 +202,7 @@ class Results:
         return max(counts, default=0)
 
     def _among(self, metric: str) -> tuple[str, str, str]:
-        """What stands beside a recall: over how many pictures, among how many candidates, and what a guess scores."""
+        """Returns the cells beside a recall: number of pictures, number of candidates, and the score of a guess."""
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.formats.get(metric, 1)}f}")
 

@@ -40,7 +40,7 @@ _FETCH = "from pycocoevalcap.spice.get_stanford_models import get_stanford_model
 
 @dataclass(frozen=True)
 class Tool:
-    """What SPICE is run with: a Java 8 and the folder of its jar."""
+    """The Java 8 that runs SPICE, and the folder of its jar."""
 
     java: str
     folder: Path

@@ -1,4 +1,4 @@
-"""What a metric gives back of N items, and its bootstrap intervals and paired tests.
+"""Measurements of N items, with bootstrap intervals and paired tests.
 
 A metric is sufficient statistics and a score: N×C numbers, a row for each item, and a function of their sums (`Sums`).
 A resample is a row of weights, so one matrix product of weights R×N with the statistics of all metrics and systems side
@@ -505,7 +505,7 @@ def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
 
 
 def _others(value_N: np.ndarray) -> int:
-    """How many values are other than the most frequent one."""
+    """Counts the values that differ from the most frequent one."""
     return len(value_N) - int(np.unique(value_N, return_counts=True)[1].max())
 
 

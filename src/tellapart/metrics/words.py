@@ -1,4 +1,4 @@
-"""Which words are one system's own: adjectives and nouns, by lemma, with the largest local mutual information.
+"""Words typical of one system: adjectives and nouns, by lemma, with the largest local mutual information.
 
 What paper 3 shows in its tables 7 and 14. Tags and lemmas are HanTa's (the extra ``words``): a published tagger whose
 English model comes in its package, so that nothing is loaded from elsewhere. The paper used spaCy.
@@ -82,7 +82,7 @@ def hanta() -> Tagger:
 
 
 def tagger_signature() -> str:
-    """What two analyses must share: the tagger and its version."""
+    """Names measure, parts of speech, and tagger with its version: analyses compare where these are equal."""
     from importlib.metadata import version
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"

@@ -64,7 +64,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """What a caption claims. ``loose``: attributes bound to no object."""
+    """The claims of a caption. ``loose``: attributes bound to no object."""
 
     mentions: tuple[ObjectMention, ...]
     relations: tuple[Relation, ...]
@@ -96,7 +96,7 @@ class TaggedWord:
     after_break: bool = False
 
     def is_a(self, *starts: str) -> bool:
-        """Whether its tag starts with one of these."""
+        """Returns True if the tag starts with one of these."""
         return self.tag.startswith(starts)
 
 
@@ -149,7 +149,7 @@ def complex_preposition(words: Sequence[TaggedWord], at: int) -> int:
 
 
 def phrase_end(words: Sequence[TaggedWord], at: int) -> int:
-    """Where a noun phrase that starts here can end at most; 0 where none starts."""
+    """Returns the furthest end of a noun phrase that starts at ``at``; 0 if none starts."""
     word = words[at]
     if not (word.is_a("AT", "DT0", "DPS", "CRD", "AJ", "NN", "NP") and word.text not in RELATIVE):
         return 0
@@ -167,7 +167,7 @@ _INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VV
 
 
 def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
-    """Whether an adverb stands within a phrase: "a very large dog"."""
+    """Returns True for an adverb within a phrase: "a very large dog"."""
     if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
         return False
     if words[at - 1].is_a("NN"):
@@ -394,7 +394,7 @@ class _ClaimParser:
         return end
 
     def is_about(self, words: Sequence[TaggedWord], end: int) -> bool:
-        """Whether "image" opens the caption: followed by "of" or a verb."""
+        """Returns True if "image" opens the caption: followed by "of" or a verb."""
         following = words[end] if end < len(words) else None
         return following is not None and (following.is_a("PRF", "VV", "VH") or following.lemma in _NO_ACTION)
 
@@ -599,7 +599,7 @@ def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWor
 
 
 def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
-    """Whether the noun is plural: by its tag, unless "a" or "an" leads its phrase, which the tagger may overlook."""
+    """Returns True for a plural: by the tag, unless "a" or "an" leads the phrase, which the tagger may overlook."""
     lead = at
     while lead and words[lead - 1].is_a("AJ", "NN", "VVG", "VVN", "AV"):
         lead -= 1

@@ -234,7 +234,7 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
 
 
 def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """What an object is called: by "fire hydrant" where the synonyms have it, else by its noun."""
+    """Returns an object's name: "fire hydrant" where the synonyms have it, else its noun."""
     for attribute in mention.attributes:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
             return synonyms.canonical(pair)

@@ -276,7 +276,7 @@ class Judge:
         )
 
     def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
-        """How many requests are new, about how many tokens they have, and what they cost, expected and at most."""
+        """Prints the number of new requests, their tokens, and the cost, expected and at most."""
         new: dict[str, Request] = {}
         again: dict[str, Request] = {}
         for id_, question in items.items():
@@ -538,7 +538,7 @@ LEDGER = Path("judge.ledger.jsonl")  # in the folder of the command
 
 @dataclass(frozen=True)
 class JudgeInputs:
-    """What the command line says of a judge; nothing is opened or read before it is needed."""
+    """Options of a judge; nothing is opened or read before it is needed."""
 
     spec: str | None = None
     ledger: Path = LEDGER

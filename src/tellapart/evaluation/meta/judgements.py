@@ -61,11 +61,11 @@ class Judgements:
 
     @property
     def ratings(self) -> int:
-        """How many ratings there are."""
+        """The number of ratings."""
         return sum(len(caption.ratings) for caption in self.captions)
 
     def with_pairs_of_ratings(self) -> Judgements:
-        """Where there are ratings and no pairs: every two captions of a picture whose mean ratings differ."""
+        """Adds pairs where there are ratings alone: every two captions of a picture whose mean ratings differ."""
         if self.pairs:
             return self
         of_picture: dict[str, list[int]] = {}
@@ -151,7 +151,7 @@ def require_references(missing: Sequence[str], total: int, judged: Path) -> None
 
 
 def _names(name: str) -> list[str]:
-    """What a picture may be called, the most exact first."""
+    """Returns a picture's possible names, the most exact first."""
     file = PurePosixPath(name.replace("\\", "/")).name
     stem = re.sub(r"\.(jpe?g|png|webp|gif|bmp)$", "", file, flags=re.IGNORECASE)
     number = _COCO_NAME.fullmatch(stem)

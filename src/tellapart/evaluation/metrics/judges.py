@@ -31,7 +31,7 @@ class JudgeMetric(ContextMetric):
         return context.loaded_judge.tag()
 
     def variant(self, context: EvalContext) -> str:
-        """What it computes, its prompts, the judge and the days."""
+        """Returns the computation, its prompts, the judge and the days."""
         from tellapart.evaluation.judges.judge import read_prompt
 
         judge = context.loaded_judge
@@ -39,7 +39,7 @@ class JudgeMetric(ContextMetric):
         return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
-        """What reports say of it; ``scorer`` is the judge's tag."""
+        """Returns its label and help; ``scorer`` is the judge's tag."""
         own = super().info(candidates)
         return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
 

@@ -32,7 +32,7 @@ def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def emscore_variant(context: EvalContext) -> str:
-    """How EMScore is computed here, for signatures."""
+    """Returns EMScore's settings for signatures."""
     assert context.items is not None
     frames = ",".join(sorted({str(context.clips.frames_of(item)) for item in context.items}))
     idf = f"{context.emscore_idf},padding-counted" if context.emscore_idf else "none"
@@ -211,7 +211,7 @@ def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def among(pools: str) -> str:
-    """What a recall is among, with ``{size}`` for the number of candidates where the name does not say it."""
+    """Names the candidates of a recall, with ``{size}`` for their number where the name does not say it."""
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
         return f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
     if bag := re.fullmatch(r"bag(\d+)", pools):
