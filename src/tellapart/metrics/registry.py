@@ -182,24 +182,18 @@ METRICS: Registry[Metric] = Registry(
 )
 
 
-def metric(name: str, **about: Any) -> Callable[[Function], Function]:
-    """Registers the function that stands below it as a metric of texts; ``about`` has the fields of `Metric`."""
+def metric(name: str, kind: type[Metric] = Metric, **about: Any) -> Callable[[Function], Function]:
+    """Registers the function that stands below it as a metric; ``about`` has the fields of ``kind``."""
 
     def register(function: Function) -> Function:
-        METRICS.register(Metric(name=name, factory=function, **about))
+        METRICS.register(kind(name=name, factory=function, **about))
         return function
 
     return register
 
 
-def caption_set_metric(name: str, **about: Any) -> Callable[[Function], Function]:
-    """As `metric`, for a function of all captions of each picture; ``about`` has the fields of `CaptionSetMetric`."""
-
-    def register(function: Function) -> Function:
-        METRICS.register(CaptionSetMetric(name=name, factory=function, **about))
-        return function
-
-    return register
+context_metric = partial(metric, kind=ContextMetric)
+caption_set_metric = partial(metric, kind=CaptionSetMetric)
 
 
 SUFFIXES = (ORACLE, BEST)

@@ -12,10 +12,20 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext, names_in
 from tellapart.evaluation.facts.extract import check_tagger
-from tellapart.evaluation.facts.verify import Verdict, rate_statistic, rates
-from tellapart.metrics.registry import METRICS, ContextMetric, Signature
+from tellapart.evaluation.facts.verify import (
+    Chair,
+    Verdict,
+    rate_statistic,
+    rates,
+    verify_references,
+    verify_scene,
+    verify_scorer,
+    whole_sentences,
+)
+from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
+from tellapart.utils.messages import track
 from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, CaptionSlot], list[Verdict]]
@@ -25,15 +35,11 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
-    from tellapart.evaluation.facts.verify import verify_references
-
     return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
-    from tellapart.evaluation.facts.verify import Chair
-
     if not context.synonyms:
         check_tagger()
     chair = Chair(context.synonyms, context.instances)
@@ -43,9 +49,6 @@ def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """The exact truth of `scenes`."""
-    from tellapart.evaluation.facts.verify import verify_scene
-    from tellapart.utils.messages import track
-
     assert context.items is not None
     pairs = list(zip(slot.captions, context.items, strict=True))
     return context.once(
@@ -56,8 +59,6 @@ def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is as likely true as it is likelier here than at the other pictures."""
-    from tellapart.evaluation.facts.verify import verify_scorer
-
     return context.once(
         ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.texts.encode)
     )
@@ -65,8 +66,6 @@ def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """As `by_scorer`, of the caption's sentences."""
-    from tellapart.evaluation.facts.verify import verify_scorer, whole_sentences
-
     return context.once(
         ("verdicts", "sentences", id(slot)),
         lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
@@ -76,8 +75,6 @@ def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 def _each(
     context: EvalContext, slot: CaptionSlot, name: str, verify: Callable[[str, Sequence[str]], Verdict]
 ) -> list[Verdict]:
-    from tellapart.utils.messages import track
-
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     return context.once(
         ("verdicts", name, id(slot)),
@@ -92,34 +89,6 @@ def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) ->
     return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
 
 
-def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """(5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
-
-    The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
-    """
-    from tellapart.evaluation.facts.verify import verify_references
-
-    value_N = np.zeros(len(slot.captions))
-    for kind, weight in _CAPTURE_WEIGHTS.items():
-        verify = partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
-        # A kind that neither side has claims of is no disagreement.
-        f_N = [v.f if v.expected else float(not v.claims) for v in _each(context, slot, f"facts:{kind}", verify)]
-        value_N += weight * np.array(f_N)
-    return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
-
-
-def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """CHAIR_s: 100 for a caption with an object that is not there, else 0."""
-    return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
-
-
-def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """CHAIR_i: the share of named objects that are not there × 100, summed over captions before dividing."""
-    verdicts = by_objects(context, slot)
-    wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
-    return Measurement(100 * (1 - rates(verdicts)[:, 0]), rate_statistic(wrong_N4, 0))
-
-
 def _extractor(context: EvalContext) -> str:
     from importlib.metadata import version
 
@@ -127,29 +96,11 @@ def _extractor(context: EvalContext) -> str:
     return f"claims:objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}{named}"
 
 
-def _register(
-    name: str,
-    factory: Callable[[EvalContext, CaptionSlot], Measurement],
-    needs: tuple[str, ...],
-    signature: Signature,
-    label: str,
-    help: str,
-    group: str,
-    direction: Direction = "higher",
-    aliases: tuple[str, ...] = (),
-    check: Callable[[], object] = check_tagger,
-) -> None:
-    METRICS.register(
-        ContextMetric(
-            name=name, factory=factory, needs=needs, signature=signature, label=label, help=help, group=group,
-            direction=direction, aliases=aliases, check=check, bounds=PERCENT,
-        )
-    )  # fmt: skip
-
-
 def _nothing_missing() -> None:
     """For a metric that is computed where it is named only, and needs no tagger."""
 
+
+fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
 
 _MEANING = {
     "precision": "per cent of a caption's claims (objects, attributes, relations) that {true}",
@@ -162,46 +113,53 @@ _VERIFIERS: dict[str, tuple[Verify, str, str, str, str, str]] = {
 }
 for _name, (_verify, _need, _true, _all, _label, _group) in _VERIFIERS.items():
     for _which, _rate in enumerate(_NAMES):
-        _register(
+        fact_metric(
             _name if _rate == "f" else f"{_name}_{_rate}",
-            partial(rate, _verify, _which),
-            (_need,),
-            lambda context, rate=_rate, by=_need: f"{rate},sums|{_extractor(context)}|verifier:{by}",  # type: ignore[misc]
-            f"facts, {'F' if _rate == 'f' else _rate} ({_label})",
-            _MEANING[_rate].format(true=_true, all=_all),
-            _group,
-        )
-_register(
+            needs=(_need,),
+            signature=lambda context, rate=_rate, by=_need: f"{rate},sums|{_extractor(context)}|verifier:{by}",
+            label=f"facts, {'F' if _rate == 'f' else _rate} ({_label})",
+            help=_MEANING[_rate].format(true=_true, all=_all),
+            group=_group,
+        )(partial(rate, _verify, _which))
+fact_metric(
     "facts_scorer",
-    partial(rate, by_scorer, 0),
-    ("pictures", "scorer", "two"),
-    lambda context: (
+    needs=("pictures", "scorer", "two"),
+    signature=lambda context: (
         f"precision,graded|{_extractor(context)}|verifier:scorer,share-of-other-pictures-below|"
         f"scorer:{context.scorer_name()}"
     ),
-    "facts, support by the scorer",
-    "how much likelier a caption's claims are here than at the other pictures, to the scorer; 50 is chance",
-    CLOSE,
-)
-_register(
+    label="facts, support by the scorer",
+    help="how much likelier a caption's claims are here than at the other pictures, to the scorer; 50 is chance",
+)(partial(rate, by_scorer, 0))
+fact_metric(
     "sentence_support",
-    partial(rate, by_sentences, 0),
-    ("pictures", "scorer", "two"),
-    lambda context: f"mean-over-sentences|share-of-other-pictures-below|scorer:{context.scorer_name()}",
-    "sentences, support by the scorer",
-    "how much likelier a caption's sentences are here than at the other pictures, to the scorer; 50 is chance",
-    CLOSE,
+    needs=("pictures", "scorer", "two"),
+    signature=lambda context: f"mean-over-sentences|share-of-other-pictures-below|scorer:{context.scorer_name()}",
+    label="sentences, support by the scorer",
+    help="how much likelier a caption's sentences are here than at the other pictures, to the scorer; 50 is chance",
     check=_nothing_missing,
-)
-_register(
+)(partial(rate, by_sentences, 0))
+
+
+@fact_metric(
     "capture_like",
-    capture_like,
-    ("references",),
-    lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{_extractor(context)}|match:lemma,synonym",
-    "CAPTURE-like",
-    "F of objects, attributes and relations against the references', weighted 5:5:2 as CAPTURE weighs them",
-    CLOSE,
+    needs=("references",),
+    signature=lambda context: f"(5f.objects+5f.attributes+2f.relations)/12|{_extractor(context)}|match:lemma,synonym",
+    label="CAPTURE-like",
+    help="F of objects, attributes and relations against the references', weighted 5:5:2 as CAPTURE weighs them",
 )
+def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
+
+    The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
+    """
+    value_N = np.zeros(len(slot.captions))
+    for kind, weight in _CAPTURE_WEIGHTS.items():
+        verify = partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
+        # A kind that neither side has claims of is no disagreement.
+        f_N = [v.f if v.expected else float(not v.claims) for v in _each(context, slot, f"facts:{kind}", verify)]
+        value_N += weight * np.array(f_N)
+    return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
 
 
 def _objects(context: EvalContext) -> str:
@@ -211,22 +169,43 @@ def _objects(context: EvalContext) -> str:
     return f"objects:{both}|synonyms:{context.synonyms.name}"
 
 
-_register(
-    "chair_i", chair_i, ("references",), lambda context: f"wrong/named,sums|{_objects(context)}", "CHAIR_i",
-    "per cent of the objects that captions name that the references (and instances) do not have", CLOSE, "lower",
-    ("chair",), _nothing_missing,
-)  # fmt: skip
-_register(
-    "chair_s", hallucinates, ("references",), lambda context: f"captions-with-a-wrong-one|{_objects(context)}",
-    "CHAIR_s", "per cent of captions that name an object that the references (and instances) do not have", CLOSE,
-    "lower", (), _nothing_missing,
-)  # fmt: skip
-_register(
-    "chair_coverage", partial(rate, by_objects, 1), ("references",),
-    lambda context: f"named/there,sums|{_objects(context)}", "coverage",
-    "per cent of the objects of the references (and instances) that captions name", CLOSE, "higher",
-    ("coverage", "cover"), _nothing_missing,
-)  # fmt: skip
+chair_metric = partial(fact_metric, needs=("references",), check=_nothing_missing)
+
+
+@chair_metric(
+    "chair_i",
+    signature=lambda context: f"wrong/named,sums|{_objects(context)}",
+    label="CHAIR_i",
+    help="per cent of the objects that captions name that the references (and instances) do not have",
+    direction="lower",
+    aliases=("chair",),
+)
+def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes the share of named objects that are not there × 100, summed over captions before dividing."""
+    verdicts = by_objects(context, slot)
+    wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
+    return Measurement(100 * (1 - rates(verdicts)[:, 0]), rate_statistic(wrong_N4, 0))
+
+
+@chair_metric(
+    "chair_s",
+    signature=lambda context: f"captions-with-a-wrong-one|{_objects(context)}",
+    label="CHAIR_s",
+    help="per cent of captions that name an object that the references (and instances) do not have",
+    direction="lower",
+)
+def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Returns 100 for a caption with an object that is not there, else 0."""
+    return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
+
+
+chair_metric(
+    "chair_coverage",
+    signature=lambda context: f"named/there,sums|{_objects(context)}",
+    label="coverage",
+    help="per cent of the objects of the references (and instances) that captions name",
+    aliases=("coverage", "cover"),
+)(partial(rate, by_objects, 1))
 
 
 # Captions against the exact truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
@@ -250,6 +229,46 @@ def _percent(counts_R2: np.ndarray) -> np.ndarray:
     return np.where(below_R > 0, 100 * above_R / np.where(below_R > 0, below_R, 1), np.nan)
 
 
+_RATES: dict[str, tuple[str, str, str, str, Direction]] = {
+    "attribute_precision": (
+        "correct", "claims", "attribute precision", "per cent of what captions claim that is true of the picture",
+        "higher",
+    ),
+    "attribute_recall": (
+        "recalled", "attributes", "attribute recall", "per cent of what is to be seen that captions name", "higher",
+    ),
+    "hallucination_rate": (
+        "hallucinations", "claims", "hallucination", "per cent of what captions claim that is not in the picture",
+        "lower",
+    ),
+    "binding_error_rate": (
+        "binding_errors", "bound", "wrong bindings", "per cent of attributes that are there, but on another object",
+        "lower",
+    ),
+}  # fmt: skip
+for _name, (_above, _below, _label, _help, _better) in _RATES.items():
+    context_metric(
+        _name,
+        needs=("truth",),
+        signature=f"sum({_above})/sum({_below})|truth:scenes",
+        label=_label,
+        help=_help,
+        direction=_better,
+        group=TRUTH,
+        aliases=("hallucination",) if _name == "hallucination_rate" else (),
+    )(partial(truth_rate, _above, _below))
+
+
+@context_metric(
+    "scene_graph_f",
+    needs=("truth",),
+    signature="f1|tuples:objects,attributes,relations,ground|truth:scenes",
+    label="scene graph, F",
+    help="objects, attributes and relations that caption and picture share, out of 100",
+    direction="higher",
+    group=TRUTH,
+    bounds=PERCENT,
+)
 def scene_graph_f(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
     from tellapart.scenes.truth import scene_graph_f
@@ -257,69 +276,3 @@ def scene_graph_f(context: EvalContext, slot: CaptionSlot) -> Measurement:
     assert context.items is not None
     pairs = zip(slot.captions, context.items, strict=True)
     return Measurement(np.array([100 * scene_graph_f(caption, item.truth).f for caption, item in pairs]))
-
-
-def _register_rate(
-    name: str, above: str, below: str, label: str, help: str, direction: Direction, aliases: tuple[str, ...] = ()
-) -> None:
-    METRICS.register(
-        ContextMetric(
-            name=name,
-            factory=partial(truth_rate, above, below),
-            needs=("truth",),
-            signature=f"sum({above})/sum({below})|truth:scenes",
-            label=label,
-            help=help,
-            direction=direction,
-            group=TRUTH,
-            aliases=aliases,
-        )
-    )
-
-
-_register_rate(
-    "attribute_precision",
-    "correct",
-    "claims",
-    "attribute precision",
-    "per cent of what captions claim that is true of the picture",
-    "higher",
-)
-_register_rate(
-    "attribute_recall",
-    "recalled",
-    "attributes",
-    "attribute recall",
-    "per cent of what is to be seen that captions name",
-    "higher",
-)
-_register_rate(
-    "hallucination_rate",
-    "hallucinations",
-    "claims",
-    "hallucination",
-    "per cent of what captions claim that is not in the picture",
-    "lower",
-    aliases=("hallucination",),
-)
-_register_rate(
-    "binding_error_rate",
-    "binding_errors",
-    "bound",
-    "wrong bindings",
-    "per cent of attributes that are there, but on another object",
-    "lower",
-)
-METRICS.register(
-    ContextMetric(
-        name="scene_graph_f",
-        factory=scene_graph_f,
-        needs=("truth",),
-        signature="f1|tuples:objects,attributes,relations,ground|truth:scenes",
-        label="scene graph, F",
-        help="objects, attributes and relations that caption and picture share, out of 100",
-        direction="higher",
-        group=TRUTH,
-        bounds=PERCENT,
-    )
-)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
-from tellapart.metrics.registry import METRICS, ContextMetric
+from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.statistics import PERCENT, Bounds, CaptionSlot, Measurement
+from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
 
 if TYPE_CHECKING:
     from tellapart.evaluation.facts.verify import Verdict
@@ -44,15 +43,42 @@ class JudgeMetric(ContextMetric):
         return own if not scorer else replace(own, label=f"{own.label} ({scorer})", help=f"{own.help}, by {scorer}")
 
 
+def _by_name() -> None:
+    """Computed where it is named only: it costs money."""
+
+
+judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name)
+
+
+@judge_metric(
+    "clair",
+    needs=("references", "judge"),
+    signature="0-100",
+    label="CLAIR",
+    help="how likely a judge finds it that caption and references describe the same picture, out of 100",
+    prompts=("clair",),
+    bounds=PERCENT,
+)
 def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """CLAIR × 100."""
+    """Computes CLAIR × 100."""
     from tellapart.evaluation.judges.judge import clair
 
     return Measurement(100 * clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
+@judge_metric(
+    "smile_rating",
+    needs=("references", "judge"),
+    signature="1-10|against:first-reference|helpfulness,relevance,accuracy,detail",
+    label="rating",
+    help="a judge's rating from 1 to 10 against the first reference: helpfulness, relevance, accuracy, detail "
+    "(paper 1)",
+    prompts=("rating",),
+    digits=2,
+    bounds=(1.0, 10.0),
+)
 def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Paper 1's rating, 1 to 10."""
+    """Computes paper 1's rating, 1 to 10."""
     from tellapart.evaluation.judges.judge import rating
 
     return Measurement(rating(context.loaded_judge, context.ids, slot.captions, slot.references or []))
@@ -86,73 +112,28 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
     return Measurement(100 * found[which], weight_N=weight_N)
 
 
-def _by_name() -> None:
-    """Computed where it is named only: it costs money."""
-
-
-def _register(
-    name: str,
-    factory: Callable[[EvalContext, CaptionSlot], Measurement],
-    needs: tuple[str, ...],
-    signature: str,
-    label: str,
-    help: str,
-    prompts: tuple[str, ...],
-    aliases: tuple[str, ...] = (),
-    digits: int = 1,
-    bounds: Bounds = PERCENT,
-) -> None:
-    METRICS.register(
-        JudgeMetric(
-            name=name, factory=factory, needs=(*needs, "judge"), signature=signature, label=label, help=help,
-            direction="higher", group=CLOSE, prompts=prompts, aliases=aliases, digits=digits, check=_by_name,
-            bounds=bounds,
-        )
-    )  # fmt: skip
-
-
-_register(
-    "clair",
-    clair,
-    ("references",),
-    "0-100",
-    "CLAIR",
-    "how likely a judge finds it that caption and references describe the same picture, out of 100",
-    ("clair",),
-)
-_register(
-    "smile_rating",
-    rating,
-    ("references",),
-    "1-10|against:first-reference|helpfulness,relevance,accuracy,detail",
-    "rating",
-    "a judge's rating from 1 to 10 against the first reference: helpfulness, relevance, accuracy, detail (paper 1)",
-    ("rating",),
-    digits=2,
-    bounds=(1.0, 10.0),
-)
 _DCSCORE = {
     "precision": "per cent of a caption's units of information that a judge finds true of the picture",
     "recall": "per cent of what references and caption truly say that the caption says, to a judge",
     "f": "DCScore: F of the precision and recall of a caption's units of information, to a judge",
 }
 for _rate in _RATES:
-    _register(
+    judge_metric(
         "dcscore" if _rate == "f" else f"dcscore_{_rate}",
-        partial(dcscore, _rate),
-        ("references", "pictures"),
-        f"{_rate},mean-of-captions|recall:(Q+T)/(O+T)",
-        "DCScore" if _rate == "f" else f"DCScore, {_rate}",
-        _DCSCORE[_rate],
-        ("dcscore_verify", "dcscore_units", "dcscore_match"),
-    )
+        needs=("references", "pictures", "judge"),
+        signature=f"{_rate},mean-of-captions|recall:(Q+T)/(O+T)",
+        label="DCScore" if _rate == "f" else f"DCScore, {_rate}",
+        help=_DCSCORE[_rate],
+        prompts=("dcscore_verify", "dcscore_units", "dcscore_match"),
+        bounds=PERCENT,
+    )(partial(dcscore, _rate))
 for _which, _label in enumerate(("score", "accuracy")):
-    _register(
+    judge_metric(
         "captionqa" if _which == 0 else "captionqa_accuracy",
-        partial(captionqa, _which),
-        ("questions",),
-        f"{_label}|cannot-answer:{'1/choices+0.05' if _which == 0 else '0'}|choices:shuffled",
-        f"CaptionQA, {_label}",
-        f"{_label} of a judge who answers questions about the picture from the caption alone, out of 100",
-        ("captionqa",),
-    )
+        needs=("questions", "judge"),
+        signature=f"{_label}|cannot-answer:{'1/choices+0.05' if _which == 0 else '0'}|choices:shuffled",
+        label=f"CaptionQA, {_label}",
+        help=f"{_label} of a judge who answers questions about the picture from the caption alone, out of 100",
+        prompts=("captionqa",),
+        bounds=PERCENT,
+    )(partial(captionqa, _which))

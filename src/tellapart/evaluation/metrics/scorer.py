@@ -13,7 +13,7 @@ import numpy as np
 from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
-from tellapart.metrics.registry import METRICS, ContextMetric, Signature
+from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
 
@@ -40,19 +40,16 @@ def emscore_variant(context: EvalContext) -> str:
 
 
 for _name, (_part, _label, _help) in _PARTS.items():
-    METRICS.register(
-        ContextMetric(
-            name=_name,
-            factory=partial(emscore, _part),
-            needs=("pictures", "clips", "scorer", "tokens"),
-            signature=lambda context: f"(coarse+fine)/2x100|{emscore_variant(context)}|scorer:{context.scorer_name()}",
-            label=f"EMScore, {_label}",
-            help=_help,
-            direction="higher",
-            group=CLOSE,
-            families=("emscore",),
-        )
-    )
+    context_metric(
+        _name,
+        needs=("pictures", "clips", "scorer", "tokens"),
+        signature=lambda context: f"(coarse+fine)/2x100|{emscore_variant(context)}|scorer:{context.scorer_name()}",
+        label=f"EMScore, {_label}",
+        help=_help,
+        direction="higher",
+        group=CLOSE,
+        families=("emscore",),
+    )(partial(emscore, _part))
 
 
 # Caption against picture: CLIPScore, RefCLIPScore and ClipSc, by the features of a scorer.
@@ -60,64 +57,51 @@ for _name, (_part, _label, _help) in _PARTS.items():
 _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 
 
+@context_metric(
+    "clipscore",
+    needs=("pictures", "scorer"),
+    signature=lambda context: f"2.5max(cos,0)x100|{_PREFIX}|scorer:{context.scorer_name()}",
+    label="CLIPScore",
+    help="likeness of caption and picture to the scorer: 250 · max(cosine, 0)",
+    direction="higher",
+    group=CLOSE,
+    aliases=("clips",),
+)
 def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """CLIPScore ×100 (`tellapart.metrics.clipscore`)."""
+    """Computes CLIPScore ×100 (`tellapart.metrics.clipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
     return Measurement(100 * embedding.clipscore(text_ND, context.images)[1])
 
 
+@context_metric(
+    "refclipscore",
+    needs=("pictures", "scorer", "references"),
+    signature=lambda context: f"hmean(clipscore,max(cos(reference),0))x100|{_PREFIX}|scorer:{context.scorer_name()}",
+    label="RefCLIPScore",
+    help="CLIPScore and likeness to the nearest reference, harmonic mean",
+    direction="higher",
+    group=CLOSE,
+    aliases=("refclips",),
+)
 def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """RefCLIPScore ×100 (`tellapart.metrics.refclipscore`)."""
+    """Computes RefCLIPScore ×100 (`tellapart.metrics.refclipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
     references = context.reference_features(slot, CLIPSCORE_PREFIX)
     return Measurement(100 * embedding.refclipscore(text_ND, context.images, references)[1])
 
 
+@context_metric(
+    "clipsc",
+    needs=("pictures", "scorer"),
+    signature=lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}",
+    label="ClipSc",
+    help="likeness of caption and picture to the scorer: 100 · cosine",
+    direction="higher",
+    group=CLOSE,
+)
 def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """100 · cosine (`tellapart.metrics.clipsc`)."""
+    """Computes 100 · cosine (`tellapart.metrics.clipsc`)."""
     return Measurement(embedding.clipsc(context.text_features(slot), context.images)[1])
-
-
-METRICS.register(
-    ContextMetric(
-        name="clipscore",
-        factory=clipscore,
-        needs=("pictures", "scorer"),
-        signature=lambda context: f"2.5max(cos,0)x100|{_PREFIX}|scorer:{context.scorer_name()}",
-        label="CLIPScore",
-        help="likeness of caption and picture to the scorer: 250 · max(cosine, 0)",
-        direction="higher",
-        group=CLOSE,
-        aliases=("clips",),
-    )
-)
-METRICS.register(
-    ContextMetric(
-        name="refclipscore",
-        factory=refclipscore,
-        needs=("pictures", "scorer", "references"),
-        signature=lambda context: (
-            f"hmean(clipscore,max(cos(reference),0))x100|{_PREFIX}|scorer:{context.scorer_name()}"
-        ),
-        label="RefCLIPScore",
-        help="CLIPScore and likeness to the nearest reference, harmonic mean",
-        direction="higher",
-        group=CLOSE,
-        aliases=("refclips",),
-    )
-)
-METRICS.register(
-    ContextMetric(
-        name="clipsc",
-        factory=clipsc,
-        needs=("pictures", "scorer"),
-        signature=lambda context: f"100cos|prefix:none|scorer:{context.scorer_name()}",
-        label="ClipSc",
-        help="likeness of caption and picture to the scorer: 100 · cosine",
-        direction="higher",
-        group=CLOSE,
-    )
-)
 
 
 Measure = Callable[[EvalContext, CaptionSlot], Measurement]
@@ -195,21 +179,6 @@ def mean_rank(pools: str) -> ContextMetric:
     )
 
 
-def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Percent: the probability with which an exact listener picks the target from its look-alike set."""
-    from tellapart.scenes.truth import listener_probabilities
-    from tellapart.utils.messages import track
-
-    items, sets = context.items, context.sets("lookalike")
-    assert items is not None
-    value_N = np.full(len(items), np.nan)
-    for members, target in track(list(zip(sets.sets, sets.target_Q, strict=True)), label="listening"):
-        place = int(np.flatnonzero(members == target)[0])
-        candidates = [items[member].truth for member in members]
-        value_N[target] = listener_probabilities(slot.captions[target], candidates)[place]
-    return Measurement(100 * value_N)
-
-
 def among(pools: str) -> str:
     """Names the candidates of a recall, with ``{size}`` for their number where the name does not say it."""
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
@@ -266,19 +235,30 @@ for _pools in ("random100", "random100-shuffled", "lookalike"):
         METRICS.register(recall(_k, _pools))
 for _k in (1, 5):
     METRICS.register(clip_recall(_k))
-METRICS.register(
-    ContextMetric(
-        name="listener_accuracy",
-        factory=listener_accuracy,
-        needs=("truth", "pictures", "scorer", "two"),
-        signature=lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
-        label="picked by an exact listener",
-        help="per cent of pictures that a listener who knows each exactly, and takes the caption at its word, "
-        "would pick",
-        direction="higher",
-        group=APART,
-        bounds=PERCENT,
-        pools="lookalike",
-        chance=partial(_chance, 1, "lookalike"),
-    )
+
+
+@context_metric(
+    "listener_accuracy",
+    needs=("truth", "pictures", "scorer", "two"),
+    signature=lambda context: f"{_pools_signature(context, 'lookalike')}|listener:exact-truth",
+    label="picked by an exact listener",
+    help="per cent of pictures that a listener who knows each exactly, and takes the caption at its word, would pick",
+    direction="higher",
+    group=APART,
+    bounds=PERCENT,
+    pools="lookalike",
+    chance=partial(_chance, 1, "lookalike"),
 )
+def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Percent: the probability with which an exact listener picks the target from its look-alike set."""
+    from tellapart.scenes.truth import listener_probabilities
+    from tellapart.utils.messages import track
+
+    items, sets = context.items, context.sets("lookalike")
+    assert items is not None
+    value_N = np.full(len(items), np.nan)
+    for members, target in track(list(zip(sets.sets, sets.target_Q, strict=True)), label="listening"):
+        place = int(np.flatnonzero(members == target)[0])
+        candidates = [items[member].truth for member in members]
+        value_N[target] = listener_probabilities(slot.captions[target], candidates)[place]
+    return Measurement(100 * value_N)

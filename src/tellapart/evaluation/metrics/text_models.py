@@ -8,52 +8,44 @@ import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.perplexity import of_counts
-from tellapart.metrics.registry import METRICS, ContextMetric
+from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, LANGUAGE
 from tellapart.metrics.statistics import CaptionSlot, Measurement, Sums
 
 # Perplexity of captions under a causal language model: the mean over captions, and of the corpus.
 
 
+@context_metric(
+    "ppl",
+    needs=("language_model",),
+    signature=lambda context: f"mean(exp(nll/tokens))|{context.loaded_language_model.signature}",
+    label="perplexity",
+    help="how little a language model expects the caption: mean over captions",
+    group=LANGUAGE,
+    aliases=("perplexity",),
+    oracle="lower",
+)
 def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """exp of the mean loss of each caption's tokens."""
+    """Computes exp of the mean loss of each caption's tokens."""
     return Measurement(of_counts(context.token_losses(slot)))
 
 
+@context_metric(
+    "ppl_corpus",
+    needs=("language_model",),
+    signature=lambda context: f"exp(sum(nll)/sum(tokens))|{context.loaded_language_model.signature}",
+    label="perplexity, corpus",
+    help="how little a language model expects the words of all captions",
+    group=LANGUAGE,
+)
 def ppl_corpus(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """exp of the mean loss of all tokens."""
+    """Computes exp of the mean loss of all tokens."""
     return Measurement(None, corpus_perplexity(context.token_losses(slot)))
 
 
 def corpus_perplexity(loss_N2: np.ndarray) -> Sums:
     """Returns exp(summed loss / summed tokens) of rows of (loss, tokens)."""
     return Sums(loss_N2, lambda loss_R2: of_counts(loss_R2.reshape(-1, 2)).reshape(loss_R2.shape[:-1]))
-
-
-METRICS.register(
-    ContextMetric(
-        name="ppl",
-        factory=ppl,
-        needs=("language_model",),
-        signature=lambda context: f"mean(exp(nll/tokens))|{context.loaded_language_model.signature}",
-        label="perplexity",
-        help="how little a language model expects the caption: mean over captions",
-        group=LANGUAGE,
-        aliases=("perplexity",),
-        oracle="lower",
-    )
-)
-METRICS.register(
-    ContextMetric(
-        name="ppl_corpus",
-        factory=ppl_corpus,
-        needs=("language_model",),
-        signature=lambda context: f"exp(sum(nll)/sum(tokens))|{context.loaded_language_model.signature}",
-        label="perplexity, corpus",
-        help="how little a language model expects the words of all captions",
-        group=LANGUAGE,
-    )
-)
 
 
 _PARTS = {
@@ -69,17 +61,14 @@ def bertscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement
 
 
 for _name, (_part, _label, _aliases, _help) in _PARTS.items():
-    METRICS.register(
-        ContextMetric(
-            name=_name,
-            factory=partial(bertscore, _part),
-            needs=("references", "text_encoder"),
-            signature=lambda context: f"best-reference|{context.loaded_text_encoder.signature}",
-            label=f"BERTScore, {_label}",
-            help=_help,
-            direction="higher",
-            group=CLOSE,
-            aliases=_aliases,
-            families=("bertscore",),
-        )
-    )
+    context_metric(
+        _name,
+        needs=("references", "text_encoder"),
+        signature=lambda context: f"best-reference|{context.loaded_text_encoder.signature}",
+        label=f"BERTScore, {_label}",
+        help=_help,
+        direction="higher",
+        group=CLOSE,
+        aliases=_aliases,
+        families=("bertscore",),
+    )(partial(bertscore, _part))
