@@ -84,17 +84,14 @@ class _RolloutStep:
     def _generate(self, decoding: Decoding, number: int, *, reference: bool) -> Rollout:
         import torch
 
+        from benchmarks import transformers_generate
         from tellapart.captioners.generate import to_rollout
 
         captioner = self.captioner
         torch.manual_seed(number)
         if not reference:
             return captioner.generate(self.visual, decoding)
-        with torch.no_grad():
-            prefix_BPH = captioner.model.mapper(self.visual)
-            tokens_RT = captioner.generate_with_transformers(
-                captioner.model.language_model, prefix_BPH, decoding, captioner.end
-            )
+        tokens_RT = transformers_generate.generate(captioner, self.visual, decoding)
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], decoding.samples)
 
     def score(self, decoding: Decoding, number: int, *, reference: bool) -> RunResult:

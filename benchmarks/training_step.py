@@ -218,17 +218,12 @@ class TrainingStep:
 
     def plain_rollout(self, visual_R: torch.Tensor, work: Work, number: int) -> Rollout:
         """Captions by transformers' ``generate``, one for each row of ``visual_R``."""
+        from benchmarks import transformers_generate
         from tellapart.captioners.generate import to_rollout
 
         captioner, decoding = self.captioner, work.decoding.model_copy(update={"samples": 1})
         uniform_RT = ForcedLengths(work, number).uniform().to(self.device)
-        if isinstance(captioner, ClipCap):
-            prefix_RPH = captioner.model.mapper(visual_R)
-            tokens_RT = captioner.generate_with_transformers(
-                captioner.model.language_model, prefix_RPH, decoding, captioner.end, uniform_RT
-            )
-        else:
-            tokens_RT = captioner.generate_with_transformers(visual_R, decoding, uniform_RT)
+        tokens_RT = transformers_generate.generate(captioner, visual_R, decoding, uniform_RT)
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], 1)
 
     def plain_logits(self, visual_R: torch.Tensor, rollout: Rollout) -> torch.Tensor:

@@ -11,6 +11,7 @@ from PIL import Image
 from test_table import CAPTIONERS
 from tiny_blip import save_blip
 
+from benchmarks import transformers_generate
 from tellapart.captioners import load_captioner
 from tellapart.captioners.generate import to_rollout
 from tellapart.models.decoding import Decoding
@@ -36,7 +37,7 @@ def test_hypotheses_of_any_length_are_those_of_transformers(
         captioner.model.double()
         visual = captioner.encode(torch.randn(7, 3, 32, 32))
         decoding = Decoding(kind="beam", beams=beams, samples=samples, max_tokens=tokens)
-        theirs_RT = captioner.generate_with_transformers(visual, decoding)
+        theirs_RT = transformers_generate.generate(captioner, visual, decoding)
     theirs = to_rollout(theirs_RT, captioner.tokenizer, [captioner.end], samples)
     ours = captioner.generate(visual, decoding)
     assert ours.texts == theirs.texts

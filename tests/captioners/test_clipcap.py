@@ -9,9 +9,10 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
-from tellapart.captioners import clipcap, generate, generate_captions, load_captioner
+from benchmarks import transformers_generate
+from tellapart.captioners import generate, generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.generate import supports_cache
+from tellapart.captioners.generate import supports_cache, to_rollout
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.vision import grid_resnet_config
@@ -133,10 +134,12 @@ def test_what_is_written_is_what_transformers_writes(text: str, monkeypatch: pyt
         told = []
         for plain in (False, True):
             torch.manual_seed(5)
-            with monkeypatch.context() as patch:
-                if plain:
-                    patch.setattr(clipcap, "no_cache_reason", lambda model: "of the test")
+            if not plain:
                 told.append(captioner.generate(visual, decoding))
+                continue
+            uniform_RT = decoding.uniform(len(visual), visual.device)
+            tokens_RT = transformers_generate.generate(captioner, visual, decoding, uniform_RT)
+            told.append(to_rollout(tokens_RT, captioner.tokenizer, captioner.stop_tokens, decoding.samples))
         return told
 
     ours, theirs = both(Decoding(max_tokens=12))

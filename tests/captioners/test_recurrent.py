@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, ConvNextImageProcessorPil, ResNetConfig, ResNetModel
 
+from benchmarks.transformers_generate import generating, generation_config
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.load import load_vision
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel, regions
@@ -58,13 +59,11 @@ def test_what_is_generated_is_what_teacher_forcing_scores(captioner: Recurrent) 
     assert (logits_RTV.argmax(-1) == told.tokens_RT)[told.valid_RT].all()
     assert len(set(told.texts)) > 1
     values, there = captioner.model.look(seen)
-    config = Decoding(kind="beam", beams=3, max_tokens=7).generation_config(
-        pad=captioner.tokenizer.pad_token_id, start=captioner.tokenizer.bos_token_id, ends=[captioner.end]
-    )
+    config = generation_config(Decoding(kind="beam", beams=3, max_tokens=7), captioner.tokenizer, [captioner.end])
     config.return_dict_in_generate = config.output_scores = True
     config.length_penalty = 0.0
     start = torch.full((4, 1), captioner.tokenizer.bos_token_id)
-    beam: Any = captioner.model.generate(start, values=values, there=there, generation_config=config)
+    beam: Any = generating(captioner.model).generate(start, values=values, there=there, generation_config=config)
     tokens_RT = beam.sequences[:, 1:]
     valid_RT = (tokens_RT == captioner.end).long().cumsum(1) - (tokens_RT == captioner.end).long() == 0
     log_p_RT = captioner.logits(seen, tokens_RT, valid_RT).log_softmax(-1).gather(-1, tokens_RT[..., None])[..., 0]

@@ -14,7 +14,8 @@ import torch
 from PIL import Image
 from test_table import CAPTIONERS
 
-from tellapart.captioners import base, generate, load_captioner, transformers
+from benchmarks import transformers_generate
+from tellapart.captioners import base, generate, load_captioner
 from tellapart.captioners.adapt import enable_gradient_checkpointing
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import ClipCap
@@ -45,6 +46,10 @@ def captioner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     found = load_captioner(str(CAPTIONERS[request.param](folder)))
     for name in ("plain", "linear"):  # found out once, in the precision of the weights
         getattr(found, name, None)
+    if isinstance(found, Recurrent):
+        with torch.no_grad():
+            for parameter in found.model.parameters():  # else its words are as likely to the last bit of float32
+                parameter.mul_(3.0)
     found.model.double().eval()
     return found
 
@@ -74,8 +79,7 @@ def plain_hidden(captioner: Any, visual: torch.Tensor, tokens_RT: torch.Tensor, 
         start_R1 = torch.full_like(tokens_RT[:, :1], captioner.model.config.bos_token_id)
         read_RT = torch.cat([start_R1, tokens_RT[:, :-1]], dim=1)
         return decoder(read_RT, decoder.start(values_RPH, there_RP), values_RPH, there_RP)[0]
-    valid = () if "Blip" in type(captioner).__name__ else (valid_RT,)
-    return captioner.hidden_plain(visual_R, tokens_RT, *valid)
+    return captioner.hidden_uncached(visual_R, tokens_RT, valid_RT)
 
 
 def log_probs_and_gradients(
@@ -140,7 +144,7 @@ def test_greedy_captions_are_those_of_transformers(captioner: Any, visual: torch
     assert free.tokens_RT.shape[1] > 2
     ours = captioner.generate(visual, greedy)
     with torch.no_grad():
-        theirs_RT = with_transformers(captioner, visual, greedy)
+        theirs_RT = transformers_generate.generate(captioner, visual, greedy)
     for ours_T, valid_T, theirs_T in zip(ours.tokens_RT, ours.valid_RT, theirs_RT, strict=True):
         assert ours_T[valid_T].tolist() == theirs_T[: int(valid_T.sum())].tolist()
 
@@ -151,32 +155,23 @@ def test_beams_are_those_of_transformers(captioner: Any, visual: torch.Tensor, b
     decoding = Decoding(kind="beam", beams=beams, samples=samples, max_tokens=8)
     ours = captioner.generate(visual, decoding)
     with torch.no_grad():
-        theirs_RT = with_transformers(captioner, visual, decoding)
+        theirs_RT = transformers_generate.generate(captioner, visual, decoding)
     assert len(theirs_RT) == len(ours.tokens_RT) == samples * len(visual)
     for ours_T, valid_T, theirs_T in zip(ours.tokens_RT, ours.valid_RT, theirs_RT, strict=True):
         assert ours_T[valid_T].tolist() == theirs_T[: int(valid_T.sum())].tolist()
 
 
-def with_transformers(captioner: Any, visual: torch.Tensor, decoding: Decoding) -> torch.Tensor:
-    if isinstance(captioner, ClipCap):
-        model = captioner.model.language_model
-        return captioner.generate_with_transformers(model, captioner.model.mapper(visual), decoding, captioner.end)
-    return captioner.generate_with_transformers(visual, decoding)
-
-
 def test_the_picture_is_read_once_for_all_its_captions(
     captioner: Any, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No plain pass and no ``generate`` of transformers runs, in neither way, and nothing is explained."""
+    """No plain pass runs, in neither way, and nothing is explained."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("the plain way")
 
-    for name in ("hidden_plain", "generate_with_transformers"):
-        if hasattr(captioner, name):
-            monkeypatch.setattr(captioner, name, refuse)
+    monkeypatch.setattr(captioner, "hidden_uncached", refuse)
     if isinstance(captioner, Hf):
-        monkeypatch.setattr(captioner, "continues", True)
+        monkeypatch.setattr(captioner, "cache_is_right", True)
     rollout = captioner.generate(visual, Decoding(kind="sample", samples=SAMPLES, max_tokens=5))
     assert len(rollout.texts) == SAMPLES * len(visual)
     captioner.hidden(visual, rollout.tokens_RT, rollout.valid_RT)
@@ -187,9 +182,13 @@ def test_unknown_families_are_tried(captioner: Any, visual: torch.Tensor, monkey
     if not isinstance(captioner, Hf):
         return
     monkeypatch.setattr(captioner, "blank_visual", lambda: visual[:1])
-    assert transformers.continues(captioner)
-    monkeypatch.setattr(transformers, "extend", lambda captioner, tokens, prefix: prefix.output_N1H * 2)
-    assert not transformers.continues(captioner)
+    vars(captioner).pop("cache_is_right", None)
+    assert captioner.cache_is_right
+    del captioner.cache_is_right
+    with monkeypatch.context() as patch:
+        patch.setattr(captioner, "decode", lambda state, tokens: state.hidden_N1H * 2)
+        assert not captioner.cache_is_right
+    del captioner.cache_is_right
 
 
 def test_it_says_once_why_a_picture_is_read_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+from benchmarks.transformers_generate import generation_config
 from tellapart.captioners import load_captioner
 from tellapart.captioners.text_only import NONE, TextOnly
 from tellapart.data import open_data
@@ -181,7 +182,7 @@ def test_it_trains_in_the_one_loop_and_plain_transformers_loads_it(
     tokenizer, trained = AutoTokenizer.from_pretrained(run.folder / "model"), loaded(run.folder)
     prompt = prompts_of(trained, data)[:1]
     ids = torch.tensor([[token for token in prompt[0].tolist() if token != NONE]])
-    config = Decoding(max_tokens=6).generation_config(pad=tokenizer.pad_token_id, start=None, ends=[trained.end])
+    config = generation_config(Decoding(max_tokens=6), tokenizer, [trained.end])
     new = plain.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config)[:, ids.shape[1] :]
     text = tokenizer.batch_decode(new, skip_special_tokens=True)[0].strip()
     assert trained.generate(prompt, Decoding(max_tokens=6)).texts == [text]

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.transformers_generate import generation_config, token_samplers
 from tellapart.captioners import load_captioner
-from tellapart.captioners.generate import token_samplers
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.objectives import Mle, Reinforce, mle_loss
@@ -363,9 +363,7 @@ def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decod
     """Without dropout, the teacher-forced pass gives the log-probabilities that generation had."""
     captioner: Any = load_captioner(str(tiny_captioner))
     visual = torch.randn(4, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
-    config = decoding.generation_config(
-        pad=captioner.tokenizer.pad_token_id, start=None, ends=[captioner.tokenizer.eos_token_id]
-    )
+    config = generation_config(decoding, captioner.tokenizer, [captioner.tokenizer.eos_token_id])
     config.return_dict_in_generate = config.output_logits = True
     seeds = ItemSeeds(("a", "b", "c", "d"), seed=5)
     output = captioner.model.language_model.generate(

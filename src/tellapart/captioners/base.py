@@ -7,11 +7,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 
+from tellapart.captioners.generate import DecoderState, generate, hidden_cached
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
@@ -37,6 +38,7 @@ class Captioner(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
+    suppressed_tokens: Sequence[int] = ()  # ids that are never generated
     pixels_in_threads = False  # whether several threads may call `pixels` at once
     lengths_differ = False  # whether `input_lengths` says how long the inputs of pictures are
     sees_clips = False  # whether it knows what to do with the features of several frames
@@ -45,7 +47,9 @@ class Captioner(ABC):
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         self.adapted = False  # whether LoRA stands beside its weights
-        self.cut_texts = 0  # how many texts were longer than allowed and were cut in `tokenize`
+        self.cut_texts = 0  # texts that were longer than allowed and were cut in `tokenize`
+        self.generated = self.cut_captions = 0  # captions that were generated, and those cut at the most tokens
+        self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
 
     def share_weights(self, other: CaptionerLike) -> None:
@@ -73,8 +77,27 @@ class Captioner(ABC):
 
     @property
     def end(self) -> int:
-        """The id of the token that ends a caption."""
+        """The id of the end token."""
         return int(self.tokenizer.eos_token_id)
+
+    @property
+    def stop_tokens(self) -> list[int]:
+        """Ids of all tokens that end a caption and are part of it: the end token first, then those of `set_stop`."""
+        return [self.end, *self._stop_ids]
+
+    def set_stop(self, text: str) -> None:
+        """Ends captions also with any token whose text contains ``text``, which is then part of them; "": with none.
+
+        Official ClipCaps were never taught an end token and stop at ".". Raises `UsageError` where no token has it.
+        """
+        self.stop, self._stop_ids = text, []
+        if not text:
+            return
+        special = set(self.tokenizer.all_special_ids)
+        texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))])
+        self._stop_ids = [id_ for id_, own in enumerate(texts) if text in own and id_ not in special]
+        if not self._stop_ids:
+            raise UsageError(f"{self.name}: none of its tokens contains '{text}'; leave stop out, or name another")
 
     @property
     def encoder(self) -> Encoder:
@@ -140,29 +163,72 @@ class Captioner(ABC):
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """The vision encoder's output, B×… ."""
 
-    @abstractmethod
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """hidden_RTH, teacher-forced: position t, times the head, gives the scores of ``tokens[:, t]``.
+        """Computes hidden_RTH, teacher-forced: position t, times the head, gives the logits of ``tokens[:, t]``.
 
-        Where `head` is None, these are the scores R×T×V themselves.
+        Where `head` is None, these are the logits R×T×V themselves.
         """
+        if len(tokens_RT) > len(visual) and self.caches:
+            return hidden_cached(self, self.prefill(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
+        return self.hidden_uncached(visual, tokens_RT, valid_RT)
 
-    @abstractmethod
+    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        """Computes `hidden` in one pass, the picture and the prompt repeated for every caption."""
+        raise NotImplementedError(f"{type(self).__name__} computes no hidden states; override `hidden`")
+
+    @property
+    def caches(self) -> bool:
+        """Whether there is a KV cache: `prefill` and `decode` work. Without one, generation runs `hidden` for each
+        token."""
+        return False
+
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> DecoderState:
+        """Runs the decoder over B pictures and the prompt; returns its state, one row for each picture.
+
+        Raises `UsageError` where ``max_tokens`` more exceed the context length.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no KV cache")
+
+    def decode(self, state: Any, tokens_NT: torch.Tensor) -> torch.Tensor:
+        """Computes hidden_NTH after each of these further tokens, and updates ``state`` in place."""
+        raise NotImplementedError(f"{type(self).__name__} has no KV cache")
+
+    @property
+    def output_layer(self) -> Any:
+        """The linear layer from hidden states to logits; None where logits are computed in another way."""
+        return None
+
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """The output layer: weight_VH, and bias_V where there is one; None where scores are made in another way.
+        """Returns weight_VH of the output layer, and bias_V where there is one; None without such a layer.
 
-        Objectives that need few scores multiply only the rows that they need.
+        Objectives that need few logits multiply only the rows that they need.
         """
+        layer = self.output_layer
+        return None if layer is None else (layer.weight, getattr(layer, "bias", None))
+
+    def compute_logits(self, hidden_NH: torch.Tensor) -> torch.Tensor:
+        """Computes logits_NV of hidden states."""
+        if (layer := self.output_layer) is not None:
+            logits_NV: torch.Tensor = layer(hidden_NH)
+            return logits_NV
+        return hidden_NH if (head := self.head()) is None else F.linear(hidden_NH, *head)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Captions for ``visual``, without gradient; dropout as the model's mode says.
+        """Generates captions for ``visual``, without gradient; dropout as the model's mode says.
 
         ``seeds``, one for each of the B pictures, decide what is sampled: a picture's captions are then the same in
         any batch. Without them torch's own generator does.
         """
-        from tellapart.captioners.generate import generate_stepwise
+        rollout = generate(self if self.caches else Uncached(self), visual, decoding, seeds)
+        self._count_cut(rollout)
+        return rollout
 
-        return generate_stepwise(self, visual, decoding, seeds)
+    def _count_cut(self, rollout: Rollout) -> None:
+        """Counts the captions, and those without a stop token, which were cut at the most tokens."""
+        stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)
+        stopped_R = (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
+        self.generated += len(stopped_R)
+        self.cut_captions += len(stopped_R) - int(stopped_R.sum())
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -209,7 +275,7 @@ class Captioner(ABC):
         return None
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
-        """Token ids of captions, each with its end token.
+        """Returns token ids of captions, each with its end token; with a stop (`set_stop`), that in place of it.
 
         A caption of more than ``max_tokens`` tokens (None: `max_caption_tokens`) is cut before its end, so that the
         cut is not taught as an ending, and is counted in ``cut_texts``.
@@ -220,7 +286,12 @@ class Captioner(ABC):
         return [row[:limit] for row in rows]
 
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
-        return caption_rows(self.tokenizer, texts, self.end)
+        if not self.stop:
+            return caption_rows(self.tokenizer, texts, [self.end])
+        # Such a model was never taught an end token: a caption ends as its stop does, which some references lack.
+        (stop_T,), stops = caption_rows(self.tokenizer, [self.stop], []), set(self._stop_ids)
+        rows = caption_rows(self.tokenizer, texts, [])
+        return [row if row and row[-1] in stops else [*row, *stop_T] for row in rows]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         return pad_rows(rows, self.tokenizer.pad_token_id)
@@ -250,6 +321,50 @@ class Captioner(ABC):
             visual = self.encode(self.inputs(pixels_BCHW)).float()
         self.model.train(training)
         return visual
+
+
+class Uncached:
+    """A captioner without a KV cache as a decoder: every step runs ``hidden`` over all tokens so far.
+
+    Right for any captioner, fast for none.
+    """
+
+    def __init__(self, captioner: Captioner) -> None:
+        self.captioner, self.name, self.device = captioner, captioner.name, captioner.device
+        self.tokenizer = captioner.tokenizer
+        self.stop_tokens = captioner.stop_tokens
+        self.compute_logits, self.suppressed_tokens = captioner.compute_logits, captioner.suppressed_tokens
+
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> TokenHistory:
+        return TokenHistory(self, visual, torch.empty(len(visual), 0, dtype=torch.long, device=visual.device))
+
+    def decode(self, state: Any, tokens_NT: torch.Tensor) -> torch.Tensor:
+        state.tokens_NT = torch.cat([state.tokens_NT, tokens_NT], dim=1)
+        return self.hidden(state)[:, -tokens_NT.shape[1] :]
+
+    def hidden(self, state: TokenHistory) -> torch.Tensor:
+        """Computes hidden_N(T+1)H before and after each of the T tokens so far."""
+        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last one is not read
+        return self.captioner.hidden(state.visual, tokens_NT, torch.ones_like(tokens_NT, dtype=torch.bool))
+
+
+@dataclass
+class TokenHistory:
+    """State of an `Uncached` captioner: the pictures' features, and the tokens so far."""
+
+    captioner: Uncached
+    visual: torch.Tensor
+    tokens_NT: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.visual)
+
+    @property
+    def hidden_N1H(self) -> torch.Tensor:
+        return self.captioner.hidden(self)[:, -1:]
+
+    def select(self, row_M: torch.Tensor) -> Self:
+        return type(self)(self.captioner, self.visual[row_M], self.tokens_NT[row_M])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -292,7 +407,7 @@ def check_room(text_config: Any, before: int, tokens: int) -> None:
 
     The last token of a caption is not read, so it takes no position.
     """
-    most = room_after(text_config, before)
+    most = max_tokens_after(text_config, before)
     if most is not None and tokens > most:
         raise UsageError(
             f"a caption of {tokens} tokens does not fit: of the language model's {most + before - 1} positions "
@@ -301,7 +416,7 @@ def check_room(text_config: Any, before: int, tokens: int) -> None:
         )
 
 
-def room_after(text_config: Any, before: int) -> int | None:
+def max_tokens_after(text_config: Any, before: int) -> int | None:
     """Tokens of the longest caption after ``before`` positions; None where the language model has no limit."""
     positions = getattr(text_config, "max_position_embeddings", None)
     return None if positions is None else max(0, int(positions) - before + 1)

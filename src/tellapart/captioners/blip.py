@@ -12,25 +12,17 @@ import torch
 import torch.nn.functional as F
 from transformers import EncoderDecoderCache
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, room_after
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, max_tokens_after
 from tellapart.captioners.generate import (
     CACHE,
     GOING,
-    CachedPrefix,
-    captions_after,
-    default_generation_settings,
-    hidden_after,
+    KVCache,
+    explain_no_cache,
     no_cache_reason,
     replaced_forward,
     select_rows,
-    shares,
-    to_rollout,
-    token_samplers,
 )
-from tellapart.models.decoding import Decoding
 from tellapart.models.loading import load_whole
-from tellapart.types import Rollout
-from tellapart.utils.rng import ItemSeeds
 
 BLOCK_QUERIES = 1024  # that attend together in bf16 on a CPU
 
@@ -57,7 +49,7 @@ class Blip(Captioner):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        return room_after(self.model.config.text_config, len(self.start))
+        return max_tokens_after(self.model.config.text_config, len(self.start))
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         tower = self.model.vision_model
@@ -68,13 +60,11 @@ class Blip(Captioner):
             visual: torch.Tensor = tower(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
         return visual
 
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        if len(tokens_RT) > len(visual) and self._shares():
-            return hidden_after(self._read(visual), tokens_RT, valid_RT.sum(1))
-        return self.hidden_plain(visual, tokens_RT)
+    @property
+    def caches(self) -> bool:
+        return explain_no_cache(self.name, no_cache_reason(self.model.text_decoder))
 
-    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
-        """`hidden` in one pass, the patches repeated for every caption."""
+    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         visual_RPD = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
         start_RT = self._start(len(tokens_RT))
         read_RT = torch.cat([start_RT, tokens_RT[:, :-1]], dim=1)
@@ -86,66 +76,34 @@ class Blip(Captioner):
         hidden: torch.Tensor = self.model.text_decoder.cls.predictions.transform(states)
         return hidden
 
-    def _shares(self) -> bool:
-        """Whether a picture can be read once for all its captions; if not, says so."""
-        return shares(self.name, no_cache_reason(self.model.text_decoder))
-
-    def _read(self, visual: torch.Tensor) -> PatchPrefix:
-        """What the decoder reads of B pictures: keys and values of their patches, and the prompt."""
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> PatchKVCache:
+        check_room(self.model.config.text_config, len(self.start), max_tokens)
         bert = self.model.text_decoder.bert
         start_BT = self._start(len(visual))
         output = bert(input_ids=start_BT, encoder_hidden_states=visual, is_decoder=True, use_cache=True)
         picture_B = torch.arange(len(visual), device=visual.device)
-        output_B1H = self._transform(output.last_hidden_state[:, -1:])
-        return PatchPrefix(getattr(output, CACHE), output_B1H, self._extend, picture_N=picture_B)
+        return PatchKVCache(
+            getattr(output, CACHE), self._transform(output.last_hidden_state[:, -1:]), picture_N=picture_B
+        )
 
-    def _extend(self, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
-        assert isinstance(prefix, PatchPrefix)
+    def decode(self, state: PatchKVCache, tokens_NT: torch.Tensor) -> torch.Tensor:
         bert = self.model.text_decoder.bert
         layers = [layer.crossattention.self for layer in bert.encoder.layer]
         with ExitStack() as stack:
             for number, layer in enumerate(layers):
-                stack.enter_context(replaced_forward(layer, partial(prefix.attend, layer, number)))
+                stack.enter_context(replaced_forward(layer, partial(state.attend, layer, number)))
             output = bert(
                 input_ids=tokens_NT,
-                encoder_hidden_states=prefix.output_N1H,  # that there are some; `attend` has their keys and values
+                encoder_hidden_states=state.hidden_N1H,  # that there are some; `attend` has their keys and values
                 is_decoder=True,
                 use_cache=True,
-                **{CACHE: prefix.cache},
+                **{CACHE: state.cache},
             )
         return self._transform(output.last_hidden_state)
 
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        layer = self.model.text_decoder.cls.predictions.decoder
-        return layer.weight, layer.bias
-
-    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        check_room(self.model.config.text_config, len(self.start), decoding.max_tokens)
-        with torch.no_grad():
-            if self._shares():
-                scores = self.model.text_decoder.get_output_embeddings()
-                tokens_RT = captions_after(self._read(visual), scores, decoding, [self.end], uniform_RT)
-            else:
-                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
-        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
-
-    def generate_with_transformers(
-        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """New tokens R×T by transformers' ``generate``: any decoding, the patches repeated for every caption."""
-        start_BT = self._start(len(visual))
-        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
-        with default_generation_settings(self.model.text_decoder):
-            tokens_RT: torch.Tensor = self.model.text_decoder.generate(
-                input_ids=start_BT,
-                attention_mask=torch.ones_like(start_BT),
-                encoder_hidden_states=visual,
-                encoder_attention_mask=torch.ones(visual.shape[:2], dtype=torch.long, device=self.device),
-                generation_config=config,
-                logits_processor=token_samplers(decoding, uniform_RT, start_BT.shape[1]),
-            )
-        return tokens_RT[:, start_BT.shape[1] :]
+    @property
+    def output_layer(self) -> Any:
+        return self.model.text_decoder.cls.predictions.decoder
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"vision": self.model.vision_model, "language_model": self.model.text_decoder}
@@ -184,8 +142,8 @@ def attention(
 
 
 @dataclass
-class PatchPrefix(CachedPrefix):
-    """A prefix whose patches' keys and values stay one for each picture: the rows of a picture attend as one row.
+class PatchKVCache(KVCache):
+    """A KV cache whose patches' keys and values stay one for each picture: the rows of a picture attend as one row.
 
     ``picture_N``: the picture of each row, by its place among the patches in ``cache``.
     """
@@ -193,9 +151,9 @@ class PatchPrefix(CachedPrefix):
     picture_N: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     slots: tuple[torch.Tensor, int] | None = None
 
-    def rows(self, row_M: torch.Tensor) -> Self:
+    def select(self, row_M: torch.Tensor) -> Self:
         chosen, patches = copy.copy(self), self.cache.cross_attention_cache
-        chosen.output_N1H, picture_M = self.output_N1H[row_M], self.picture_N[row_M]
+        chosen.hidden_N1H, picture_M = self.hidden_N1H[row_M], self.picture_N[row_M]
         if picture_M.device.type == "cpu":  # elsewhere the host would wait to know which pictures are left
             left_B, place_M = picture_M.unique(return_inverse=True)
             if len(left_B) <= GOING * patches.layers[0].keys.shape[0]:

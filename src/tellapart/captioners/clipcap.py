@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -17,23 +16,10 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, room_after
-from tellapart.captioners.generate import (
-    CACHE,
-    CachedPrefix,
-    default_generation_settings,
-    generate_after,
-    hidden_after,
-    no_cache_reason,
-    shares,
-    to_rollout,
-    token_samplers,
-)
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, max_tokens_after
+from tellapart.captioners.generate import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding
 from tellapart.models.loading import load_whole
-from tellapart.types import Rollout
-from tellapart.utils.rng import ItemSeeds
 
 
 class ClipCapConfig(PreTrainedConfig):
@@ -203,38 +189,17 @@ class ClipCapModel(PreTrainedModel):
         prompt_TH = self.language_model.get_input_embeddings()(ids_T).to(prefix_BPH.dtype)
         return torch.cat([prefix_BPH, prompt_TH.expand(len(prefix_BPH), -1, -1)], dim=1)
 
-    def hidden(
-        self,
-        visual: torch.Tensor,
-        tokens_RT: torch.Tensor,
-        valid_RT: torch.Tensor | None = None,
-        prompt_ids: Sequence[int] = (),
-    ) -> torch.Tensor:
-        """Last hidden states R×T×H; with R = B·S the prefix of a picture is read once for its S rows."""
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
+        """Computes the last hidden states R×T×H in one pass, teacher-forced; R = B·S, a picture's S rows adjacent."""
         prefix_BPH = self.prefix(visual, prompt_ids)
-        model, S, P = self.language_model, len(tokens_RT) // len(visual), prefix_BPH.shape[1]
+        S, P = len(tokens_RT) // len(visual), prefix_BPH.shape[1]
         check_room(self.config.text_config, P, tokens_RT.shape[1])
-        if S > 1 and shares(f"ClipCap with {type(model).__name__}", no_cache_reason(model)):
-            valid_RT = torch.ones_like(tokens_RT) if valid_RT is None else valid_RT
-            return hidden_after(read_prefix(model, prefix_BPH), tokens_RT, valid_RT.sum(1))
         # Padding lies to the right of everything it could disturb: a causal model needs no mask.
-        embeds_RTH = model.get_input_embeddings()(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
+        embeds_RTH = self.language_model.get_input_embeddings()(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
         inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds_RTH], dim=1)
-        hidden_RTH: torch.Tensor = model.base_model(inputs_embeds=inputs, use_cache=False).last_hidden_state[:, P - 1 :]
+        output = self.language_model.base_model(inputs_embeds=inputs, use_cache=False)
+        hidden_RTH: torch.Tensor = output.last_hidden_state[:, P - 1 :]
         return hidden_RTH
-
-
-def read_prefix(model: Any, prefix_BPH: torch.Tensor) -> CachedPrefix:
-    """What the language model reads of pictures: their mapped prefixes."""
-    output = model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
-    return CachedPrefix(getattr(output, CACHE), output.last_hidden_state[:, -1:], partial(read_tokens, model))
-
-
-def read_tokens(model: Any, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
-    embeds_NTH = model.get_input_embeddings()(tokens_NT).to(prefix.output_N1H.dtype)
-    output = model.base_model(inputs_embeds=embeds_NTH, use_cache=True, **{CACHE: prefix.cache})
-    hidden_NTH: torch.Tensor = output.last_hidden_state
-    return hidden_NTH
 
 
 class ClipCap(Captioner):
@@ -258,7 +223,7 @@ class ClipCap(Captioner):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        return room_after(self.model.config.text_config, self._prefix_positions)
+        return max_tokens_after(self.model.config.text_config, self._prefix_positions)
 
     @property
     def _prefix_positions(self) -> int:
@@ -274,46 +239,36 @@ class ClipCap(Captioner):
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         return self.model.encode(pixels_BCHW.to(self.device, self.dtype))
 
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        return self.model.hidden(visual, tokens_RT, valid_RT, self.prompt_ids)
+    @property
+    def caches(self) -> bool:
+        return explain_no_cache(self.name, no_cache_reason(self.model.language_model))
 
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        layer = self.model.language_model.get_output_embeddings()
-        return layer.weight, layer.bias
+    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        return self.model.hidden(visual, tokens_RT, self.prompt_ids)
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        with torch.no_grad():
-            cells = self.model.config.visual == "cells"
-            if visual.ndim != (3 if cells else 2):
-                raise UsageError(
-                    f"this ClipCap reads {'a row for each cell' if cells else 'one row of numbers'} of a picture, and "
-                    f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others with --features"
-                )
-            prefix_BPH = self.model.prefix(visual, self.prompt_ids)
-            check_room(self.model.config.text_config, prefix_BPH.shape[1], decoding.max_tokens)
-            model = self.model.language_model
-            if decoding.kind != "beam" and shares(self.name, no_cache_reason(model)):
-                prefix = read_prefix(model, prefix_BPH)
-                scores = model.get_output_embeddings()
-                tokens_RT = generate_after(prefix, scores, decoding, [self.end], uniform_RT)
-            else:
-                tokens_RT = self.generate_with_transformers(model, prefix_BPH, decoding, self.end, uniform_RT)
-        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
-
-    def generate_with_transformers(
-        self, model: Any, prefix_BPH: torch.Tensor, decoding: Decoding, end: int, uniform_RT: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """`generate_after` with transformers' ``generate``: any decoding, every row as long as the longest."""
-        pad, start = self.tokenizer.pad_token_id, self.tokenizer.bos_token_id
-        config = decoding.generation_config(pad=pad, start=start, ends=[end])
-        mask_BP = torch.ones(prefix_BPH.shape[:2], dtype=torch.long, device=prefix_BPH.device)
-        samplers = token_samplers(decoding, uniform_RT, 0)
-        with default_generation_settings(model):
-            tokens_RT: torch.Tensor = model.generate(
-                inputs_embeds=prefix_BPH, attention_mask=mask_BP, generation_config=config, logits_processor=samplers
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> KVCache:
+        config = self.model.config
+        cells = config.visual == "cells"
+        if visual.ndim != (3 if cells else 2):
+            raise UsageError(
+                f"this ClipCap reads {'a row for each cell' if cells else 'one row of numbers'} of a picture, and "
+                f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others with --features"
             )
-        return tokens_RT
+        prefix_BPH = self.model.prefix(visual, self.prompt_ids)
+        check_room(config.text_config, prefix_BPH.shape[1], max_tokens)
+        output = self.model.language_model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
+        return KVCache(getattr(output, CACHE), output.last_hidden_state[:, -1:])
+
+    def decode(self, state: KVCache, tokens_NT: torch.Tensor) -> torch.Tensor:
+        model = self.model.language_model
+        embeds_NTH = model.get_input_embeddings()(tokens_NT).to(state.hidden_N1H.dtype)
+        output = model.base_model(inputs_embeds=embeds_NTH, use_cache=True, **{CACHE: state.cache})
+        hidden_NTH: torch.Tensor = output.last_hidden_state
+        return hidden_NTH
+
+    @property
+    def output_layer(self) -> Any:
+        return self.model.language_model.get_output_embeddings()
 
     def parts(self) -> dict[str, torch.nn.Module]:
         return {"vision": self.model.vision, "mapper": self.model.mapper, "language_model": self.model.language_model}

@@ -26,19 +26,23 @@ from tellapart.utils.files import check_sums, write_sums
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import parse_json
 
+STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
+
 
 def load_captioner(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Captioner:
-    """A captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
+    """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
-    remembers its own. The folder of a PEFT adapter is merged into its base, which ``base_model`` names where it lies
-    elsewhere. ``FILE.pt`` and ``FILE.pth`` are published checkpoints (`official`), ``clipcap?vision=NAME&
-    language_model=NAME`` is one with a new mapper, ``package.module:make?key=value`` one of the user's own (`custom`),
-    which runs where the command line, `tellapart.models.plugins.allow_code` or an installed entry point names it. Else
-    safetensors only. ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16``
-    where that device multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so
-    name ``fp32`` for a captioner that is to be trained. A captioner of the user's own keeps the precision that it was
-    made in unless one is named.
+    remembers its own. With ``stop=.`` captions also end with any token whose text contains ".". The folder of a PEFT
+    adapter is merged into its base, which ``base_model`` names where it lies elsewhere. ``FILE.pt`` and ``FILE.pth``
+    are published checkpoints (`official`), ``clipcap?vision=NAME&language_model=NAME`` is one with a new mapper,
+    ``package.module:make?key=value`` one of the user's own (`load_custom`), which runs where the command line,
+    `tellapart.models.plugins.allow_code` or an installed entry point names it. Else safetensors only.
+
+    ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16`` where that device
+    multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so name ``fp32`` for
+    a captioner that is to be trained. A captioner of the user's own keeps the precision that it was made in unless one
+    is named.
 
     Raises `TellapartError` with the line to type where there is no such model, `UsageError` for options that it does
     not have, and for a device or precision that this machine does not have.
@@ -87,12 +91,14 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
             model, family, tokenizer, processor = load_generic(where, kind, bare, dtype_of(chosen))
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    options = saved_options(where, from_hub=True) | parse_options(written, family.options, bare)
+    options = saved_options(where, from_hub=True) | parse_options(written, {**family.options, **STOP}, bare)
     model.requires_grad_(chosen == "fp32").eval().to(device)
     with loading_errors(bare, "a processor that fits the model"):
-        captioner = family(model, tokenizer, processor, str(name), **options)
+        own = {key: value for key, value in options.items() if key not in STOP}
+        captioner = family(model, tokenizer, processor, str(name), **own)
         check_fit(captioner)
     captioner.chosen = options
+    captioner.set_stop(options.get("stop", ""))
     return captioner
 
 

@@ -24,7 +24,7 @@ from tellapart.utils.messages import say
 
 State = dict[str, torch.Tensor]
 ENDINGS = (".pt", ".pth")
-PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int}
+PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
 CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
 HEAD_WIDTH = 64  # of every attention head of BLIP's vision transformers
 
@@ -37,7 +37,7 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
     """
     state = read_state(path)
     if any(key.startswith("clip_project.") for key in state):
-        return clipcap_from_state(state, path, **options({"vision": str, "language_model": str}))
+        return clipcap_from_state(state, path, **options({"vision": str, "language_model": str, "stop": str}))
     if any(key.startswith("text_decoder.") for key in state):
         return blip_from_state(state, path, **options({"tokenizer": str, "image_size": int, "prompt": str}))
     some = ", ".join(list(state)[:3]) or "none"
@@ -69,13 +69,23 @@ def read_state(path: Path) -> State:
 # ClipCap
 
 
-def clipcap_from_state(state: State, path: Path, vision: str = CLIP, language_model: str = GPT2) -> ClipCap:
-    """A ClipCap from its weights (mapper and language model) and the two models that it was made from."""
+def clipcap_from_state(
+    state: State, path: Path, vision: str = CLIP, language_model: str = GPT2, stop: str | None = None
+) -> ClipCap:
+    """Returns a ClipCap from its weights (mapper and language model) and the two models that it was made from.
+
+    ClipCap's own training adds no end token to a caption, and its own decoding stops at any token that contains ".":
+    that is ``stop`` where none is named and the tokenizer has such tokens.
+    """
     mapper, settings = mapper_settings(state, path)
     captioner = build_clipcap(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
     stray = r"language_model\..*\.attn\.(bias|masked_bias)$"
     pair = f"vision={vision} and language_model={language_model}"
     load_weights(captioner.model, clipcap_names(state), path, stray, pair, skip="vision.")
+    if stop is None:
+        stop = "." if any("." in token for token in captioner.tokenizer.get_vocab()) else ""
+    captioner.chosen = {"stop": stop}
+    captioner.set_stop(stop)
     return captioner
 
 
@@ -87,7 +97,7 @@ def clipcap_names(state: State) -> State:
     }
 
 
-def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, int]]:
+def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
     """Which mapper it is, and its sizes, from the shapes: `ClipCapConfig`'s settings."""
     words = next(
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
@@ -113,6 +123,7 @@ def build_clipcap(
     mapper: str = "mlp",
     prefix_length: int = 10,
     weights: bool = True,
+    stop: str = "",
     **sizes: int,
 ) -> ClipCap:
     """A ClipCap with a new mapper between any CLIP or SigLIP encoder and any causal language model.
@@ -143,7 +154,10 @@ def build_clipcap(
     model.vision.load_state_dict(tower.state_dict())
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    return ClipCap(model.eval(), tokenizer, processor, name)
+    captioner = ClipCap(model.eval(), tokenizer, processor, name)
+    captioner.chosen = {"stop": stop} if stop else {}
+    captioner.set_stop(stop)
+    return captioner
 
 
 def vision_tower(name: str) -> tuple[Any, str]:

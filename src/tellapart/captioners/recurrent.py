@@ -11,18 +11,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, GenerationMixin, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry
 from tellapart.captioners.clipcap import as_config
-from tellapart.captioners.generate import CACHE, generate_after, hidden_after, to_rollout, token_samplers
+from tellapart.captioners.generate import hidden_cached
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding
 from tellapart.models.loading import load_whole
-from tellapart.types import Encoder, Rollout
-from tellapart.utils.rng import ItemSeeds
+from tellapart.types import Encoder
 
 State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
 
@@ -129,41 +126,41 @@ def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return visual_BPD, there_BP
 
 
-class RecurrentPrefix:
-    """What an LSTM remembers of N pictures before their captions; ``output_N1H`` appears with the first token."""
+class LstmState:
+    """The state of an LSTM for N rows, and the regions that it attends to.
+
+    ``hidden_N1H`` is computed with the start token when it is first needed: each caption has dropout of its own.
+    """
 
     def __init__(self, model: RecurrentModel, state: State, values_NPH: torch.Tensor, there_NP: torch.Tensor) -> None:
         self.model, self.state, self.values_NPH, self.there_NP = model, state, values_NPH, there_NP
-        self._output_N1H: torch.Tensor | None = None
+        self._hidden_N1H: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.values_NPH)
 
     @property
-    def device(self) -> torch.device:
-        return self.values_NPH.device
-
-    @property
-    def output_N1H(self) -> torch.Tensor:
-        if self._output_N1H is None:
+    def hidden_N1H(self) -> torch.Tensor:
+        if self._hidden_N1H is None:
             start_N1 = torch.full((len(self), 1), self.model.config.bos_token_id, device=self.values_NPH.device)
-            self._output_N1H = self.extend(start_N1)
-        return self._output_N1H
+            self._hidden_N1H = self.decode(start_N1)
+        return self._hidden_N1H
 
-    def rows(self, row_M: torch.Tensor) -> RecurrentPrefix:
+    def select(self, row_M: torch.Tensor) -> LstmState:
         state = tuple(x[row_M] for x in self.state)
-        chosen = RecurrentPrefix(self.model, state, self.values_NPH[row_M], self.there_NP[row_M])
-        chosen._output_N1H = None if self._output_N1H is None else self._output_N1H[row_M]
+        chosen = LstmState(self.model, state, self.values_NPH[row_M], self.there_NP[row_M])
+        chosen._hidden_N1H = None if self._hidden_N1H is None else self._hidden_N1H[row_M]
         return chosen
 
-    def extend(self, tokens_NT: torch.Tensor) -> torch.Tensor:
+    def decode(self, tokens_NT: torch.Tensor) -> torch.Tensor:
+        """Computes hidden_NTH after each of these further tokens."""
         decoder = self.model.language_model
-        output_NTH, self.state = decoder(tokens_NT, self.state, self.values_NPH, self.there_NP)
-        hidden_NTH: torch.Tensor = output_NTH
+        hidden_NTH: torch.Tensor
+        hidden_NTH, self.state = decoder(tokens_NT, self.state, self.values_NPH, self.there_NP)
         return hidden_NTH
 
 
-class RecurrentModel(PreTrainedModel, GenerationMixin):
+class RecurrentModel(PreTrainedModel):
     """Vision encoder → one linear layer → LSTM. ``config_class`` is `RecurrentConfig`."""
 
     config_class = RecurrentConfig
@@ -176,10 +173,6 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         self.mapper = nn.Linear(config.visual_size, config.hidden_size)
         self.language_model: Any = (AttentionDecoder if config.attention else PooledDecoder)(config)
         PreTrainedModel.post_init(self)
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # what it remembers is `State`, not keys and values
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Features of pictures: their spatial mean B×D, or B×cells×D with attention."""
@@ -197,47 +190,6 @@ class RecurrentModel(PreTrainedModel, GenerationMixin):
         """values_BPH, what the decoder sees of each region, and there_BP."""
         visual_BPD, there_BP = regions(visual)
         return self.mapper(visual_BPD), there_BP
-
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Hidden states R×T×H in front of each token, teacher-forced; R = B·S, the S captions of a picture together."""
-        return hidden_after(self.read(visual), tokens_RT, valid_RT.sum(1))
-
-    def read(self, visual: torch.Tensor) -> RecurrentPrefix:
-        """What all captions of B pictures share. Each caption reads the start token itself, with dropout of its own."""
-        values_BPH, there_BP = self.look(visual)
-        state = self.language_model.start(values_BPH, there_BP)
-        return RecurrentPrefix(self, state, values_BPH, there_BP)
-
-    def forward(
-        self,
-        input_ids: torch.Tensor,
-        values: torch.Tensor,
-        there: torch.Tensor,
-        state: State | None = None,
-        return_dict: bool = True,
-    ) -> CausalLMOutputWithPast:
-        """Scores R×T×V of what follows each of ``input_ids`` R×T; ``values`` and ``there`` are what `look` gives.
-
-        ``state``: of the LSTM after the tokens before; None: these are the first.
-        """
-        if state is None:
-            state = self.language_model.start(values, there)
-        hidden_RTH, state = self.language_model(input_ids, state, values, there)
-        scores_RTV = self.language_model.head(hidden_RTH)
-        kept: Any = {CACHE: state}
-        return CausalLMOutputWithPast(logits=scores_RTV, **kept)
-
-    def prepare_inputs_for_generation(  # type: ignore[override]
-        self,
-        input_ids: torch.Tensor,
-        values: torch.Tensor | None = None,
-        there: torch.Tensor | None = None,
-        **kept: Any,
-    ) -> dict[str, Any]:
-        return {"input_ids": input_ids[:, -1:], "values": values, "there": there, "state": kept.get(CACHE)}
-
-    def _reorder_cache(self, state: State, beam_idx: torch.Tensor) -> State:
-        return tuple(x.index_select(0, beam_idx.to(x.device)) for x in state)
 
 
 class Recurrent(Captioner):
@@ -268,38 +220,21 @@ class Recurrent(Captioner):
         visual: torch.Tensor = self.model.encode(self.inputs(pixels_BCHW))
         return visual
 
+    caches = True
+
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        hidden_RTH: torch.Tensor = self.model.hidden(visual, tokens_RT, valid_RT)
-        return hidden_RTH
+        return hidden_cached(self, self.prefill(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
 
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None]:
-        layer = self.model.language_model.head
-        return layer.weight, layer.bias
-
-    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        with torch.no_grad():
-            if decoding.kind == "beam":
-                tokens_RT = self.generate_with_transformers(visual, decoding)
-            else:
-                head = self.model.language_model.head
-                tokens_RT = generate_after(self.model.read(visual), head, decoding, [self.end], uniform_RT)
-        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
-
-    def generate_with_transformers(
-        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
-        start = self.model.config.bos_token_id
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> LstmState:
         values_BPH, there_BP = self.model.look(visual)
-        tokens_RT: torch.Tensor = self.model.generate(
-            torch.full((len(visual), 1), start, device=visual.device),
-            values=values_BPH,
-            there=there_BP,
-            generation_config=decoding.generation_config(pad=self.tokenizer.pad_token_id, start=start, ends=[self.end]),
-            logits_processor=token_samplers(decoding, uniform_RT, 1),
-        )
-        return tokens_RT[:, 1:]
+        return LstmState(self.model, self.model.language_model.start(values_BPH, there_BP), values_BPH, there_BP)
+
+    def decode(self, state: LstmState, tokens_NT: torch.Tensor) -> torch.Tensor:
+        return state.decode(tokens_NT)
+
+    @property
+    def output_layer(self) -> Any:
+        return self.model.language_model.head
 
     def parts(self) -> dict[str, nn.Module]:
         """``mapper`` is the linear layer in front of the LSTM, which is the ``language_model``."""

@@ -15,22 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner, check_room
-from tellapart.captioners.generate import (
-    CACHE,
-    CachedPrefix,
-    captions_after,
-    default_generation_settings,
-    hidden_after,
-    identity,
-    no_cache_reason,
-    shares,
-    to_rollout,
-    token_samplers,
-)
+from tellapart.captioners.generate import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding
-from tellapart.types import Encoder, Rollout
-from tellapart.utils.rng import ItemSeeds
+from tellapart.types import Encoder
 
 NONE = -1  # fills up the left of a prompt's row: no token, whatever the padding's id is
 
@@ -83,13 +70,11 @@ class TextOnly(Captioner):
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         raise UsageError(f"{self.name} is a language model without pictures")
 
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        if len(tokens_RT) > len(visual) and shares(self.name, no_cache_reason(self.model)):
-            return hidden_after(self.read(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
-        return self.hidden_plain(visual, tokens_RT)
+    @property
+    def caches(self) -> bool:
+        return explain_no_cache(self.name, no_cache_reason(self.model))
 
-    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
-        """`hidden` in one pass, the prompt repeated for every answer."""
+    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         prompt_RP, there_RP = (x.repeat_interleave(len(tokens_RT) // len(visual), dim=0) for x in self.prompts(visual))
         P = prompt_RP.shape[1]
         check_room(self.text_config, P, tokens_RT.shape[1])
@@ -112,28 +97,27 @@ class TextOnly(Captioner):
         outputs: torch.Tensor = output.last_hidden_state if self.linear else output.logits
         return outputs
 
-    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix:
-        """What the model reads of B prompts before answers of at most so many ``tokens``."""
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> KVCache:
         prompt_BP, there_BP = self.prompts(visual)
-        check_room(self.text_config, prompt_BP.shape[1], tokens)
+        check_room(self.text_config, prompt_BP.shape[1], max_tokens)
         output = self._run(self._inputs(prompt_BP, there_BP), use_cache=True)
-        prefix = CachedPrefix(getattr(output, CACHE), self._outputs(output)[:, -1:], self._extend, there_BP.long())
+        state = KVCache(getattr(output, CACHE), self._outputs(output)[:, -1:], there_BP.long())
         if self.takes_positions:
-            prefix.position_N1 = there_BP.sum(1, keepdim=True)
-        return prefix
+            state.position_N1 = there_BP.sum(1, keepdim=True)
+        return state
 
-    def _extend(self, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
+    def decode(self, state: KVCache, tokens_NT: torch.Tensor) -> torch.Tensor:
         T = tokens_NT.shape[1]
-        inputs: dict[str, Any] = {"input_ids": tokens_NT, "attention_mask": prefix.attention_mask(T)}
-        if prefix.position_N1 is not None:
-            inputs["position_ids"] = prefix.positions(T)
-        return self._outputs(self._run(inputs, use_cache=True, **{CACHE: prefix.cache}))
+        inputs: dict[str, Any] = {"input_ids": tokens_NT, "attention_mask": state.attention_mask(T)}
+        if state.position_N1 is not None:
+            inputs["position_ids"] = state.positions(T)
+        hidden_NTH = self._outputs(self._run(inputs, use_cache=True, **{CACHE: state.cache}))
+        state.decoded += T
+        return hidden_NTH
 
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        if not self.linear:
-            return None
-        layer = self.model.get_output_embeddings()
-        return layer.weight, getattr(layer, "bias", None)
+    @property
+    def output_layer(self) -> Any:
+        return self.model.get_output_embeddings() if self.linear else None
 
     @property
     def linear(self) -> bool:
@@ -154,33 +138,6 @@ class TextOnly(Captioner):
                 )
             self.model.train(training)
         return self._linear
-
-    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        with torch.no_grad():
-            if shares(self.name, no_cache_reason(self.model)):
-                scores = self.model.get_output_embeddings() if self.linear else identity
-                prefix = self.read(visual, decoding.max_tokens)
-                tokens_RT = captions_after(prefix, scores, decoding, [self.end], uniform_RT)
-            else:
-                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
-        return to_rollout(tokens_RT, self.tokenizer, [self.end], decoding.samples)
-
-    def generate_with_transformers(
-        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
-        ids_BP, there_BP = self.prompts(visual)
-        check_room(self.text_config, ids_BP.shape[1], decoding.max_tokens)
-        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=[self.end])
-        with default_generation_settings(self.model):
-            tokens_RT: torch.Tensor = self.model.generate(
-                input_ids=ids_BP,
-                attention_mask=there_BP.long(),
-                generation_config=config,
-                logits_processor=token_samplers(decoding, uniform_RT, ids_BP.shape[1]),
-            )
-        return tokens_RT[:, ids_BP.shape[1] :]
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """ids_BP, which are tokens, and there_BP; no wider than the longest prompt of the batch."""

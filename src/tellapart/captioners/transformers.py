@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tellapart.captioners.base import Captioner, check_room, room_after
+from tellapart.captioners.base import Captioner, check_room, max_tokens_after
 from tellapart.captioners.generate import (
     CACHE,
-    CachedPrefix,
-    captions_after,
-    default_generation_settings,
-    hidden_after,
-    identity,
+    KVCache,
+    explain_no_cache,
+    hidden_cached,
     no_cache_reason,
     replaced_forward,
-    shares,
-    to_rollout,
-    token_samplers,
 )
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
-from tellapart.types import Encoder, Rollout
+from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
-from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -332,6 +325,11 @@ class PicturePrompt:
 
 
 VISUAL_TOKENS = 256
+TOLERANCE = 1e-3  # of outputs after a cached prompt, in float32
+
+
+def identity(states: torch.Tensor) -> torch.Tensor:
+    return states
 
 
 class PicturesOfHf(Captioner):
@@ -364,7 +362,7 @@ class PicturesOfHf(Captioner):
     def share_weights(self, other: CaptionerLike) -> None:
         super().share_weights(other)
         self.tower = self._find_tower()
-        for name in ("output_layer", "plain", "continues"):  # found in the model that is no longer used
+        for name in ("_last_layer", "plain", "cache_is_right"):  # found in the model that is no longer used
             vars(self).pop(name, None)
 
     @property
@@ -531,7 +529,7 @@ class Hf(PicturesOfHf):
     # Captions
     @cached_property
     def ends(self) -> list[int]:
-        """All tokens that end an answer, the one that captions are taught with first."""
+        """The model's own end tokens, the one that captions are taught with first."""
         whose: Any = (self.model.generation_config, getattr(self.model, "language_model", None), self.text_config)
         settings = [getattr(owner, "generation_config", owner) for owner in whose]
         ids = next((s.eos_token_id for s in settings if getattr(s, "eos_token_id", None) is not None), None)
@@ -544,28 +542,35 @@ class Hf(PicturesOfHf):
         return self.ends[0]
 
     @property
+    def stop_tokens(self) -> list[int]:
+        return [*self.ends, *self._stop_ids]
+
+    @property
+    def suppressed_tokens(self) -> Sequence[int]:  # type: ignore[override]
+        return self.places
+
+    @property
     def max_caption_tokens(self) -> int | None:
         if self.is_encoder_decoder:
-            return room_after(self.text_config, self._begun(1).shape[1])
+            return max_tokens_after(self.text_config, self._begun(1).shape[1])
         before = self.before.of_blank["input_ids"].shape[1]
         if self.grids is not None:  # of another shape a picture may take more places than the blank one did
             before += self.visual_tokens - len(self.before.blank_ids)
         if self.tiles is not None:
             before += self.tiles.most_tokens - len(self.before.blank_ids)
-        return room_after(self.text_config, before)
+        return max_tokens_after(self.text_config, before)
 
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
         return [[i for i in row if i not in self.places] for row in super()._caption_rows(texts)]
 
     @cached_property
-    def output_layer(self) -> torch.nn.Module:
-        layer: torch.nn.Module = self.model.get_output_embeddings()
-        return layer
+    def _last_layer(self) -> Any:
+        return self.model.get_output_embeddings()
 
     @cached_property
     def plain(self) -> bool:
         """Whether scores are nothing but the output layer of the states before it (some models squash or scale)."""
-        if hasattr(self.output_layer, "base_layer"):
+        if hasattr(self._last_layer, "base_layer"):
             return False  # LoRA stands beside it
         device = self.device.type
         training = self.model.training
@@ -574,9 +579,9 @@ class Hf(PicturesOfHf):
             visual = self.blank_visual()
             tokens_RT = torch.tensor([[self.end, self.end]], device=self.device)
             scores_RTV = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
-            with replaced_forward(self.output_layer, identity):
+            with replaced_forward(self._last_layer, identity):
                 states_RTH = self._run(visual, tokens_RT, torch.ones_like(tokens_RT).bool())
-            layer: Any = self.output_layer
+            layer: Any = self._last_layer
             gap = 1e-4 if self.dtype == torch.float32 else 2e-2
             equal = states_RTH.shape[-1] == layer.weight.shape[1] and torch.allclose(
                 F.linear(states_RTH, layer.weight, layer.bias).float(), scores_RTV.float(), rtol=gap, atol=gap
@@ -584,24 +589,47 @@ class Hf(PicturesOfHf):
         self.model.train(training)
         return bool(equal)
 
-    def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        layer: Any = self.output_layer
-        return (layer.weight, layer.bias) if self.plain else None
+    @property
+    def output_layer(self) -> Any:
+        return self._last_layer if self.plain else None
 
-    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        if len(tokens_RT) > len(visual) and self._shares():
-            return hidden_after(self.read(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
-        return self.hidden_plain(visual, tokens_RT, valid_RT)
+    @property
+    def caches(self) -> bool:
+        reason = no_cache_reason(self.model)
+        if reason is None and self.model.config.model_type not in LAYOUTS and not self.cache_is_right:
+            reason = "after a cached prompt its outputs are others"
+        return explain_no_cache(self.name, reason)
 
-    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """`hidden` in one pass, the picture and its prompt repeated for every caption."""
+    @cached_property
+    def cache_is_right(self) -> bool:
+        """Whether outputs after a cached prompt are those of one pass, for two captions of a blank picture.
+
+        Families with a layout are tested to give the same outputs; any other is tried.
+        """
+        training = self.model.training
+        self.model.eval()
+        tokens_RT = torch.full((2, 3), self.end, device=self.device)
+        valid_RT = torch.ones_like(tokens_RT, dtype=torch.bool)
+        try:
+            with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
+                visual = self.blank_visual()
+                plain_RTH = self.hidden_uncached(visual, tokens_RT, valid_RT).float()
+                cached_RTH = hidden_cached(self, self.prefill(visual, 3), tokens_RT, valid_RT.sum(1)).float()
+            gap = TOLERANCE if self.model.dtype == torch.float32 else 100 * TOLERANCE
+            return torch.allclose(cached_RTH, plain_RTH, rtol=gap, atol=gap)
+        except Exception:  # a family that nobody has tried raises anything
+            return False
+        finally:
+            self.model.train(training)
+
+    def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         visual_R = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
         with self.without_head():
             return self._run(visual_R, tokens_RT, valid_RT)
 
     def without_head(self) -> AbstractContextManager[None]:
         """For the moment the model's output is what its output layer reads, where `head` says that this is enough."""
-        return replaced_forward(self.output_layer, identity) if self.plain else nullcontext()
+        return replaced_forward(self._last_layer, identity) if self.plain else nullcontext()
 
     def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         """The model's output at the T positions that score ``tokens``."""
@@ -636,64 +664,70 @@ class Hf(PicturesOfHf):
         begun = [values[0] for values in found if values]
         return torch.tensor([begun] * rows, device=self.device)
 
-    def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
-        with torch.no_grad():
-            if self._shares():
-                scores = self.output_layer if self.plain else identity
-                prefix = self.read(visual, decoding.max_tokens)
-                tokens_RT = captions_after(prefix, scores, decoding, self.ends, uniform_RT, self.places)
-            else:
-                tokens_RT = self.generate_with_transformers(visual, decoding, uniform_RT)
-        return to_rollout(tokens_RT, self.tokenizer, self.ends, decoding.samples)
-
-    def generate_with_transformers(
-        self, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """New tokens R×T by transformers' ``generate``: any decoding, every row as long as the longest."""
-        inputs = self._inputs(visual)
-        if self.is_encoder_decoder:
-            inputs["decoder_input_ids"] = self._begun(len(visual))
-        before = inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"].shape[1]
-        if not self.is_encoder_decoder:
-            check_room(self.text_config, before, decoding.max_tokens)
-        config = decoding.generation_config(pad=self.tokenizer.pad_token_id, start=None, ends=self.ends)
-        config.suppress_tokens = self.places or None
-        with self._precomputed_vision(), self._default_generation_settings():
-            samplers = token_samplers(decoding, uniform_RT, before)
-            tokens_RT: torch.Tensor = self.model.generate(**inputs, generation_config=config, logits_processor=samplers)
-        return tokens_RT[:, before:]
-
-    # What is read once
-    def _shares(self) -> bool:
-        """Whether a picture and its prompt can be read once for all its captions; if not, says why."""
-        return shares(self.name, unshared_reason(self))
-
-    @cached_property
-    def continues(self) -> bool:
-        return continues(self)
-
     @property
     def pads_prompts(self) -> bool:
         """Whether pictures take different numbers of places, so that shorter prompts are padded at the left."""
         return self.grids is not None or self.tiles is not None
 
-    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix:
-        """What the model reads of B pictures before captions of at most so many ``tokens``."""
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> KVCache:
         inputs = self._inputs(visual)
         if self.is_encoder_decoder:
             inputs["decoder_input_ids"] = self._begun(len(visual))
         else:
-            check_room(self.text_config, inputs["input_ids"].shape[1], tokens)
+            check_room(self.text_config, inputs["input_ids"].shape[1], max_tokens)
         last = {"logits_to_keep": 1} if "logits_to_keep" in self.accepted else {}
         with self.without_head(), self._precomputed_vision():
             output = self.model(**inputs, **last, use_cache=True)
-        return continued(self, inputs, output)
+        inner = getattr(output, "language_model_outputs", None) or output
+        state = KVCache(getattr(inner, CACHE), output.logits[:, -1:])
+        mask_BP = inputs.get("attention_mask")
+        if self.is_encoder_decoder:
+            state.encoded_NPD, state.encoded_mask_NP = inner.encoder_last_hidden_state, mask_BP
+            return state
+        if mask_BP is not None and self.pads_prompts:
+            state.mask_NP = mask_BP
+        if self.model.config.model_type == "git":  # the picture has no places in the text
+            state.position_N1 = torch.full((len(visual), 1), inputs["input_ids"].shape[1], device=self.device)
+        deltas_B1 = getattr(self.model.base_model, "rope_deltas", None)
+        if "image_grid_thw" in inputs and deltas_B1 is not None:
+            assert mask_BP is not None
+            state.position_N1 = mask_BP.sum(1, keepdim=True) + deltas_B1
+        return state
 
-    def _default_generation_settings(self) -> AbstractContextManager[None]:
-        start = int(self._begun(1)[0, 0]) if self.is_encoder_decoder else None
-        owners = (self.model, getattr(self.model, "language_model", None))
-        return default_generation_settings(*owners, start=start)
+    def decode(self, state: KVCache, tokens_NT: torch.Tensor) -> torch.Tensor:
+        model, more = self.model, {CACHE: state.cache, "use_cache": True}
+        with self.without_head():
+            if self.is_encoder_decoder:
+                hidden_NTH = self._decode_beside_encoder(state, tokens_NT, more)
+            else:
+                if (mask_NP := state.attention_mask(tokens_NT.shape[1])) is not None:
+                    more["attention_mask"] = mask_NP
+                if state.position_N1 is not None:
+                    position_NT = state.positions(tokens_NT.shape[1])
+                    axes = self.grids is not None  # time, height and width, which are one for words
+                    more["position_ids"] = position_NT.expand(3, -1, -1) if axes else position_NT
+                if hasattr(model.config, "num_query_tokens"):  # BLIP-2 and InstructBLIP want a picture each time
+                    model = model.language_model
+                hidden_NTH = model(input_ids=tokens_NT, **more).logits
+        state.decoded += tokens_NT.shape[1]
+        return hidden_NTH
+
+    def _decode_beside_encoder(self, state: KVCache, tokens_NT: torch.Tensor, more: dict[str, Any]) -> torch.Tensor:
+        """Computes `decode` of an encoder-decoder, whose encoder's keys and values are in the cache."""
+        from transformers.modeling_outputs import BaseModelOutput
+
+        model = self.model
+        if model.config.model_type == "vision-encoder-decoder":
+            output = model.decoder(input_ids=tokens_NT, encoder_hidden_states=state.encoded_NPD, **more)
+        else:
+            output = getattr(model, "language_model", model)(
+                decoder_input_ids=tokens_NT,
+                encoder_outputs=BaseModelOutput(last_hidden_state=state.encoded_NPD),
+                attention_mask=state.encoded_mask_NP,
+                **more,
+            )
+        logits_NTV: torch.Tensor = output.logits
+        return logits_NTV
 
     # The rest
     def parts(self) -> dict[str, torch.nn.Module]:
@@ -711,112 +745,3 @@ class Hf(PicturesOfHf):
         super().save(folder)
         self.whole.save_pretrained(folder)
         write_sums(Path(folder))
-
-
-TOLERANCE = 1e-3  # of scores, in float32
-
-
-class VisionLanguageModel(Protocol):
-    """What `tellapart.captioners.transformers.Hf` is, as far as it is needed here."""
-
-    model: Any
-    is_encoder_decoder: bool
-    grids: Any
-
-    @property
-    def device(self) -> torch.device: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def pads_prompts(self) -> bool: ...
-    @property
-    def continues(self) -> bool: ...
-    def blank_visual(self) -> torch.Tensor: ...
-    def without_head(self) -> AbstractContextManager[None]: ...
-    def read(self, visual: torch.Tensor, tokens: int) -> CachedPrefix: ...
-    def hidden_plain(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor: ...
-
-
-def unshared_reason(captioner: VisionLanguageModel) -> str | None:
-    """Why a captioner cannot read a picture once for all its captions; None where it can.
-
-    Families with a layout are tested to give the same outputs; any other is tried on a blank picture, once.
-    """
-    if (reason := no_cache_reason(captioner.model)) is not None:
-        return reason
-    known = captioner.model.config.model_type in LAYOUTS
-    return None if known or captioner.continues else "after a cached prompt its outputs are others"
-
-
-def continues(captioner: VisionLanguageModel) -> bool:
-    """Whether outputs after a cached prompt are those of one pass, for two captions of a blank picture."""
-    training = captioner.model.training
-    captioner.model.eval()
-    tokens_RT = torch.full((2, 3), captioner.end, device=captioner.device)
-    valid_RT = torch.ones_like(tokens_RT, dtype=torch.bool)
-    try:
-        with torch.no_grad(), torch.autocast(captioner.device.type, enabled=False):
-            visual = captioner.blank_visual()
-            plain_RTH = captioner.hidden_plain(visual, tokens_RT, valid_RT).float()
-            shared_RTH = hidden_after(captioner.read(visual, 3), tokens_RT, valid_RT.sum(1)).float()
-        gap = TOLERANCE if captioner.model.dtype == torch.float32 else 100 * TOLERANCE
-        return torch.allclose(shared_RTH, plain_RTH, rtol=gap, atol=gap)
-    except Exception:  # a family that nobody has tried raises anything
-        return False
-    finally:
-        captioner.model.train(training)
-
-
-def continued(captioner: VisionLanguageModel, inputs: Mapping[str, torch.Tensor], output: Any) -> CachedPrefix:
-    """The prefix behind ``output``, which the model gave for the prompts in ``inputs``."""
-    inner = getattr(output, "language_model_outputs", None) or output
-    read = CachedPrefix(getattr(inner, CACHE), output.logits[:, -1:], partial(extend, captioner))
-    mask_BP = inputs.get("attention_mask")
-    if captioner.is_encoder_decoder:
-        read.encoded_NPD, read.encoded_mask_NP = inner.encoder_last_hidden_state, mask_BP
-        return read
-    if mask_BP is not None and captioner.pads_prompts:
-        read.mask_NP = mask_BP
-    kind = captioner.model.config.model_type
-    if kind == "git":  # the picture has no places in the text
-        read.position_N1 = torch.full((len(read.output_N1H), 1), inputs["input_ids"].shape[1], device=captioner.device)
-    deltas_B1 = getattr(captioner.model.base_model, "rope_deltas", None)
-    if "image_grid_thw" in inputs and deltas_B1 is not None:
-        assert mask_BP is not None
-        read.position_N1 = mask_BP.sum(1, keepdim=True) + deltas_B1
-    return read
-
-
-def extend(captioner: VisionLanguageModel, tokens_NT: torch.Tensor, prefix: CachedPrefix) -> torch.Tensor:
-    """Outputs N×T×H after further tokens."""
-    model, more = captioner.model, {CACHE: prefix.cache, "use_cache": True}
-    with captioner.without_head():
-        if captioner.is_encoder_decoder:
-            return extend_decoder(model, tokens_NT, prefix, more)
-        if (mask_NP := prefix.attention_mask(tokens_NT.shape[1])) is not None:
-            more["attention_mask"] = mask_NP
-        if prefix.position_N1 is not None:
-            position_NT = prefix.positions(tokens_NT.shape[1])
-            axes = captioner.grids is not None  # time, height and width, which are one for words
-            more["position_ids"] = position_NT.expand(3, -1, -1) if axes else position_NT
-        if hasattr(model.config, "num_query_tokens"):  # BLIP-2 and InstructBLIP want a picture each time
-            model = model.language_model
-        output_NTH: torch.Tensor = model(input_ids=tokens_NT, **more).logits
-    return output_NTH
-
-
-def extend_decoder(model: Any, tokens_NT: torch.Tensor, prefix: CachedPrefix, more: Mapping[str, Any]) -> torch.Tensor:
-    """`extend` for a decoder beside an encoder, whose keys and values are in the cache."""
-    from transformers.modeling_outputs import BaseModelOutput
-
-    if model.config.model_type == "vision-encoder-decoder":
-        output = model.decoder(input_ids=tokens_NT, encoder_hidden_states=prefix.encoded_NPD, **more)
-    else:
-        output = getattr(model, "language_model", model)(
-            decoder_input_ids=tokens_NT,
-            encoder_outputs=BaseModelOutput(last_hidden_state=prefix.encoded_NPD),
-            attention_mask=prefix.encoded_mask_NP,
-            **more,
-        )
-    output_NTH: torch.Tensor = output.logits
-    return output_NTH

@@ -10,7 +10,6 @@ from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     import torch
-    from transformers import GenerationConfig
 
 CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/log.md)
 SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/log.md)
@@ -81,22 +80,6 @@ class Decoding(BaseModel):
         if self.kind != "consensus":
             return self
         return self.model_copy(update={"kind": "sample", "samples": self.candidates})
-
-    def generation_config(self, *, pad: int, start: int | None, ends: list[int]) -> GenerationConfig:
-        """The same settings as transformers' ``generate`` takes them."""
-        from transformers import GenerationConfig
-
-        return GenerationConfig(
-            max_new_tokens=self.max_tokens,
-            do_sample=self.kind == "sample",
-            temperature=self.temperature if self.kind == "sample" else None,
-            top_k=0 if self.kind == "sample" else None,
-            num_beams=self.beams if self.kind == "beam" else 1,
-            num_return_sequences=self.samples,
-            pad_token_id=pad,
-            bos_token_id=start,
-            eos_token_id=ends,
-        )
 
     def uniform(self, items: int, device: torch.device, seeds: ItemSeeds | None = None) -> torch.Tensor | None:
         """uniform_RT, one number in [0, 1) for every token that may be drawn; None where none is.

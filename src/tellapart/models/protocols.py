@@ -60,7 +60,12 @@ class CaptionerLike(Learner, Protocol):
 
     @property
     def end(self) -> int:
-        """The id of the token that ends a caption."""
+        """The id of the end token."""
+        ...
+
+    @property
+    def stop_tokens(self) -> Sequence[int]:
+        """Ids of all tokens that end a caption and are part of it, the end token first."""
         ...
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:

@@ -99,7 +99,7 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, tor
     return tokens_RT, torch.arange(width)[None, :] < lengths[:, None]
 
 
-def caption_rows(tokenizer: Any, texts: Sequence[str], end: int) -> list[list[int]]:
-    """Captions as a language model learns them: words and the end token, no start token."""
+def caption_rows(tokenizer: Any, texts: Sequence[str], end: Sequence[int]) -> list[list[int]]:
+    """Returns captions as a language model learns them: words and the ``end`` tokens, no start token."""
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    return [[*row, end] for row in encoded]
+    return [[*row, *end] for row in encoded]

@@ -181,7 +181,7 @@ class Describer:
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
     """The texts; without its last word where one has no end token."""
-    ends = torch.tensor(getattr(captioner, "ends", [captioner.end]), device=rollout.tokens_RT.device)
+    ends = torch.tensor(list(captioner.stop_tokens), device=rollout.tokens_RT.device)
     ended_R = (torch.isin(rollout.tokens_RT, ends) & rollout.valid_RT).any(1).tolist()
     return [text if ended else text.rpartition(" ")[0] for text, ended in zip(rollout.texts, ended_R, strict=True)]
 
