@@ -89,7 +89,7 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
     lines = done.out.splitlines()
     assert done.status == 0 and "# rows: capenrich, blip-smile" in lines
     assert any(
-        line.startswith("# capenrich: takes a caption file (CapEnrich's): --captions capenrich=FILE") for line in lines
+        line.startswith("# capenrich takes a caption file (CapEnrich's): --captions capenrich=FILE") for line in lines
     )
     assert any(line.startswith("# needs ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)
     train, caption, evaluate = (line for line in lines if not line.startswith("#"))

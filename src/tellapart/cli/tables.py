@@ -55,7 +55,7 @@ def tables(
 
     Models, captions and results that an earlier command made are reused. After Ctrl-C, the same command goes on.
     """
-    from tellapart.recipe.tables import find_tables, make_plan
+    from tellapart.recipe.tables import absent_metrics, find_tables, make_plan
 
     chosen = find_tables(names or [])
     if world == "scenes":
@@ -69,6 +69,7 @@ def tables(
     if seeds is not None:
         raise UsageError("--seeds are those of --world scenes; a recipe has its own: --set seed=1")
     files = dict(read_file_option(option) for option in captions or [])
+    without = absent_metrics()
     plans = [
         make_plan(
             paper,
@@ -77,6 +78,7 @@ def tables(
             [name.strip() for name in (rows or "").split(",") if name.strip()],
             files,
             [*(settings or []), *precision_settings(precision)],
+            without,
         )
         for paper, table in chosen
     ]
@@ -194,11 +196,9 @@ def dry_text(plan: Plan) -> str:
 
     speed = machine_speed()
     lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
-    lines += [f"# {plan.table.note}"] if plan.table.note else []
     lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
-    lines += [f"# {system}: {why}" for system, why in plan.missing().items()]
+    lines += [f"# {note}" for note in plan.notes()]
     lines += [f"# needs {path}: {why}" for path, why in plan.needed_files().items()]
-    lines += [f"# {column.name}: {column.note}" for column in plan.table.columns if not column.metric]
     hours = 0.0
     for step, cost in estimates(plan):
         note = "" if cost is None else f"  # about {cost.text(speed)}"
@@ -230,11 +230,9 @@ def as_rich(plan: Plan) -> Table:
     """Returns a table for the terminal: in each cell our figure, and the paper's in brackets."""
     from rich.table import Table
 
-    found, absent = plan.figures(), plan.missing()
+    found = plan.figures()
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours (the paper's)"
-    notes = [f"{row.system} {absent[row.system]}" for row in plan.rows if row.system in absent]
-    notes += [f"{column.name}: {column.note}" for column in plan.table.columns if not column.metric]
-    shown = Table(title=title, caption="; ".join(filter(None, (plan.table.note, *notes))) or None)
+    shown = Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
     for label in plan.table.labels:
         shown.add_column(label)
     for column in plan.table.columns:

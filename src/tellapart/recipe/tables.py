@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError, model_validator
 
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.reading import SHIPPED, explain, find_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.utils.lazy import LazyModule
@@ -229,7 +230,7 @@ class Plan:
     """What makes a table: its rows, the commands in order, and what is missing.
 
     rows: those that are asked for. files: caption files that the user brings, by system. settings: ``--set`` of every
-    ``train`` command, after the system's own.
+    ``train`` command, after the system's own. without: metrics that cannot be computed here, each with the reason.
     """
 
     paper: Paper
@@ -238,6 +239,7 @@ class Plan:
     folder: Path
     files: Mapping[str, Path] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
 
     def missing(self) -> dict[str, str]:
         """Returns why the rows of these systems cannot be made, by system."""
@@ -246,6 +248,12 @@ class Plan:
             for row in self.rows
             if (system := self.paper.systems[row.system]).file and row.system not in self.files
         }
+
+    def notes(self) -> list[str]:
+        """Returns what the reader of the table has to know: its note, and why rows and columns are empty."""
+        rows = [f"{system} {why}" for system, why in self.missing().items()]
+        without = {column.name: self.without.get(column.metric, column.note) for column in self.table.columns}
+        return [*filter(None, [self.table.note]), *rows, *(f"{name}: {why}" for name, why in without.items() if why)]
 
     def made(self) -> list[Row]:
         """Returns the rows that can be made."""
@@ -256,7 +264,7 @@ class Plan:
         """Yields row, column and test set of every figure that can be measured."""
         for row in self.made():
             for column in self.table.columns:
-                if column.metric:
+                if column.metric and column.metric not in self.without:
                     yield row, column, row.instead.get(column.test, column.test)
 
     def needed_files(self) -> dict[Path, str]:
@@ -359,6 +367,7 @@ def make_plan(
     rows: Sequence[str] = (),
     files: Mapping[str, Path] | None = None,
     settings: Sequence[str] = (),
+    without: Mapping[str, str] | None = None,
 ) -> Plan:
     """Returns the plan of a table's rows; all without ``rows``, which are systems or labels joined by spaces.
 
@@ -372,7 +381,16 @@ def make_plan(
                 f"{', '.join(dict.fromkeys(row.system for row in table.rows))}"
             )
     chosen = [row for row in table.rows if not rows or any(known[name] == row for name in rows)]
-    return Plan(paper, table, tuple(chosen), folder, dict(files or {}), tuple(settings))
+    return Plan(paper, table, tuple(chosen), folder, dict(files or {}), tuple(settings), dict(without or {}))
+
+
+def absent_metrics() -> dict[str, str]:
+    """Returns the metrics of the tables whose tool is not on this machine, each with what to type."""
+    try:
+        find_tool()
+    except TellapartError as error:
+        return {"spice": str(error)}
+    return {}
 
 
 @dataclass(frozen=True)
