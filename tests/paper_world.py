@@ -259,7 +259,7 @@ class World:
         ConvNextImageProcessorPil(size={"shortest_edge": 32}).save_pretrained(resnet)
         blip = self.folder / "Salesforce" / "blip-image-captioning-base"
         blip.mkdir(parents=True)
-        words = ["picture", *self.words]
+        words = ["picture", *self.words, *(f"##{word}" for word in self.words)]  # other forms, for first-token shifting
         save_blip(blip, words, positions=96)
         for copy in ("Salesforce/blip-image-captioning-large", "blip-scratch", "model_base_capfilt_large.pth"):
             shutil.copytree(blip, self.folder / copy)

@@ -86,6 +86,7 @@ NOT_RUN = {
     "tellapart caption runs/answers": "captions with the model of the command before",
     "tellapart caption runs/NAME": "needs a run and files of region features; tests/features makes some",
     "tellapart train ndlb_": "trains three recipes for minutes; tests/test_papers.py and tests/recipe read them all",
+    "tellapart serve": "a server that runs until Ctrl-C; tests/inference/test_serve.py asks one",
     "tellapart study serve": "a server that runs until Ctrl-C; tests/study drives it",
     "tellapart study simulate pick": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",
     "tellapart study simulate rate": "a minute of requests; tests/study/test_study_cli.py runs it (mark long)",

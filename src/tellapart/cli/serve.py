@@ -1,0 +1,72 @@
+"""``tellapart serve``: an OpenAI-compatible endpoint of a captioner."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from tellapart.cli.common import MEASURING, App, Device, InferencePrecision
+from tellapart.errors import UsageError, need_extra
+
+app = App()
+KEY = "TELLAPART_SERVE_KEY"
+CONTRASTS = 8  # pictures, as many as `caption --drop-guesses` compares with
+
+
+@app.command(rich_help_panel=MEASURING)
+def serve(
+    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
+    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8767,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:PORT", help="A further name under which a proxy or tunnel reaches the server."),
+    ] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Where a request does not say; 1 is greedy.")] = 5,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Where a request does not say.")] = 30,
+    scorer: Annotated[str | None, typer.Option(help="The scorer of best_of, and of consensus with scorer_weight.")] = (
+        None
+    ),
+    contrast: Annotated[
+        str | None, typer.Option(help="Pictures that drop_guesses compares with. Default: plain grey, white and black.")
+    ] = None,
+    device: Device = "auto",
+    precision: InferencePrecision = "auto",
+) -> None:
+    """Serve a captioner to OpenAI's clients until Ctrl-C: POST /v1/chat/completions, one picture as a data: address.
+
+    Beside n, temperature and max_tokens a request may send consensus, best_of, confidence, drop_guesses and beams. With
+    a key in $TELLAPART_SERVE_KEY every request must carry it.
+    """
+    need_extra("serve", "the endpoint", "starlette", "uvicorn")
+    from tellapart.captioners import load_captioner
+    from tellapart.data import open_data
+    from tellapart.inference.serve import Service, create_app, plain_pictures
+    from tellapart.models.decoding import Decoding
+    from tellapart.models.device import resolve_device, resolve_precision
+    from tellapart.scorers import load_scorer
+    from tellapart.utils.messages import say
+    from tellapart.utils.web import bind, own_origins
+    from tellapart.utils.web import serve as serve_app
+
+    key = os.environ.get(KEY) or None
+    if host is not None and key is None:
+        raise UsageError(f"--host {host}: others can reach the server there; set a key first: export {KEY}=…")
+    listener = bind(port)
+    place = resolve_device(device)
+    captioner = load_captioner(model, place, resolve_precision(precision, place))
+    beam: Any = {"kind": "beam", "beams": beams} if beams > 1 else {}
+    decoding = Decoding(max_tokens=max_tokens, **beam)
+    others = list(open_data(contrast))[:CONTRASTS] if contrast else plain_pictures()
+    if len(others) < 2:
+        raise UsageError(f"--contrast {contrast}: {len(others)} picture; expected at least two")
+    service = Service(captioner, decoding, load_scorer(scorer, place) if scorer else None, key, others)
+    own = listener.getsockname()[1]
+    hosts = frozenset(origin.partition("://")[2] for origin in own_origins(own)) | ({host} if host else frozenset())
+
+    def ready(address: str) -> None:
+        needs = "requests need the key" if key else "no key is asked for"
+        say(f"{captioner.name} is served at {address}v1 ({needs}; Ctrl-C ends it)")
+
+    serve_app(create_app(service, own, hosts), listener, ready)

@@ -1,0 +1,309 @@
+"""An OpenAI-compatible endpoint of a captioner: ``POST /v1/chat/completions`` and ``GET /v1/models``.
+
+A request holds one picture, as a ``data:`` address (nothing is fetched), and may ask for what ``tellapart caption``
+offers: ``consensus``, ``best_of``, ``confidence`` and ``drop_guesses`` (or ``truthful``, the same) beside OpenAI's own
+``n``, ``temperature`` and ``max_tokens``. A field that would have no effect is refused. Pictures are captioned one
+request after the other, each in one batch of all its samples.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from PIL import Image
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from tellapart.captioners.base import Captioner
+from tellapart.data import Skipped
+from tellapart.data.pictures import BytesPicture, content_key
+from tellapart.errors import PictureError, TellapartError, UsageError, nearest
+from tellapart.inference.caption import BestOf, CaptionEngine
+from tellapart.models.decoding import Decoding
+from tellapart.scorers.base import Scorer
+from tellapart.types import Item
+from tellapart.utils.web import HEADERS, own_origins
+
+LARGEST_BODY = 20 * 2**20  # bytes; a photo of 14 MB in base64
+MOST_SAMPLES = 256
+WAITING = 64  # requests that may wait for the model; more are told to come again
+# Fields that clients send and that say nothing here, with the values that they may have.
+WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
+    "user": (), "metadata": (), "store": (), "stream_options": (), "safety_identifier": (), "prompt_cache_key": (),
+    "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "logprobs": (False, None),
+    "stop": (None, []), "response_format": (None, {"type": "text"}), "tools": (None, []),
+}  # fmt: skip
+
+
+class Asked(BaseModel):
+    """The body of a request, as OpenAI's chat completions have it, and what is ours."""
+
+    model_config = ConfigDict(extra="allow", allow_inf_nan=False)
+
+    model: str = ""
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    max_tokens: int | None = Field(None, ge=1)
+    max_completion_tokens: int | None = Field(None, ge=1)
+    temperature: float | None = Field(None, ge=0)
+    n: int = Field(1, ge=1, le=MOST_SAMPLES)
+    stream: bool = False
+    seed: int | None = None
+    beams: int | None = Field(None, ge=1, le=64)
+    consensus: int | None = Field(None, ge=3, le=MOST_SAMPLES)
+    best_of: int | None = Field(None, ge=2, le=MOST_SAMPLES)
+    scorer_weight: float | None = Field(None, gt=0)
+    confidence: float | None = Field(None, ge=0.01, le=0.99)
+    drop_guesses: bool = False
+    truthful: bool = False
+
+    def decoding(self, default: Decoding) -> Decoding:
+        """Returns how captions are generated. Raises `UsageError` where fields contradict each other."""
+        if self.consensus and self.best_of:
+            raise UsageError("consensus and best_of each choose one of several samples; send one of them")
+        if self.n > 1 and (self.consensus or self.best_of):
+            raise UsageError("n asks for several captions, and consensus and best_of choose one; send one of them")
+        if self.scorer_weight and not self.consensus:
+            raise UsageError("scorer_weight is of consensus; send consensus = 48, say, with it")
+        sampled = self.consensus or self.best_of or self.n > 1 or self.temperature
+        if self.beams and sampled:
+            raise UsageError("beams do not sample; leave out beams, or temperature, n, consensus and best_of")
+        found: dict[str, Any] = {"max_tokens": self.max_completion_tokens or self.max_tokens or default.max_tokens}
+        if self.consensus:
+            found |= {"kind": "consensus", "candidates": self.consensus, "temperature": self.temperature or 0.6}
+            found |= {"scorer_weight": self.scorer_weight} if self.scorer_weight else {}
+        elif sampled:
+            samples = self.best_of or self.n
+            found |= {"kind": "sample", "samples": samples, "temperature": self.temperature or 1.0}
+        elif self.beams or self.temperature is None:
+            beams = self.beams or (default.beams if default.kind == "beam" else 1)
+            found |= {"kind": "beam", "beams": beams} if beams > 1 else {"kind": "greedy"}
+        if self.confidence:
+            found["confidence"] = self.confidence
+        return Decoding(**found)
+
+
+@dataclass
+class Service:
+    """A captioner that answers requests.
+
+    scorer: of ``best_of`` and of ``consensus`` with ``scorer_weight``. decoding: where a request does not say. key:
+    that every request must carry; None asks for none. contrast: pictures that ``drop_guesses`` compares with.
+    """
+
+    captioner: Captioner
+    decoding: Decoding
+    scorer: Scorer | None = None
+    key: str | None = None
+    contrast: list[Item] = field(default_factory=list)
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+    _waiting: int = 0
+
+    def answer(self, asked: Asked) -> dict[str, Any]:
+        """Returns the body of an answer. Raises `UsageError` for a request that cannot be met."""
+        extra = asked.model_extra or {}
+        for name, value in extra.items():
+            if name not in WITHOUT_EFFECT:
+                known = [*Asked.model_fields, *WITHOUT_EFFECT]
+                raise UsageError(f"no field is called '{name}'{nearest(name, known)}")
+            if WITHOUT_EFFECT[name] and value not in WITHOUT_EFFECT[name]:
+                raise UsageError(f"{name} = {json.dumps(value)[:60]} would have no effect here; leave it out")
+        if asked.model and asked.model not in (self.captioner.name, "default"):
+            raise UsageError(f"this server has no model '{asked.model}'; it serves '{self.captioner.name}'")
+        picture, question = read_messages(asked.messages)
+        started = time.monotonic()
+        captions = self.captions(picture, asked)
+        words = sum(len(caption.split()) for caption in captions)
+        choices = [
+            {"index": n, "finish_reason": "stop", "message": {"role": "assistant", "content": caption}}
+            for n, caption in enumerate(captions)
+        ]
+        answer: dict[str, Any] = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": self.captioner.name,
+            "choices": choices,
+            "usage": {"prompt_tokens": 0, "completion_tokens": words, "total_tokens": words},
+            "seconds": round(time.monotonic() - started, 3),
+        }
+        if question:
+            answer["warnings"] = [
+                "the text of the message was not read: this captioner's prompt is part of its name "
+                "(tellapart serve 'MODEL?prompt=…')"
+            ]
+        return answer
+
+    def captions(self, picture: BytesPicture, asked: Asked) -> list[str]:
+        """Returns the captions that a request asks for; one caller at a time uses the model."""
+        decoding = asked.decoding(self.decoding)
+        guesses = asked.drop_guesses or asked.truthful
+        if (asked.best_of or decoding.asks_scorer) and self.scorer is None:
+            raise UsageError("best_of and scorer_weight need a scorer; start the server with --scorer MODEL")
+        if guesses and (asked.n > 1 or asked.best_of):
+            raise UsageError("drop_guesses edits one caption; leave out n and best_of")
+        item, skipped = Item(content_key(f"{picture.key()}|{asked.seed}".encode()), picture), Skipped()
+        with self._turn:
+            engine = CaptionEngine.open(self.captioner, decoding, None, skipped)
+            if guesses:
+                engine.doubt_words([item, *self.contrast], "the server's --contrast pictures")
+            chooser = None
+            if self.scorer is not None and (asked.best_of or decoding.asks_scorer):
+                with torch.no_grad():
+                    features_1D = self.scorer.image_features(self.scorer.pixels([picture.image()]))
+                chooser = BestOf.of_features(self.scorer, [item.id], features_1D.cpu().float().numpy(), progress=False)
+            found = [one for _, some in engine.captions([item], chooser) for one in some]
+        if not found:
+            raise UsageError(f"the picture cannot be read: {skipped[0][1] if skipped else 'unknown'}")
+        return list(found[0].samples[: asked.n]) if asked.n > 1 else [found[0].caption]
+
+
+def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
+    """Returns the one picture of the messages and their text. Raises `UsageError` for none or several pictures."""
+    pictures: list[BytesPicture] = []
+    texts: list[str] = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            texts.append(content)
+            continue
+        if not isinstance(content, list):
+            raise UsageError("messages: content is neither text nor a list of parts")
+        for part in content:
+            kind = part.get("type") if isinstance(part, dict) else None
+            if kind == "text":
+                texts.append(str(part.get("text") or ""))
+            elif kind == "image_url":
+                address = part.get("image_url")
+                address = address.get("url") if isinstance(address, dict) else address
+                pictures.append(read_picture(address if isinstance(address, str) else ""))
+            else:
+                raise UsageError(f"messages: a part of type '{kind}' cannot be read; expected text or image_url")
+    if len(pictures) != 1:
+        raise UsageError(f"expected one picture, as an image_url with a data: address; found {len(pictures)}")
+    return pictures[0], " ".join(text.strip() for text in texts).strip()
+
+
+def read_picture(address: str) -> BytesPicture:
+    """Returns the picture of a ``data:…;base64,…`` address. Raises `UsageError` for any other."""
+    head, comma, data = address.partition(",")
+    if not head.startswith("data:") or not head.endswith(";base64") or not comma:
+        raise UsageError("image_url: expected data:image/…;base64,…; this server fetches no addresses")
+    try:
+        return BytesPicture(base64.b64decode(data, validate=True), "the picture")
+    except (binascii.Error, ValueError):
+        raise UsageError("image_url: what follows base64, is not base64") from None
+
+
+def plain_pictures() -> list[Item]:
+    """Returns pictures that show nothing, which ``drop_guesses`` compares with where there are no others."""
+    import io
+
+    found = []
+    for name, colour in (("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("black", (0, 0, 0))):
+        buffer = io.BytesIO()
+        Image.new("RGB", (64, 64), colour).save(buffer, "PNG")
+        found.append(Item(name, BytesPicture(buffer.getvalue(), name)))
+    return found
+
+
+def create_app(service: Service, port: int, hosts: frozenset[str] | None = None) -> ASGIApp:
+    """Returns the application. hosts: names under which it may be addressed; default those of loopback at ``port``."""
+
+    def error(status: int, text: str) -> JSONResponse:
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status_code=status)
+
+    def models(_: Request) -> Response:
+        model = {"id": service.captioner.name, "object": "model", "created": 0, "owned_by": "tellapart"}
+        return JSONResponse({"object": "list", "data": [model]})
+
+    async def completions(request: Request) -> Response:
+        data = b""
+        try:
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > LARGEST_BODY:
+                    return error(413, f"a request of more than {LARGEST_BODY:,} bytes; send a smaller picture")
+        except ClientDisconnect:
+            return error(400, "the connection was closed before the request was whole")
+        if service._waiting >= WAITING:
+            return error(429, f"{WAITING} requests wait already; send this one again later")
+        service._waiting += 1
+        try:
+            asked = Asked.model_validate_json(data)
+            answer = await run_in_threadpool(service.answer, asked)
+        except ValidationError as wrong:
+            first = wrong.errors(include_url=False, include_input=False)[0]
+            return error(400, f"{'.'.join(map(str, first['loc'])) or 'the request'}: {first['msg']}")
+        except (UsageError, PictureError) as wrong:
+            return error(400, str(wrong))
+        except TellapartError as wrong:
+            return error(500, str(wrong))
+        finally:
+            service._waiting -= 1
+        if asked.stream:
+            return StreamingResponse(_events(answer), media_type="text/event-stream")
+        return JSONResponse(answer)
+
+    routes = [
+        Route("/v1/models", models),
+        Route("/v1/chat/completions", completions, methods=["POST"]),
+        Route("/health", lambda _: JSONResponse({"status": "ok"})),
+    ]
+    allowed = hosts or frozenset(origin.partition("://")[2] for origin in own_origins(port))
+    return Guard(Starlette(routes=routes), allowed, service.key, error)
+
+
+def _events(answer: dict[str, Any]) -> Any:
+    """Yields an answer as server-sent events, each caption in one piece."""
+    head = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+    for choice in answer["choices"]:
+        delta = {"index": choice["index"], "delta": choice["message"], "finish_reason": None}
+        yield f"data: {json.dumps({**head, 'choices': [delta]})}\n\n"
+        end = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
+        yield f"data: {json.dumps({**head, 'choices': [end]})}\n\n"
+    yield "data: [DONE]\n\n"
+
+
+class Guard:
+    """Middleware that answers only under the server's own names, to requests with the key, and not to web pages.
+
+    A browser sends ``Origin`` with what a page of another site posts; clients of the API send none.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], key: str | None, error: Any) -> None:
+        self.app, self.hosts, self.key, self.error = app, hosts, key, error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", [])}
+        answer: ASGIApp = self.app
+        given = headers.get("authorization", "").removeprefix("Bearer ").encode()
+        if headers.get("host", "") not in self.hosts:
+            answer = self.error(403, "this server answers only under its own address")
+        elif "origin" in headers and headers["origin"].partition("://")[2] not in self.hosts:
+            answer = self.error(403, "refused: the request comes from a web page of another site")
+        elif self.key is not None and not secrets.compare_digest(given, self.key.encode()):
+            answer = self.error(401, "the key is missing or wrong; send Authorization: Bearer KEY")
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                own = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
+                message = {**message, "headers": [*message["headers"], *own]}
+            await send(message)
+
+        await answer(scope, receive, send_with_headers)

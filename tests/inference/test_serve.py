@@ -1,0 +1,181 @@
+"""The endpoint, asked by OpenAI's own client, and by our captioning of a server."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from PIL import Image
+
+from tellapart.captioners import load_captioner
+from tellapart.errors import UsageError
+from tellapart.inference.serve import LARGEST_BODY, Service, create_app, plain_pictures, read_messages
+from tellapart.models.decoding import Decoding
+from tellapart.scorers import load_scorer
+from tellapart.utils.web import bind, server_of
+
+
+def photo(width: int = 96, height: int = 64, colour: str = "red") -> str:
+    """A 3:2 photo as a data: address."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (width, height), colour).save(buffer, "JPEG")
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def asks(address: str, text: str = "") -> list[Any]:
+    parts: list[Any] = [{"type": "image_url", "image_url": {"url": address}}]
+    return [{"role": "user", "content": [*([{"type": "text", "text": text}] if text else []), *parts]}]
+
+
+@pytest.fixture(scope="module")
+def service(tiny_captioner: Path, tiny_scorer: Path) -> Service:
+    captioner = load_captioner(str(tiny_captioner))
+    decoding = Decoding(kind="beam", beams=2, max_tokens=6)
+    return Service(captioner, decoding, load_scorer(str(tiny_scorer)), "s3cret", plain_pictures())
+
+
+@pytest.fixture(scope="module")
+def address(service: Service) -> Iterator[str]:
+    listener = bind(0)
+    port = listener.getsockname()[1]
+    server = server_of(create_app(service, port))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(10)
+    listener.close()
+
+
+@pytest.fixture
+def client(address: str) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{address}/v1", api_key="s3cret", max_retries=0)
+
+
+def test_openais_client_gets_the_caption_that_the_command_writes(
+    client: openai.OpenAI, service: Service, tiny_captioner: Path, tmp_path: Path
+) -> None:
+    (model,) = client.models.list().data
+    assert model.id == service.captioner.name
+    answer = client.chat.completions.create(model=model.id, messages=asks(photo()))
+    (choice,) = answer.choices
+    assert choice.finish_reason == "stop" and answer.usage is not None
+    again = client.chat.completions.create(model=model.id, messages=asks(photo()), stream=True)
+    streamed = "".join(piece.choices[0].delta.content or "" for piece in again)
+    assert streamed == choice.message.content
+    data = base64.b64decode(photo().partition(",")[2])
+    (tmp_path / "a.jpg").write_bytes(data)
+    captions = load_captioner(str(tiny_captioner)).caption(
+        [Image.open(tmp_path / "a.jpg")], Decoding(kind="beam", beams=2, max_tokens=6)
+    )
+    assert captions == [choice.message.content]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"consensus": 6}, {"consensus": 6, "scorer_weight": 0.1}, {"best_of": 4}, {"confidence": 0.2},
+        {"drop_guesses": True}, {"truthful": True, "consensus": 4}, {"beams": 3},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_caption_offers_is_a_field(client: openai.OpenAI, fields: dict[str, Any]) -> None:
+    answers = [
+        client.chat.completions.create(model="default", messages=asks(photo()), extra_body={**fields, "max_tokens": 5})
+        for _ in range(2)
+    ]
+    texts = [answer.choices[0].message.content for answer in answers]
+    assert texts[0] == texts[1] and isinstance(texts[0], str)
+
+
+def test_several_captions_are_samples_and_a_seed_draws_others(client: openai.OpenAI) -> None:
+    def texts(**fields: Any) -> list[str | None]:
+        answer = client.chat.completions.create(model="default", messages=asks(photo()), n=5, temperature=2.0, **fields)
+        return [choice.message.content for choice in answer.choices]
+
+    assert len(texts()) == 5 and texts(seed=1) == texts(seed=1) != texts(seed=2)
+
+
+def test_text_that_is_not_read_is_said(client: openai.OpenAI) -> None:
+    answer = client.chat.completions.create(model="default", messages=asks(photo(), "What is this?"))
+    assert "the text of the message was not read" in answer.model_extra["warnings"][0]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ({"model": "gpt-4"}, "this server has no model 'gpt-4'"),
+        ({"consensus": 4, "best_of": 4}, "send one of them"),
+        ({"beams": 3, "temperature": 1.0}, "beams do not sample"),
+        ({"top_p": 0.5}, "top_p = 0.5 would have no effect here"),
+        ({"concensus": 4}, "no field is called 'concensus'; did you mean 'consensus'?"),
+        ({"consensus": 2}, "consensus: Input should be greater than or equal to 3"),
+        ({"messages": [{"role": "user", "content": "hi"}]}, "expected one picture"),
+        ({"messages": asks("http://127.0.0.1/secret.jpg")}, "this server fetches no addresses"),
+        ({"messages": asks("file:///etc/passwd")}, "this server fetches no addresses"),
+        ({"messages": asks("data:image/png;base64,AAAA")}, "cannot be read"),
+        ({"messages": asks("data:image/png;base64,!!")}, "is not base64"),
+        ({"messages": []}, "messages"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_met_is_a_400_of_one_line(address: str, body: dict[str, Any], line: str) -> None:
+    status, answer = post(address, {"messages": asks(photo()), **body})
+    assert status == 400 and line in answer["error"]["message"] and "\n" not in answer["error"]["message"]
+
+
+def post(address: str, body: Any, **headers: str) -> tuple[int, Any]:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    own = {"Authorization": "Bearer s3cret", "Content-Type": "application/json", **headers}
+    request = urllib.request.Request(f"{address}/v1/chat/completions", data, own)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_strangers_are_refused(address: str) -> None:
+    asked = {"messages": asks(photo())}
+    assert post(address, asked, Authorization="Bearer no")[0] == 401
+    assert post(address, asked, Authorization="")[0] == 401
+    assert post(address, asked, Host="evil.example")[0] == 403
+    assert post(address, asked, Origin="https://evil.example")[0] == 403
+    assert post(address, b"{")[0] == 400
+    assert post(address, b"x" * (LARGEST_BODY + 1))[0] == 413
+
+
+def test_messages_of_other_kinds_are_named() -> None:
+    with pytest.raises(UsageError, match="a part of type 'input_audio' cannot be read"):
+        read_messages([{"role": "user", "content": [{"type": "input_audio"}]}])
+    with pytest.raises(UsageError, match="found 2"):
+        read_messages(asks(photo()) + asks(photo(colour="blue")))
+
+
+def test_our_own_captioning_of_a_server_reads_it(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+) -> None:
+    for colour in ("red", "green", "blue"):
+        Image.new("RGB", (96, 64), colour).save(tmp_path / f"{colour}.jpg")
+    monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
+    done = cli(
+        "caption", f"openai:default@{address}/v1", tmp_path, "-o", tmp_path / "captions.jsonl", "--max-tokens", 6
+    )
+    assert done.status == 0, done.err
+    rows = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]
+    assert len(rows) == 3
+
+
+def test_a_server_that_others_reach_needs_a_key(
+    cli: Any, tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TELLAPART_SERVE_KEY", raising=False)
+    done = cli("serve", tiny_captioner, "--host", "box.example:443", "--port", "0")
+    assert done.status == 2 and "export TELLAPART_SERVE_KEY=" in done.err
