@@ -17,7 +17,8 @@ from typing import Any
 from run_to_markdown import answer
 
 from tellapart.captioners import load_captioner
-from tellapart.evaluation.evaluate import evaluate, gallery
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.gallery import gallery
 from tellapart.metrics.results import Results
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.scorers import load_scorer

@@ -19,13 +19,12 @@ from tellapart import __version__
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.evaluate import evaluate, gallery
+from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.formats import results_from_json
-from tellapart.evaluation.gallery import caption_gallery
+from tellapart.evaluation.gallery import caption_gallery, gallery
 from tellapart.evaluation.inputs import read_references, run_eval
-from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.metrics.scorer import order_digest
-from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.options import EvalOptions, JudgeInputs
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.statistics import CaptionSlot

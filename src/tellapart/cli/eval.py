@@ -58,7 +58,7 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.inputs import run_eval
-    from tellapart.evaluation.judges.judge import JudgeInputs
+    from tellapart.evaluation.options import JudgeInputs
     from tellapart.evaluation.selection import main_metrics
     from tellapart.metrics.results import WORDS
 

@@ -470,8 +470,8 @@ def judges(
     as_json: Json = False,
 ) -> None:
     """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
-    from tellapart.evaluation.judges.judge import JudgeInputs
     from tellapart.evaluation.meta.agreement import agreement_with_people
+    from tellapart.evaluation.options import JudgeInputs
     from tellapart.utils.messages import say
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
@@ -506,7 +506,7 @@ def arena(
 ) -> None:
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
     from tellapart.evaluation.judges.arena import run_arena
-    from tellapart.evaluation.judges.judge import JudgeInputs
+    from tellapart.evaluation.options import JudgeInputs
     from tellapart.utils.messages import say
 
     opened = JudgeInputs(*astuple(judge)).open()

@@ -18,10 +18,8 @@ from tellapart import __version__
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, ObjectInputs, names_in
-from tellapart.evaluation.gallery import gallery
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.selection import with_choices
-from tellapart.evaluation.test_sets import per_set
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Results, SystemPair
 from tellapart.metrics.statistics import (
@@ -135,7 +133,7 @@ class Comparison:
         return (pair for pair in itertools.combinations(systems, 2) if self.pairs == "all" or pair[0] == systems[0])
 
 
-__all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate", "gallery"]
+__all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate"]
 
 
 def evaluate(
@@ -454,6 +452,11 @@ def keep_sets(
     all_ids: Sequence[str],
 ) -> None:
     """Keeps each system's retrieval in the look-alike sets and in those of files, for galleries and tables."""
+    results.extra["sets"] = {}
+    if not any(name.endswith((".lookalike", *(f".{pools}" for pools in context.file_sets))) for name in chosen):
+        return
+    from tellapart.evaluation.test_sets import per_set  # numbers of texts do without
+
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
     results.extra["sets"] = {

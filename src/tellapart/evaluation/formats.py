@@ -14,13 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Results, SystemPair
 from tellapart.metrics.statistics import Difference, Interval
-from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
-from tellapart.report.folder import StoredResults as Shown
-from tellapart.report.page import render
 from tellapart.utils.files import replace_text, writable_file
 from tellapart.utils.text import for_terminal, json_text, parse_json
 
@@ -287,6 +283,10 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
     Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
     page again. Raises `TellapartError` where the page cannot be written.
     """
+    from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
+    from tellapart.report.folder import Gallery, RunFolder, RunInfo, StoredResults, TrainingLog
+    from tellapart.report.page import render  # it loads jinja2 and pydantic, which take as long as text metrics
+
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         found = None
@@ -300,6 +300,6 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
             command=command,
             versions={"tellapart": __version__},
         )
-        shown = Shown.model_validate(results.to_json())
+        shown = StoredResults.model_validate(results.to_json())
         page = render([RunFolder(folder, info, TrainingLog(), results=shown, gallery=found, evaluation=True)], command)
     write(out, page)

@@ -24,7 +24,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
 from tellapart.evaluation.evaluate import PAIRS, choose, evaluate, references_of
 from tellapart.evaluation.facts.verify import Synonyms, read_synonyms
-from tellapart.evaluation.judges.judge import JudgeInputs
+from tellapart.evaluation.options import JudgeInputs
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:

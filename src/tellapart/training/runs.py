@@ -14,8 +14,8 @@ import numpy as np
 
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
-from tellapart.evaluation.evaluate import evaluate, gallery
-from tellapart.evaluation.gallery import save_pictures
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.gallery import gallery, save_pictures
 from tellapart.evaluation.word_values import add_word_values
 from tellapart.inference.caption import BestOf, chosen_captions
 from tellapart.metrics.results import Results

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
@@ -529,43 +529,3 @@ def _bullets(texts: Sequence[str]) -> str:
 
 def _numbered(texts: Sequence[str]) -> str:
     return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
-
-
-# A judge for an evaluation: its specification, its ledger and prompts, and CaptionQA's questions.
-
-LEDGER = Path("judge.ledger.jsonl")  # in the folder of the command
-
-
-@dataclass(frozen=True)
-class JudgeInputs:
-    """Options of a judge; nothing is opened or read before it is needed."""
-
-    spec: str | None = None
-    ledger: Path = LEDGER
-    prompts: Path | None = None
-    questions: Path | None = None
-    in_flight: int = 16
-
-    def open(self) -> Judge | None:
-        """The judge; None where none is named. Raises `UsageError`."""
-        if self.spec is None:
-            if self.prompts is not None:
-                raise UsageError("--prompts are of a judge; add --llm-judge openai:MODEL@URL")
-            return None
-        from tellapart.boost.backends import open_backend
-
-        check_folder(self.prompts)
-        return Judge(open_backend(self.spec), self.ledger, self.prompts, self.in_flight)
-
-    def read_questions(self, ids: Sequence[str]) -> Mapping[str, Sequence[ChoiceQuestion]]:
-        """CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
-        if self.questions is None:
-            return {}
-
-        found = read_questions(self.questions)
-        by_stem = {PurePosixPath(picture).stem: own for picture, own in found.items()}
-        matched = {id_: own for id_ in ids if (own := found.get(id_) or by_stem.get(PurePosixPath(id_).stem))}
-        if not matched:
-            first = next(iter(found))
-            raise UsageError(f"{self.questions}: none of its pictures (such as '{first}') has a caption")
-        return matched

@@ -14,8 +14,8 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import choose
 from tellapart.evaluation.inputs import read_object_inputs
-from tellapart.evaluation.judges.judge import JudgeInputs
 from tellapart.evaluation.meta.judgements import Judgements, read_judgements
+from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
 from tellapart.utils.messages import track
 
