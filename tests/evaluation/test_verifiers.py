@@ -13,6 +13,7 @@ from real_data import DATA
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import (
     Chair,
     Verdict,
@@ -21,7 +22,6 @@ from tellapart.evaluation.facts.verify import (
     read_instances,
     read_synonyms,
     verify_references,
-    verify_scene,
     verify_scorer,
     whole_sentences,
 )

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
@@ -61,25 +60,30 @@ def _counts(caption: str, references: Sequence[str]) -> list[int]:
     words, others = caption.split(), [text.split() for text in references]
     length = len(words)
     closest = min([(abs(len(other) - length), len(other)) for other in others])[1]
-    row = [length, closest, *(max(length - order, 0) for order in range(ORDERS))]
+    row = [length, closest, *[max(length - order, 0) for order in range(ORDERS)], *[0] * ORDERS]
     joined = [word for other in others for word in (*other, "")]  # no n-gram of a caption has the empty word
     for n in range(1, ORDERS + 1):
         own = list(_grams(words, n))
-        matched = set(own).intersection(_grams(joined, n))
-        times = Counter(own)
-        if len(times) == len(own):
-            row.append(len(matched))
-            continue
-        lists = [list(_grams(other, n)) for other in others]
-        row.append(
-            sum([min(times[gram], max([grams.count(gram) for grams in lists])) if times[gram] > 1 else 1
-                 for gram in matched])
-        )  # fmt: skip
+        distinct = set(own)
+        matched = distinct.intersection(_grams(joined, n))
+        if not matched:
+            break
+        row[1 + ORDERS + n] = len(matched)
+        if len(distinct) < len(own):  # some stand more than once, and may count as often
+            again = [gram for gram in matched if own.count(gram) > 1]
+            row[1 + ORDERS + n] += sum([min(own.count(gram), _most(gram, others)) - 1 for gram in again])
     return row
 
 
 def _grams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
     return zip(*[words[start:] for start in range(n)], strict=False)
+
+
+def _most(gram: tuple[str, ...], others: Sequence[list[str]]) -> int:
+    """Counts an n-gram in the reference that has it most often."""
+    if len(gram) == 1:
+        return max([other.count(gram[0]) for other in others])
+    return max([list(_grams(other, len(gram))).count(gram) for other in others])
 
 
 def bleus_of(sums_C: np.ndarray) -> np.ndarray:

@@ -106,7 +106,7 @@ def _span(part: str) -> tuple[int, int]:
 
 # The rules of the PTB tokenizer of the COCO tools: which runs of characters are one token.
 #
-# Rules are matched against a text's shape (`SHAPES`). At each place the rule with the longest match wins, the earlier
+# Rules are matched against a text's shape (`Shapes`). At each place the rule with the longest match wins, the earlier
 # one where two are as long. What a rule matches beyond its first group decides the contest but stays in the text.
 # Written from the tokenizer's documented behaviour and from what it answered to probes; the tests hold it against
 # the tool itself.
@@ -287,9 +287,11 @@ def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern.replace("(?i:", "(?ai:"))  # a long s is no s
 
 
-RULES = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
-# Symbols that some rule means by name keep their own shape.
-SHAPES = Shapes(kept="\u2044\u3001")
+@cache
+def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
+    """Compiles the rules, and the shapes: on first use, for most captions need none and compiling takes longer."""
+    rules = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
+    return rules, Shapes(kept="\u2044\u3001")  # symbols that some rule means by name keep their own shape
 
 
 # The last few results of a function of captions and references, for metrics that share them.
@@ -431,20 +433,13 @@ class _Chunks(dict[str, str | None]):
         if len(self) >= _KEPT_CHUNKS:
             self.clear()
         plain = _PLAIN.fullmatch(chunk)
-        if plain is not None and (word := plain[1].lower()) not in _special_words():
+        if plain is not None and (word := plain[1].lower()) not in SPECIAL_WORDS:
             self[chunk] = word + " "
         elif self.alone and _SUSPECT.search(chunk):
             self[chunk] = None
         else:
             self[chunk] = (tokens + " ") if (tokens := _scan(chunk, " ")) else ""
         return self[chunk]
-
-
-@cache
-def _special_words() -> frozenset[str]:
-    """Plain words that are more than one token, such as "cannot"."""
-
-    return SPECIAL_WORDS
 
 
 _PLAIN_CHUNKS, _CHUNKS = _Chunks(alone=True), _Chunks(alone=False)
@@ -454,12 +449,13 @@ def _scan(text: str, following: str = "") -> str:
     """The tokens of a text by the rules: the longest match at each place. ``following`` is looked at, not taken."""
 
     whole = f"{text}\n{following}" if following else text
-    shape = whole if whole.isascii() else whole.translate(SHAPES)
+    rules, shapes = _rules()
+    shape = whole if whole.isascii() else whole.translate(shapes)
     at, tokens = 0, []
     while at < len(text):
         best, to, end = None, None, at
         if not text[at].isspace():
-            for rule, result in RULES:
+            for rule, result in rules:
                 match = rule.match(shape, at)
                 if match is not None and match.end() > end:
                     best, to, end = match, result, match.end()

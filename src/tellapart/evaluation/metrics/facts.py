@@ -18,7 +18,6 @@ from tellapart.evaluation.facts.verify import (
     rate_statistic,
     rates,
     verify_references,
-    verify_scene,
     verify_scorer,
     whole_sentences,
 )
@@ -49,6 +48,8 @@ def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """The exact truth of `scenes`."""
+    from tellapart.evaluation.facts.scene_truth import verify_scene  # loads the world of `scenes`
+
     assert context.items is not None
     pairs = list(zip(slot.captions, context.items, strict=True))
     return context.once(
