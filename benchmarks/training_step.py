@@ -23,13 +23,11 @@ from benchmarks.full_size import clip_scorer, full_size_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.models.decoding import Decoding
-from tellapart.objectives.reinforce import Reinforce, RewardTerm, token_log_probs
+from tellapart.objectives.reinforce import Reinforce, RewardTerm, leave_one_out, token_log_probs
 from tellapart.recipe.schema import Training
-from tellapart.rewards.baselines import leave_one_out
 from tellapart.rewards.retrieval import SelfRetrieval
-from tellapart.training.loop import train_step
-from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
-from tellapart.types import Batch, Item, Rollout
+from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.types import Batch, Item, Rollout, StepContext
 
 PARTS = ("vision", "generate", "text tower", "score forward", "backward", "optimizer")
 STEP = "step"
@@ -171,11 +169,11 @@ class TrainingStep:
         clock, work = Clock(self.device), prepared.work
         with replaced_methods(self.captioner, self.scorer, self.our_optimizer, clock, ForcedLengths(work, number)):
             reward = SelfRetrieval(self.scorer, prepared.features_BD)
-            objective = Reinforce([RewardTerm(reward, leave_one_out if work.samples > 1 else zero)], work.decoding)
+            term = RewardTerm(reward, leave_one_out if work.samples > 1 else zero)
+            objective = Reinforce([term], Reinforce.Config(decoding=work.decoding))
             recipe = SimpleNamespace(seed=0, training=self.settings)
-            setup: Any = SimpleNamespace(
-                recipe=recipe, learner=self.captioner, vision_learns=False, autocast=lambda: self.autocast(bf16)
-            )
+            context = StepContext(autocast=lambda: self.autocast(bf16))
+            setup: Any = SimpleNamespace(recipe=recipe, learner=self.captioner, step_context=context)
             rows_B = torch.arange(work.pictures)
             items = [Item(f"{row}", picture=None) for row in rows_B]  # type: ignore[arg-type]
             data: Any = SimpleNamespace(batch=lambda step: Batch(items, rows_B, prepared.visual, step=step))

@@ -24,9 +24,8 @@ from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, random_crops
 from tellapart.training.build import TrainingSetup
-from tellapart.training.loop import train_step
-from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
+from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 from tellapart.types import Batch
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS

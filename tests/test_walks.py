@@ -54,9 +54,8 @@ def step(folder: Path) -> Walk:
     """One self-retrieval step, from `train_step` on: a ClipCap on features, DiscriTune's objective."""
     from tellapart.recipe.reading import check_recipe
     from tellapart.training.build import TrainingSetup
-    from tellapart.training.loop import train_step
-    from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
     from tellapart.training.runs import upstream
+    from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 
     table = {
         "name": "walk",

@@ -11,7 +11,8 @@ A name that holds an array ends in its axes: ``logits_BTV``, ``reward_BS``, ``fe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from tellapart.utils.rng import ItemSeeds
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
 
 
 class Picture(Protocol):
-    """Where an item's pixels come from: a file, a scene, a member of an archive."""
+    """The source of an item's pixels: a file, a scene, a member of an archive."""
 
     @property
     def name(self) -> str:
-        """What to call it in a message: the path, or the scene's id."""
+        """The name in messages: the path, or the scene's id."""
         ...
 
     def key(self) -> str:
-        """A hash of the content (not of the name): equal pictures have equal keys."""
+        """Hashes the content, not the name: equal pictures have equal keys."""
         ...
 
     def image(self) -> Image.Image:
-        """Decode to RGB, eight bits a channel. Raises `tellapart.errors.PictureError`."""
+        """Decodes to RGB, eight bits a channel. Raises `tellapart.errors.PictureError`."""
         ...
 
 
@@ -73,14 +74,16 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """How to turn pictures into features, and a fingerprint under which the result may be kept.
+    """Turns pictures into features, and names the result by a fingerprint under which it may be cached.
 
-    ``fingerprint`` covers weights and preprocessing; ``pixels`` turns PIL pictures into one float
-    tensor B×C×height×width; ``encode`` turns that into features, first axis B. ``frames``: how many frames of a clip
-    are encoded so; ``join`` makes one row of their features F×…, and, where ``frames`` is more than 1, of those of a
-    picture that stands still (F is 1 then). None: a row is the features of the one frame. ``precision``: of the model's
-    weights; rows of "bf16" and "fp16" are kept in half the bytes where no bit is lost by it. ``name``: what `tellapart
-    cache` calls it.
+    fingerprint: covers weights and preprocessing.
+    pixels: turns PIL pictures into one float tensor B×C×height×width.
+    encode: turns that tensor into features, first axis B.
+    frames: the number of frames of a clip that are encoded.
+    join: joins the features F×… of the frames of one clip into one row. With ``frames`` above 1 it is also called for
+        a still picture, with F = 1. None: the row is the features of the single frame.
+    precision: of the model's weights; rows of "bf16" and "fp16" are stored in half the bytes where that is lossless.
+    name: the name shown by ``tellapart cache``.
     """
 
     fingerprint: str
@@ -94,11 +97,12 @@ class Encoder:
 
 @dataclass(slots=True)
 class Rollout:
-    """Captions as a captioner wrote them: B pictures, S samples each, as rows of B·S.
+    """Generated captions of B pictures, S samples each, as R = B·S rows, picture by picture.
 
-    ``tokens_RT`` are the new tokens only, the end token included where it was written, padding
-    after it; ``valid_RT`` is True on tokens (end token included), False on padding;
-    ``texts`` are the decoded captions, R of them, picture by picture.
+    tokens_RT: the new tokens only, with the end token where it was generated, padded after it.
+    valid_RT: True on tokens (end token included), False on padding.
+    texts: the R decoded captions.
+    samples: S.
     """
 
     tokens_RT: torch.Tensor
@@ -107,21 +111,22 @@ class Rollout:
     samples: int = 1
 
     def __getitem__(self, pictures: slice) -> Rollout:
-        """The captions of these pictures."""
+        """Returns the captions of these pictures."""
         rows = slice(pictures.start * self.samples, pictures.stop * self.samples)
         return Rollout(self.tokens_RT[rows], self.valid_RT[rows], self.texts[rows], self.samples)
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one training step sees: B pictures and, where the objective reads them, their references.
+    """The input of one training step: B pictures and, where the objective reads them, their references.
 
-    ``rows_B`` are the pictures' numbers in the training set; ``visual`` is the captioner's view of them (features,
-    first axis B) or, for a scorer in training, the pixels; ``tokens_RT`` and ``valid_RT`` hold R = B·captions
-    references, picture by picture. ``bag_B`` numbers the bags of pictures that came together, where the recipe has
-    some; ``distractors_BK`` are numbers of further pictures that each is to be told from, of which no captions are
-    written, −1 where there are fewer than K. ``step`` counts batches from 0, and with ``seed`` decides what is drawn
-    for an item.
+    rows_B: the pictures' row numbers in the training set.
+    visual: the captioner's input (features, first axis B) or, where a vision encoder is trained, pixels.
+    tokens_RT, valid_RT: R = B·captions references, picture by picture.
+    bag_B: the number of each picture's bag, where the recipe has bags.
+    distractors_BK: rows of further pictures that each picture is to be told from, for which no captions are generated;
+        −1 fills up where there are fewer than K.
+    step: the number of the batch, from 0; together with ``seed`` it decides what is drawn for an item.
     """
 
     items: list[Item]
@@ -136,22 +141,22 @@ class Batch:
 
     @property
     def seeds(self) -> ItemSeeds | None:
-        """Where this step's random numbers for its items come from; None (torch's own generator) without items."""
+        """Returns the source of this step's random numbers; None (torch's own generator) without items."""
         return ItemSeeds(tuple(item.id for item in self.items), self.seed, self.step) if self.items else None
 
     def split(self, chunks: int) -> list[Batch]:
-        """At most ``chunks`` parts of nearly equal size, picture by picture; 1 is the batch itself."""
+        """Splits the batch by pictures into at most ``chunks`` parts of nearly equal size; 1 is the batch itself."""
         size = -(-len(self.rows_B) // chunks)
         return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
 
     def __getitem__(self, pictures: slice) -> Batch:
-        """The part of these pictures, with their references; of all of them, the batch itself."""
+        """Returns the part with these pictures and their references; the batch itself if they are all."""
         if (pictures.start, pictures.stop) == (0, len(self.rows_B)):
             return self
         return self.part(pictures, self.visual[pictures])
 
     def part(self, pictures: slice, visual: Any) -> Batch:
-        """The part of these pictures, whose view is ``visual``."""
+        """Returns the part with these pictures, whose input is ``visual``."""
         each = 0 if self.tokens_RT is None else len(self.tokens_RT) // len(self.rows_B)
         rows = slice(pictures.start * each, pictures.stop * each)
         return type(self)(
@@ -165,3 +170,63 @@ class Batch:
             self.step,
             self.seed,
         )
+
+
+@dataclass(slots=True)
+class Loss:
+    """A scalar to minimize, and numbers for the log."""
+
+    value: torch.Tensor
+    logs: dict[str, float] = field(default_factory=dict)
+
+
+def run_backward(loss: Loss) -> None:
+    """Computes gradients."""
+    loss.value.backward()
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """The settings of a training step that are the same for all objectives.
+
+    backward: takes the loss of one micro-batch and computes its gradients.
+    micro_batches: the largest number of parts in which the batch goes forward and backward.
+    encode: the captioner's vision encoder where it is trained; ``batch.visual`` then holds pixels.
+    autocast: returns the context of forward passes.
+    rank, world_size: of the process that takes the step, as in torch.distributed.
+    """
+
+    backward: Callable[[Loss], None] = run_backward
+    micro_batches: int = 1
+    encode: Callable[[torch.Tensor], torch.Tensor] | None = None
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
+    rank: int = 0
+    world_size: int = 1
+
+    def visual(self, part: Batch) -> torch.Tensor:
+        """Returns the input of the captioner's language model: the part's features, encoded now from pixels."""
+        return part.visual if self.encode is None else self.encode(part.visual)
+
+    def share(self, total: int) -> slice:
+        """Returns this rank's share of ``total`` rows, see `share_of`."""
+        return share_of(total, self.rank, self.world_size)
+
+
+def share_of(total: int, rank: int, world_size: int) -> slice:
+    """Returns the rank's share of ``total`` rows. Shares are consecutive and differ by at most one row."""
+    each, more = divmod(total, world_size)
+    place = rank if world_size > 1 else 0  # a rank that has left the others keeps its number
+    begin = place * each + min(place, more)
+    return slice(begin, begin + each + (place < more))
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns token rows as ``tokens_RT``, padded on the right, and ``valid_RT``, True on tokens."""
+    import torch
+
+    lengths = torch.tensor([len(row) for row in rows])
+    width = max(1, int(lengths.max())) if len(rows) else 1
+    tokens_RT = torch.full((len(rows), width), pad, dtype=torch.long)
+    for r, row in enumerate(rows):
+        tokens_RT[r, : len(row)] = torch.tensor(row, dtype=torch.long)
+    return tokens_RT, torch.arange(width)[None, :] < lengths[:, None]

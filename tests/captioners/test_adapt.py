@@ -19,7 +19,7 @@ from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
-from tellapart.training.optimizer import TrainableParts
+from tellapart.training.step import TrainableParts
 
 
 @pytest.fixture

@@ -24,9 +24,8 @@ from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
-from tellapart.training.loop import train_step
-from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
+from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 from tellapart.types import Batch, Item
 
 QUICK = ("blip2", "git", "paligemma", "llava_next", "qwen2_5_vl", "smolvlm", "florence2")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tellapart.objectives.base import Loss, Objective, StepContext
-from tellapart.types import Batch
+from tellapart.objectives.base import Objective
+from tellapart.types import Batch, Loss, StepContext
 
 
 def micro_batches(objective: Objective[Any], learner: Any, batch: Batch, count: int) -> list[Loss]:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from tellapart.models.decoding import Decoding
+from tellapart.objectives import no_baseline
 from tellapart.objectives.exploration import (
     Exploration,
     bleu_distance,
@@ -17,7 +18,6 @@ from tellapart.objectives.exploration import (
     exploration,
 )
 from tellapart.objectives.reinforce import Reinforce, RewardTerm
-from tellapart.rewards import no_baseline
 from tellapart.types import Batch, Rollout
 
 A, B = "a red cube left of a ball", "a red cube right of a ball"
@@ -111,8 +111,9 @@ def rows(*words: int) -> Rollout:
 def gradient(told: Rollout, reward: torch.Tensor, exploring: Exploration | None) -> torch.Tensor:
     policy = Policy(told)
     term = RewardTerm(lambda rollout, batch: reward, no_baseline)
+    decoding = Decoding(kind="sample", samples=3)
     objective = Reinforce(
-        [term], Decoding(kind="sample", samples=3), length_normalization="none", exploration=exploring
+        [term], Reinforce.Config(decoding=decoding, length_normalization="none", exploration=exploring)
     )
     objective(policy, Batch([], torch.arange(1), torch.zeros(1, 1))).value.backward()  # type: ignore[no-untyped-call]
     assert policy.table.grad is not None
@@ -122,8 +123,8 @@ def gradient(told: Rollout, reward: torch.Tensor, exploring: Exploration | None)
 def test_alpha_one_is_reinforce_without_diversity() -> None:
     reward = torch.tensor([[1.0, -2.0, 0.5]])
     plain = gradient(rows(0, 1, 2), reward, None)
-    assert torch.equal(gradient(rows(0, 1, 2), reward, Exploration(bleu_distance, alpha=1.0)), plain)
-    assert not torch.allclose(gradient(rows(0, 1, 2), reward, Exploration(bleu_distance, alpha=0.5)), plain)
+    assert torch.equal(gradient(rows(0, 1, 2), reward, Exploration(alpha=1.0)), plain)
+    assert not torch.allclose(gradient(rows(0, 1, 2), reward, Exploration(alpha=0.5)), plain)
 
 
 def test_over_all_samples_it_is_the_gradient_of_equation_eight() -> None:
@@ -139,7 +140,7 @@ def test_over_all_samples_it_is_the_gradient_of_equation_eight() -> None:
     found, weights = torch.zeros(3), table.detach().softmax(0)
     for triple in torch.cartesian_prod(*[torch.arange(3)] * 3).tolist():
         chance = float(weights[triple].prod())
-        found += chance * gradient(rows(*triple), torch.zeros(1, 3), Exploration(bleu_distance, 0.0, "none"))
+        found += chance * gradient(rows(*triple), torch.zeros(1, 3), Exploration(alpha=0.0, baseline="none"))
     assert table.grad is not None
     assert torch.allclose(found, table.grad * 2 / 3, atol=1e-5)
 

@@ -14,9 +14,9 @@ from benchmarks.transformers_generate import generation_config, token_samplers
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
-from tellapart.objectives import Mle, Reinforce, mle_loss
-from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, token_log_probs, whitened
-from tellapart.rewards import RunningMean, SelfRetrieval, leave_one_out, no_baseline
+from tellapart.objectives import Mle, Reinforce, RunningMean, leave_one_out, mle_loss, no_baseline
+from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, generate, token_log_probs, whitened
+from tellapart.rewards import SelfRetrieval
 from tellapart.scenes import Scenes
 from tellapart.types import Batch, Rollout
 from tellapart.utils.rng import ItemSeeds
@@ -33,6 +33,10 @@ def rollout(*rows: list[int], samples: int = 1) -> Rollout:
 
 def batch(count: int, visual: torch.Tensor | None = None) -> Batch:
     return Batch([], torch.arange(count), torch.zeros(count, 1) if visual is None else visual)
+
+
+def reinforce(terms: list[RewardTerm], decoding: Decoding, *, start: Any = None, **options: Any) -> Reinforce:
+    return Reinforce(terms, Reinforce.Config(decoding=decoding, **options), start)
 
 
 class TestCaptionLogProbs:
@@ -133,7 +137,7 @@ class Learner:
 def test_the_gradient_is_advantage_times_that_of_the_log_probability(reward: list[float]) -> None:
     told = rollout([3, 4, END], [5, END])
     learner = Learner(torch.randn(2, 3, 10, generator=torch.Generator().manual_seed(0)), told)
-    objective = Reinforce(
+    objective = reinforce(
         [RewardTerm(lambda r, b: torch.tensor(reward)[:, None], no_baseline)], Decoding(kind="sample")
     )
     loss = objective(learner, batch(2))
@@ -156,7 +160,7 @@ def test_kl_to_the_start_is_zero_at_the_start_and_grows_away_from_it() -> None:
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
     start = Learner(learner.table.detach(), told)
     nothing = RewardTerm(lambda r, b: torch.zeros(2, 1), no_baseline)
-    objective = Reinforce([nothing], Decoding(kind="sample"), kl=0.5, start=start)
+    objective = reinforce([nothing], Decoding(kind="sample"), kl=0.5, start=start)
     assert objective(learner, batch(2)).value.item() == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
         learner.table[0, 0, 3] += 1.0
@@ -170,7 +174,7 @@ def two_words(reward: torch.Tensor, **settings: Any) -> tuple[Any, torch.Tensor]
     told = rollout([3, END], [5, END])
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
     terms = settings.pop("terms", [RewardTerm(lambda r, b: reward, no_baseline)])
-    loss = Reinforce(terms, Decoding(kind="sample"), **settings)(learner, batch(2))
+    loss = reinforce(terms, Decoding(kind="sample"), **settings)(learner, batch(2))
     loss.value.backward()
     assert learner.table.grad is not None
     return loss, learner.table.grad
@@ -233,7 +237,7 @@ def test_a_reward_of_ones_own_that_fails_or_returns_something_else_is_one_line(r
 def test_a_reward_that_is_nan_for_a_whole_batch_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
     reward = RewardTerm(lambda r, b: torch.full((2, 1), float("nan")), no_baseline, name="mine")
     told = rollout([3, END], [3, END])
-    objective = Reinforce([reward], Decoding(kind="sample"))
+    objective = reinforce([reward], Decoding(kind="sample"))
     for _ in range(3):
         objective(Learner(torch.zeros(2, 2, 10), told), batch(2))
     assert capsys.readouterr().err.splitlines() == [
@@ -251,7 +255,7 @@ def test_captions_that_are_all_equal_and_equally_good_teach_nothing() -> None:
     told = rollout([3, END], [3, END], [3, END], [3, END], samples=2)
     learner = Learner(torch.zeros(4, 2, 10), told)
     reward = RewardTerm(lambda r, b: torch.full((2, 2), 1.5), leave_one_out)
-    loss = Reinforce([reward], Decoding(kind="sample", samples=2), whiten=True)(learner, batch(2))
+    loss = reinforce([reward], Decoding(kind="sample", samples=2), whiten=True)(learner, batch(2))
     loss.value.backward()  # type: ignore[no-untyped-call]
     assert learner.table.grad is not None and learner.table.grad.abs().max() == 0
     assert loss.logs["distinct"] == 0.25
@@ -274,8 +278,9 @@ def test_the_greedy_baseline_is_the_reward_of_the_greedy_caption_without_dropout
     greedy = rollout([3, 3, END], [END])
     learner = Greedier(torch.zeros(4, 2, 10), told, greedy)
     term = RewardTerm(lambda r, b: r.valid_RT.sum(1).float().view(-1, r.samples), "greedy")  # its length as reward
-    objective = Reinforce([term], Decoding(kind="sample", samples=2))
-    advantage, _ = objective.compute_advantages(learner, torch.zeros(2, 1), told, batch(2))
+    objective = reinforce([term], Decoding(kind="sample", samples=2))
+    found = generate(learner, torch.zeros(2, 1), objective.greedy, dropout=False)
+    advantage, _ = objective.advantages(told, found, batch(2))
     assert advantage.tolist() == [[2 - 3, 2 - 3], [2 - 1, 2 - 1]]
     assert learner.modes == [("greedy", 1, False)] and learner.model.training
 
@@ -285,7 +290,7 @@ def test_the_entropy_bonus_is_the_mean_entropy_of_a_step_of_what_was_sampled_fro
     learner = Learner(torch.randn(2, 2, 10, generator=torch.Generator().manual_seed(0)), told)
     nothing = RewardTerm(lambda r, b: torch.zeros(2, 1), no_baseline)
     decoding = Decoding(kind="sample", temperature=0.5)
-    loss = Reinforce([nothing], decoding, entropy=0.01)(learner, batch(2))
+    loss = reinforce([nothing], decoding, entropy=0.01)(learner, batch(2))
     p = (learner.table.detach() / 0.5).softmax(-1)
     steps = -(p * p.log()).sum(-1)
     expected = float(steps[0, 0] + steps[0, 1] + steps[1, 0]) / 3
@@ -306,7 +311,7 @@ def test_the_entropy_of_a_caption_is_the_sum_over_its_steps_and_its_gradient_by_
         logits_RTV = torch.tensor([0.0, z]).repeat(2, 3, 1).requires_grad_()
         nothing = RewardTerm(lambda rollout, batch: torch.zeros(2, 1), no_baseline)
         settings: dict[str, Any] = {"entropy": 0.01, "entropy_reduction": reduction}
-        loss = Reinforce([nothing], Decoding(), **settings)(Learner(logits_RTV, told), batch(2))  # type: ignore[arg-type]
+        loss = reinforce([nothing], Decoding(), **settings)(Learner(logits_RTV, told), batch(2))  # type: ignore[arg-type]
         loss.value.backward()  # type: ignore[no-untyped-call]
         assert loss.logs["entropy"] == pytest.approx(steps * entropy) and logits_RTV.grad is not None
         assert float(logits_RTV.grad[..., 1].sum()) == pytest.approx(-0.01 * steps * one_step, rel=1e-5)
@@ -316,11 +321,11 @@ def test_the_entropy_of_a_caption_is_the_sum_over_its_steps_and_its_gradient_by_
 def test_the_state_is_the_baselines_and_an_older_one_is_read() -> None:
     first, second = RunningMean(), RunningMean()
     terms = [RewardTerm(lambda r, b: torch.zeros(2, 1), kept) for kept in (first, second)]
-    objective = Reinforce([terms[0], RewardTerm(terms[0].reward, no_baseline), terms[1]], Decoding())
+    objective = reinforce([terms[0], RewardTerm(terms[0].reward, no_baseline), terms[1]], Decoding())
     objective.load_state_dict({"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]})
     assert (first.mean, second.mean) == (1.0, 5.0)
     assert objective.state_dict() == {"baselines": [{"mean": 1.0, "count": 2}, {"mean": 5.0, "count": 3}]}
-    Reinforce([terms[0]], Decoding()).load_state_dict({"mean": -3.0, "count": 7})
+    reinforce([terms[0]], Decoding()).load_state_dict({"mean": -3.0, "count": 7})
     assert (first.mean, first.count) == (-3.0, 7)
 
 
@@ -371,8 +376,8 @@ def test_what_was_generated_and_what_is_scored_agree(tiny_captioner: Path, decod
         generation_config=config,
         logits_processor=token_samplers(decoding, decoding.uniform(4, torch.device("cpu"), seeds), 0),
     )
-    objective = Reinforce([], decoding, length_normalization="none")
-    told = objective.generate_rollout(captioner, visual, decoding, seeds, dropout=True)
+    objective = reinforce([], decoding, length_normalization="none")
+    told = generate(captioner, visual, decoding, seeds, dropout=True)
     theirs_RT = output.sequences[:, : told.tokens_RT.shape[1]]
     assert torch.equal(told.tokens_RT[told.valid_RT], theirs_RT[told.valid_RT])
     assert told.tokens_RT.shape[0] == 4 * decoding.samples and not captioner.model.training
@@ -409,8 +414,8 @@ def test_kl_is_at_the_temperature_of_the_samples_unless_it_is_named(
         captioner.model.mapper.model[0].weight.add_(0.5)
     visual = torch.randn(3, captioner.model.config.visual_size, generator=torch.Generator().manual_seed(0))
     decoding = Decoding(kind="sample", temperature=0.5, max_tokens=6)
-    objective = Reinforce([], decoding, kl=0.1, kl_temperature=option, start=start)
-    told = objective.generate_rollout(captioner, visual, decoding, dropout=False)
+    objective = reinforce([], decoding, kl=0.1, kl_temperature=option, start=start)
+    told = generate(captioner, visual, decoding, dropout=False)
     with torch.no_grad():
         logits_RTV = captioner.logits(visual, told.tokens_RT, told.valid_RT)
         found_N = objective.kl_divergences(logits_RTV, visual, told, pixels=False)

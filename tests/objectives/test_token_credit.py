@@ -11,14 +11,19 @@ import torch
 
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
-from tellapart.objectives import Reinforce
-from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, sum_of_gains, token_weights
+from tellapart.objectives import Reinforce, RunningMean, group_mean, leave_one_out, no_baseline
+from tellapart.objectives.reinforce import (
+    RewardTerm,
+    caption_log_probs,
+    group_deviation,
+    leave_one_out_tokens,
+    like_class_means,
+    sum_of_gains,
+    token_weights,
+)
 from tellapart.recipe.reading import check_recipe
-from tellapart.rewards import RunningMean, group_mean, leave_one_out, no_baseline
-from tellapart.rewards.baselines import group_deviation, leave_one_out_tokens, like_class_means
 from tellapart.training.build import TrainingSetup
-from tellapart.training.loop import train_step
-from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
+from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 from tellapart.types import Batch, Rollout
 
 END, NAN = 9, math.nan
@@ -68,7 +73,7 @@ class PerToken:
 
 def loss_and_gradient(told: Rollout, terms: list[RewardTerm], B: int, **settings: Any) -> tuple[float, torch.Tensor]:
     learner = Table(told)
-    objective = Reinforce(terms, Decoding(kind="sample", samples=told.samples), **settings)
+    objective = Reinforce(terms, Reinforce.Config(decoding=Decoding(kind="sample", samples=told.samples), **settings))
     loss = objective(learner, Batch([], torch.arange(B), torch.zeros(B, 1)))
     loss.value.backward()  # type: ignore[no-untyped-call]
     assert learner.table.grad is not None
@@ -116,13 +121,9 @@ def test_gdpo_divides_each_reward_by_its_deviation_among_the_samples(settings: d
             RewardTerm(lambda r, b, scale=scale: scale * reward_BS, group_mean, 1.0, "one"),
             RewardTerm(lambda r, b: reward_BS.flip(1), group_mean, 0.5, "two"),
         ]
-        objective = Reinforce(terms, Decoding(kind="sample", samples=3), **settings)
+        objective = Reinforce(terms, Reinforce.Config(decoding=Decoding(kind="sample", samples=3), **settings))
         told = random_rollout(2, 3, 4, seed=5)
-        advantages.append(
-            objective.compute_advantages(
-                Table(told), torch.zeros(2, 1), told, Batch([], torch.arange(2), torch.zeros(2, 1))
-            )[0]
-        )
+        advantages.append(objective.advantages(told, None, Batch([], torch.arange(2), torch.zeros(2, 1)))[0])
     deviation = math.sqrt((4 + 1 + 9) / 3)  # of 1, 2, 6 about 3
     expected = [(-2 + 0.5 * 3) / deviation, (-1 - 0.5) / deviation, (3 - 0.5 * 2) / deviation]
     assert advantages[0][0].tolist() == pytest.approx(expected, rel=1e-3)

@@ -11,10 +11,10 @@ import torch
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
 from tellapart.models.plugins import allow_code
-from tellapart.objectives.reinforce import Reinforce
+from tellapart.objectives.reinforce import Reinforce, RunningMean, leave_one_out
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
-from tellapart.rewards import Alternating, Averaged, Bleu, Cider, RunningMean, SelfRetrieval, leave_one_out
+from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup

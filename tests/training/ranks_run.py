@@ -167,22 +167,22 @@ def watch_captions() -> None:
     from tellapart.objectives.reinforce import Reinforce
     from tellapart.objectives.self_distillation import SelfDistillation
 
-    advantages, captions = Reinforce.compute_advantages, SelfDistillation.captions
+    advantages, captions = Reinforce.advantages, SelfDistillation.captions
 
     def note(step: int, texts: list[str]) -> None:
         assert len(set(ranks.gather_texts([json.dumps(texts)]))) == 1, "ranks have other captions"
         append(Now.folder / CAPTIONS, {"step": step, "texts": texts})
 
-    def rewarded(self: Any, learner: Any, visual: Any, rollout: Any, batch: Any) -> Any:
+    def rewarded(self: Any, rollout: Any, greedy: Any, batch: Any) -> Any:
         note(batch.step, rollout.texts)
-        return advantages(self, learner, visual, rollout, batch)
+        return advantages(self, rollout, greedy, batch)
 
     def made(self: Any, batch: Any) -> list[str]:
         found = captions(self, batch)
         note(batch.step, found)
         return found
 
-    Reinforce.compute_advantages = rewarded  # type: ignore[method-assign]
+    Reinforce.advantages = rewarded  # type: ignore[method-assign]
     SelfDistillation.captions = made  # type: ignore[method-assign]
 
 

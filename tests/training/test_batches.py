@@ -12,14 +12,13 @@ import torch
 from tellapart.bags.sampler import BagSampler, BatchRows, Sampler
 from tellapart.errors import UsageError
 from tellapart.models import ranks
-from tellapart.models.tokens import pad_rows
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, TrainingPixels, TrainingSet, families
 from tellapart.training.build import TrainingSetup, train_features
 from tellapart.training.runs import upstream
-from tellapart.types import Item
+from tellapart.types import Item, pad_rows
 
 LEARNER = SimpleNamespace(device="cpu")
 

@@ -26,10 +26,10 @@ from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import fit, train_step
-from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
+from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
+from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 from tellapart.types import Rollout
 
 PARTS = ["vision", "mapper", "language_model"]
@@ -160,8 +160,8 @@ def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -
         batch = setup.training_set().batch(0)
         objective: Any = setup.objective()
         told = Rollout(torch.ones(20, 1), torch.ones(20, 1, dtype=torch.bool), [x.references[0] for x in batch.items])
-        with setup.autocast():
-            rewards.append(objective.compute_advantages(setup.learner, batch.visual, told, batch)[0])
+        with setup.step_context.autocast():
+            rewards.append(objective.advantages(told, None, batch)[0])
             assert torch.isfinite(objective(setup.learner, batch).value)
     assert torch.equal(rewards[0], rewards[1])
 

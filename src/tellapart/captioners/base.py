@@ -16,8 +16,8 @@ from tellapart.captioners.generate import DecoderState, generate, hidden_cached
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
-from tellapart.models.tokens import caption_rows, pad_rows
-from tellapart.types import Encoder, Rollout, Rows
+from tellapart.models.tokens import caption_rows
+from tellapart.types import Encoder, Rollout, Rows, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 from tellapart.utils.registry import Entry, Registry
 from tellapart.utils.rng import ItemSeeds

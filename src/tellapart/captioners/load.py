@@ -20,8 +20,8 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
 from tellapart.models.plugins import call_factory, code_path
-from tellapart.models.tokens import pad_rows, with_new_words
-from tellapart.types import Rollout
+from tellapart.models.tokens import with_new_words
+from tellapart.types import Rollout, pad_rows
 from tellapart.utils.files import check_sums, write_sums
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import parse_json

@@ -1,8 +1,7 @@
-"""The processes that share the work of a training step: ranks, as torchrun and ``accelerate launch`` start them.
+"""Ranks: the processes of torchrun or ``accelerate launch`` that share the work of a training step.
 
-The batch of a step has the same items on every rank. A rank takes a share of its pictures; what depends on the whole
-batch is gathered, and every rank computes it alike. So one process is the case of one rank, and no rank is told what
-to do.
+The batch of a step has the same items on every rank. Each rank works on a share of its pictures. Values that depend on
+the whole batch are gathered, and every rank computes them identically; a single process is one rank.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
+from tellapart.types import share_of
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # numbers that are summed at once
@@ -36,7 +36,7 @@ _alone_in = ""  # the step of `main_first` that this rank is in
 
 
 def start() -> None:
-    """Join the other ranks, where a launcher has started several; ranks but the first print nothing."""
+    """Joins the process group if a launcher has started several processes; only the first rank prints."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized() or _left is not None:
         if lone_process_of_accelerate():
             tell_lone_process()
@@ -55,14 +55,14 @@ def start() -> None:
 
 
 def lone_process_of_accelerate() -> bool:
-    """Whether ``accelerate launch`` was to start several processes and started one: it names a port, and no rank."""
+    """Returns whether ``accelerate launch`` was asked for several processes and started one: a port but no rank."""
     named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
     return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
 
 
 @cache
 def tell_lone_process() -> None:
-    """Once in a process."""
+    """Prints the hint for `lone_process_of_accelerate`, once in a process."""
     say(
         "accelerate launch was asked for several processes and started this one alone, as it does on CPUs without MPI; "
         "add --multi_gpu (and no --cpu; ACCELERATE_USE_CPU=1 is read), or type --nproc 2 instead"
@@ -70,7 +70,7 @@ def tell_lone_process() -> None:
 
 
 def leave() -> None:
-    """Go on without the other ranks; the number of this one stays."""
+    """Leaves the process group; this rank keeps its number."""
     global _left
     if dist.is_initialized():
         _left = dist.get_rank()
@@ -78,33 +78,30 @@ def leave() -> None:
 
 
 def count() -> int:
-    """How many ranks there are; 1 without a launcher, and for a rank that has left the others."""
+    """Returns the number of ranks; 1 without a launcher, and for a rank that has left the others."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def index() -> int:
-    """This rank, from 0."""
+    """Returns the number of this rank, from 0."""
     return dist.get_rank() if dist.is_initialized() else _left or 0
 
 
 def is_main() -> bool:
-    """Whether this is the rank that writes and prints."""
+    """Returns whether this rank writes and prints."""
     return index() == 0
 
 
 def share(total: int) -> slice:
-    """This rank's share of ``total`` rows; shares differ by at most one row, and are in the order of the ranks."""
-    each, more = divmod(total, count())
-    place = index() if count() > 1 else 0
-    begin = place * each + min(place, more)
-    return slice(begin, begin + each + (place < more))
+    """Returns this rank's share of ``total`` rows, see `tellapart.types.share_of`."""
+    return share_of(total, index(), count())
 
 
 @contextmanager
 def main_first(step: str) -> Iterator[None]:
-    """The main rank does it first, then the others, who find on disk what it left there.
+    """Runs the block on the main rank first, then on the others, which find its files on disk.
 
-    Nothing in it may ask the other ranks: that is an error where it would wait for ever. ``step``: see `barrier`.
+    The block must not call collectives, which would wait forever; they raise RuntimeError. ``step``: see `barrier`.
     """
     global _alone_in
     if not is_main():
@@ -119,9 +116,9 @@ def main_first(step: str) -> Iterator[None]:
 
 
 def barrier(step: str, patience: timedelta | None = None) -> None:
-    """Wait until every rank is here; ``patience``: how long, by default `PATIENCE`.
+    """Waits for every rank, for at most ``patience`` (default: `PATIENCE`).
 
-    Raises `TellapartError` where a rank did not come in this time; its line has ``step``, what was waited for.
+    Raises `TellapartError` if a rank does not arrive in time; the message names ``step``, the work that is waited for.
     """
     if count() == 1:
         return
@@ -139,15 +136,15 @@ def barrier(step: str, patience: timedelta | None = None) -> None:
 
 
 def _check_together() -> None:
-    """Raises RuntimeError inside of `main_first`, where the other ranks do not take part."""
+    """Raises RuntimeError inside `main_first`, where the other ranks do not take part."""
     if _alone_in:
         raise RuntimeError(f"one rank alone asks all others, at this step: {_alone_in}; this would wait for ever")
 
 
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
-    """The rows of all ranks, in the order of the ranks. The gradient reaches the rows of this rank alone.
+    """Gathers the rows of all ranks, in rank order. Only this rank's own rows keep their gradient.
 
-    Further axes may differ in length: shorter ones are filled up with ``fill`` at their end.
+    Further axes may differ in length; shorter ones are padded with ``fill`` at their end.
     """
     if count() == 1:
         return rows
@@ -165,7 +162,7 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
 
 
 def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
-    """``rows`` filled up to ``shape``; truth values as bytes, which every backend sends."""
+    """Pads ``rows`` to ``shape`` at the end of each axis; booleans become bytes, which every backend sends."""
     missing = [
         pad for have, want in zip(reversed(rows.shape), reversed(shape), strict=True) for pad in (0, want - have)
     ]
@@ -174,7 +171,7 @@ def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tenso
 
 
 def gather_texts(texts: Sequence[str]) -> list[str]:
-    """The texts of all ranks, in the order of the ranks."""
+    """Gathers the texts of all ranks, in rank order."""
     if count() == 1:
         return list(texts)
     sent = torch.frombuffer(bytearray(json.dumps(list(texts)).encode()), dtype=torch.uint8)
@@ -185,7 +182,7 @@ def gather_texts(texts: Sequence[str]) -> list[str]:
 
 
 def from_main(number: float) -> float:
-    """The main rank's number."""
+    """Returns the main rank's ``number``."""
     if count() == 1:
         return number
     _check_together()
@@ -195,7 +192,7 @@ def from_main(number: float) -> float:
 
 
 def add_up(numbers: dict[str, float]) -> dict[str, float]:
-    """The sums over the ranks, by name; a rank that lacks a name has 0 there."""
+    """Sums over the ranks, by name; a name that a rank lacks counts as 0 there."""
     if count() == 1:
         return numbers
     found = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
@@ -204,7 +201,7 @@ def add_up(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Every gradient becomes its sum over the ranks; a parameter that no rank used keeps none."""
+    """Replaces every gradient by its sum over the ranks; a parameter that no rank used keeps none."""
     if count() == 1:
         return
     learned = fill_gradients(parameters)
@@ -216,7 +213,7 @@ def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
 
 
 def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """The parameters that some rank used; where this one did not, its gradient is 0 now."""
+    """Returns the parameters that any rank used, and sets missing gradients of these to 0."""
     everything = list(parameters)
     used = torch.tensor([parameter.grad is not None for parameter in everything], device=_device()).int()
     dist.all_reduce(used, dist.ReduceOp.MAX)
@@ -228,7 +225,7 @@ def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Pa
 
 
 def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Groups of one dtype, of about `BUCKET` numbers."""
+    """Yields groups of tensors of one dtype with about `BUCKET` elements."""
     bucket: list[torch.Tensor] = []
     for tensor in tensors:
         full = sum(one.numel() for one in bucket) + tensor.numel() > BUCKET
@@ -241,7 +238,7 @@ def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
 
 
 def same_everywhere(tensors: Iterable[torch.Tensor]) -> None:
-    """Every rank takes the main rank's values."""
+    """Broadcasts the main rank's values to every rank."""
     if count() > 1:
         for tensor in tensors:
             dist.broadcast(tensor.detach(), src=0)

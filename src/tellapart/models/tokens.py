@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    import torch
     from transformers import PreTrainedTokenizerFast
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
@@ -85,18 +84,6 @@ def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
         model_max_length=max_length,
         clean_up_tokenization_spaces=False,
     )
-
-
-def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Token rows as ``tokens_RT`` padded on the right, and ``valid_RT``, True on tokens."""
-    import torch
-
-    lengths = torch.tensor([len(row) for row in rows])
-    width = max(1, int(lengths.max())) if len(rows) else 1
-    tokens_RT = torch.full((len(rows), width), pad, dtype=torch.long)
-    for r, row in enumerate(rows):
-        tokens_RT[r, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return tokens_RT, torch.arange(width)[None, :] < lengths[:, None]
 
 
 def caption_rows(tokenizer: Any, texts: Sequence[str], end: Sequence[int]) -> list[list[int]]:

@@ -7,61 +7,26 @@ point of the group ``tellapart.objectives`` of an installed package. Its options
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 from tellapart.rewards.base import RewardOptions, RunParts
-from tellapart.types import Batch
-from tellapart.utils.lazy import LazyModule
+from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.options import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
 if TYPE_CHECKING:
     import torch
 
-    from tellapart.models import ranks
-
-    Encode = Callable[[torch.Tensor], torch.Tensor]
-else:
-    ranks = LazyModule("tellapart.models.ranks")
-
 LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer where the objective is contrastive
-
-
-@dataclass(slots=True)
-class Loss:
-    """A scalar to minimize, and numbers for the log."""
-
-    value: torch.Tensor
-    logs: dict[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class StepContext:
-    """How a step is carried out.
-
-    backward: takes the loss of one micro-batch and computes its gradients. micro_batches: the most parts in which the
-    batch goes forward and backward. encode: the captioner's vision encoder where it is trained; ``batch.visual`` then
-    holds pixels. autocast: makes the context of forward passes.
-    """
-
-    backward: Callable[[Loss], None]
-    micro_batches: int = 1
-    encode: Encode | None = None
-    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext
-
-    def visual(self, part: Batch) -> torch.Tensor:
-        """Returns what the captioner's language model reads of a part's pictures: features, made now from pixels."""
-        return part.visual if self.encode is None else self.encode(part.visual)
 
 
 class Objective(Protocol[LearnerT]):
     """``objective(learner, batch) -> Loss``; the state dict is plain JSON (numbers, strings, lists).
 
-    ``step`` does a whole update's forward and backward passes, one micro-batch after the other, so that the graph of
-    one is freed before the next is built. Where several ranks train, each is given the whole batch and works on its
-    share (`models.ranks.share`); such an objective says ``shares_batch = True``.
+    ``step`` runs the forward and backward passes of an update, one micro-batch after the other, so that the graph of
+    one is freed before the next is built. With several ranks, each is given the whole batch and works on its share
+    (`StepContext.share`); an objective that does so declares ``shares_batch = True``.
     """
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
@@ -74,7 +39,7 @@ class Objective(Protocol[LearnerT]):
 
 
 class Stateless(Generic[LearnerT]):
-    """Base class of supervised objectives without state: means over the valid tokens of the batch's labels."""
+    """Base class of supervised objectives without state, whose loss is a mean over the valid tokens of the labels."""
 
     shares_batch = True
 
@@ -82,9 +47,9 @@ class Stateless(Generic[LearnerT]):
         raise NotImplementedError
 
     def step(self, learner: LearnerT, batch: Batch, context: StepContext) -> None:
-        """Run the supervised step: labels, then for each micro-batch of this rank's share forward and backward."""
+        """Runs the supervised step: labels, then forward and backward for each micro-batch of this rank's share."""
         batch = self.with_labels(learner, batch)
-        for part in batch[ranks.share(len(batch.rows_B))].split(context.micro_batches):
+        for part in batch[context.share(len(batch.rows_B))].split(context.micro_batches):
             with context.autocast():
                 seen = part if context.encode is None else replace(part, visual=context.visual(part))
                 loss = self(learner, seen)
@@ -95,11 +60,11 @@ class Stateless(Generic[LearnerT]):
             del loss
 
     def with_labels(self, learner: LearnerT, batch: Batch) -> Batch:
-        """Returns the batch with the captions that are learned; by default its references."""
+        """Returns the batch with its labels; by default these are its references."""
         return batch
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """The tokens of the references that the loss is a mean over, R×T."""
+        """Returns the tokens that the loss is a mean over, R×T."""
         assert batch.valid_RT is not None
         return batch.valid_RT
 
@@ -121,25 +86,25 @@ class ObjectiveOptions(Strict):
 
     @property
     def trains(self) -> Literal["captioner", "scorer"]:
-        """Which model is the learner."""
+        """The kind of model that is trained."""
         return OBJECTIVES.find(self.kind).trains
 
     def needs(self) -> tuple[str, ...]:
-        """What these options require: ``references`` as labels; ``start``, a captioner that training starts from."""
+        """Returns the requirements: ``references`` as labels; ``start``, a captioner that training starts from."""
         return OBJECTIVES.find(self.kind).needs
 
     @property
     def learns_references(self) -> bool:
-        """Whether the references are the labels (teacher forcing)."""
+        """True if the references are the labels (teacher forcing)."""
         return "references" in self.needs()
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Scorers that the options name in place of the recipe's [scorer]; those of rewards are theirs."""
+        """Returns scorers named here in place of the recipe's [scorer]; rewards name their own."""
         return ()
 
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
-        """The rewards of a policy gradient; empty for all others."""
+        """The rewards of a policy gradient; empty for other objectives."""
         return ()
 
 
@@ -161,7 +126,7 @@ class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
     check: Callable[[Any], object] | None = None
 
     def build(self, options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
-        """The objective. Raises `UsageError` where the factory of a plug-in returns something else."""
+        """Returns the objective. Raises `UsageError` if the factory of a plug-in does not return a callable."""
         if isinstance(options, PluginObjectiveOptions):
             objective: Objective[Any] = options.call(self, "objective")
             return objective
@@ -174,5 +139,5 @@ OBJECTIVES: Registry[ObjectiveEntry] = Registry(
 
 
 def build_objective(options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
-    """The objective that a recipe's table describes."""
+    """Returns the objective that a recipe's table describes."""
     return OBJECTIVES.find(options.kind).build(options, parts)

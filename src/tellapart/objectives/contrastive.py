@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from tellapart.models.protocols import Tokenizer, TrainableScorer
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless, StepContext
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
-from tellapart.types import Batch
+from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.rng import ItemSeeds
 

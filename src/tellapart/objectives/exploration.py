@@ -1,7 +1,7 @@
-"""Sequence-level exploration (paper 4): captions that agree with the references, and differ from one another.
+"""Sequence-level exploration (paper 4): a diversity term for policy gradients.
 
-Distances d(y, y′) take a rollout and give B×S×S, for every two samples of a picture; words are those of the COCO tools'
-tokenizer.
+Distances d(y, y′) take a rollout and return B×S×S, one for every two samples of a picture. Words are those of the COCO
+tools' tokenizer.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ else:
 def exploration(
     precision_BS: torch.Tensor, distance_BSS: torch.Tensor, alpha: float = 0.75, baseline: str = "matching"
 ) -> torch.Tensor:
-    """What multiplies ∇ log p of each sample, B×S, so as to ascend equation 8 of paper 4: its equation 16.
+    """Computes the advantages B×S that ascend equation 8 of paper 4: its equation 16.
 
         α · (Δ_j − b)  +  (1 − α) · (2/s) · (Σ_k d(j, k) − b′)
 
-    precision_BS: Δ − b, the reward less its baseline. distance_BSS: d of every two samples of a picture, 0 or more.
-    alpha, 0 to 1: 1 is REINFORCE without diversity. baseline b′: ``matching`` is the picture's mean of Σ_k d;
-    ``literal`` the paper's mean of all s² pairs (section 4.3), s times smaller than what it is taken from, so that
-    nearly all multipliers are positive; ``leave_one_out`` Σ_k d as the pairs without j have it; ``none`` is 0.
+    precision_BS: Δ − b, the reward minus its baseline.
+    distance_BSS: d of every two samples of a picture, 0 or more.
+    alpha: in [0, 1]; 1 is REINFORCE without diversity.
+    baseline: b′. ``matching`` is the picture's mean of Σ_k d; ``literal`` is the paper's mean over all s² pairs
+        (section 4.3), s times smaller than the sum that it is subtracted from, so nearly all advantages are positive;
+        ``leave_one_out`` estimates Σ_k d from the pairs without j; ``none`` is 0.
 
-    ``matching`` and ``literal`` have j's own distances in them, so that a part of the diversity's gradient cancels:
-    (1 − 1/s)(1 − 2/s) of equation 8's is left by the one, (1 − 1/s)(1 − 2/s²) by the other; 0.48 and 0.736 with five
-    samples. ``leave_one_out`` leaves what ``none`` does, 1 − 1/s (equation 14 counts k = j): 0.8; it needs three
-    samples, and so does ``matching``, which leaves nothing of two. Raises `ValueError` for another baseline.
+    ``matching`` and ``literal`` contain j's own distances, which cancels a part of the diversity's gradient: of that of
+    equation 8, the share (1 − 1/s)(1 − 2/s) remains with ``matching`` and (1 − 1/s)(1 − 2/s²) with ``literal``; 0.48
+    and 0.736 with five samples. With ``leave_one_out`` and ``none`` it is 1 − 1/s (equation 14 counts k = j): 0.8.
+    ``leave_one_out`` and ``matching`` need three samples. Raises `ValueError` for another baseline.
     """
     S = distance_BSS.shape[-1]
     diversity_BS = distance_BSS.sum(2)
@@ -47,7 +49,7 @@ def exploration(
 
 
 def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
-    """The b′ of `exploration`, B×1, B×S or 0."""
+    """Computes b′ of `exploration`: B×1, B×S or 0."""
     S = distance_BSS.shape[-1]
     if baseline == "none":
         return 0.0
@@ -62,50 +64,41 @@ def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
     return mean_B1 if baseline == "matching" else mean_B1 / S
 
 
-class Exploration:
-    """`exploration` with its settings, for `Reinforce`; ``distance``: d of every two samples, B×S×S."""
+class Exploration(Strict):
+    """Adds diversity to the advantage (paper 4): α · (reward − baseline) + (1 − α) · diversity, see `exploration`.
 
-    class Config(Strict):
-        """Paper 4: α · rewards + (1 − α) · how different the samples of a picture are. The defaults are corrected;
-        distance = "bleu-similarity" and baseline = "literal" are the paper's words."""
+    The defaults are corrected; ``distance = "bleu-similarity"`` and ``baseline = "literal"`` follow the paper's text.
+    """
 
-        alpha: float = Field(0.75, ge=0, le=1)
-        distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
-        reference: Literal["both", "other", "own"] = Field("both", description="the reference of BLEU's two sides")
-        baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
+    alpha: float = Field(0.75, ge=0, le=1)
+    distance: Literal["bleu", "edit", "bleu-similarity"] = "bleu"
+    reference: Literal["both", "other", "own"] = Field("both", description="the reference of BLEU's two sides")
+    baseline: Literal["matching", "literal", "leave_one_out", "none"] = "matching"
 
-        @property
-        def apart(self) -> bool:
-            """Whether a sample's distances are compared with those of the others."""
-            return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
+    @property
+    def apart(self) -> bool:
+        """True if the distances of a sample are compared with those of the others."""
+        return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
 
-        @model_validator(mode="after")
-        def has_an_effect(self) -> Exploration.Config:
-            if self.distance == "edit" and self.reference != "both":
-                raise ValueError(f"distance 'edit' has no reference side; leave out reference = '{self.reference}'")
-            return self
-
-        def build(self) -> Exploration:
-            return Exploration(distance_by_name(self.distance, self.reference), self.alpha, self.baseline)
-
-    def __init__(
-        self, distance: Callable[[Rollout], torch.Tensor], alpha: float = 0.75, baseline: str = "matching"
-    ) -> None:
-        self.distance, self.alpha, self.baseline = distance, alpha, baseline
+    @model_validator(mode="after")
+    def has_an_effect(self) -> Exploration:
+        if self.distance == "edit" and self.reference != "both":
+            raise ValueError(f"distance 'edit' has no reference side; leave out reference = '{self.reference}'")
+        return self
 
     def __call__(self, precision_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
-        """The multipliers B×S, and for the log the mean d of two different samples of a picture."""
-        distance_BSS = self.distance(rollout).to(precision_BS.device)
+        """Returns the advantages B×S, and the mean distance between two samples of a picture, for the log."""
+        distance_BSS = distance_by_name(self.distance, self.reference)(rollout).to(precision_BS.device)
         apart_SS = ~torch.eye(rollout.samples, dtype=torch.bool, device=distance_BSS.device)
         mean = float(distance_BSS[:, apart_SS].mean())
         return exploration(precision_BS, distance_BSS, self.alpha, self.baseline), mean
 
 
 def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
-    """BLEU-3 + BLEU-4 of every two samples, 0 to 2: what paper 4 calls d, read literally (section 4.3).
+    """Computes BLEU-3 + BLEU-4 of every two samples, 0 to 2: the literal d of paper 4 (section 4.3).
 
-    BLEU is not symmetric. ``reference``: whether in d(y, y′) the ``other`` caption y′ is the reference, one's ``own``
-    y, or each in turn, and the mean (``both``). Equal words are 2, also where they are too short for four-grams.
+    reference: BLEU is not symmetric. In d(y, y′) the reference is y′ (``other``), y (``own``), or each in turn with the
+    mean of the two (``both``). Equal captions give 2, also if they are too short for four-grams.
     """
     from tellapart.metrics.bleu_score import bleus
     from tellapart.metrics.ptb import ptb_tokenize
@@ -122,12 +115,12 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 
 def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
-    """2 − BLEU-3 − BLEU-4 of every two samples, 0 (equal) to 2: a distance, which paper 4's d is not."""
+    """Computes 2 − BLEU-3 − BLEU-4 of every two samples, from 0 (equal) to 2; unlike paper 4's d, a distance."""
     return 2 - bleu_similarity(rollout, reference)
 
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
-    """Words to insert, delete or replace between two samples, over those of the longer one: 0 (equal) to 1."""
+    """Computes the word edit distance of every two samples, divided by the longer length: 0 (equal) to 1."""
     from tellapart.metrics.ptb import ptb_tokenize
 
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
@@ -137,7 +130,7 @@ def edit_distance(rollout: Rollout) -> torch.Tensor:
 
 
 def word_edit_distance(a: list[str], b: list[str]) -> int:
-    """Levenshtein's distance in words."""
+    """Computes the Levenshtein distance in words."""
     row = list(range(len(b) + 1))
     for n, word in enumerate(a, 1):
         before, row[0] = row[0], n
@@ -147,14 +140,14 @@ def word_edit_distance(a: list[str], b: list[str]) -> int:
 
 
 def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
-    """Every two of a picture's rows, itself included, picture by picture: B·S·S first ones, and second ones."""
+    """Returns all pairs of rows of a picture, with itself too: the B·S·S first and second rows, picture by picture."""
     row_R = np.arange(rows)
     second = np.repeat(row_R.reshape(-1, samples), samples, axis=0)
     return np.repeat(row_R, samples).tolist(), second.reshape(-1).tolist()
 
 
 def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
-    """A distance by its name in a recipe."""
+    """Returns a distance by its name in a recipe."""
     if name == "edit":
         return edit_distance
     return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)

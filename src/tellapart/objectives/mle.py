@@ -9,9 +9,9 @@ from pydantic import Field
 
 from tellapart.errors import UsageError
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
-from tellapart.types import Batch
+from tellapart.types import Batch, Loss
 from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:

@@ -1,10 +1,14 @@
-"""REINFORCE: captions that the captioner wrote itself, made likelier as far as their rewards say."""
+"""REINFORCE: makes the captioner's own captions likelier or less likely, as their rewards say.
+
+`Reinforce.step` reads from top to bottom: captions, rewards, baselines, advantages, loss, backward. The baselines that
+rewards are compared with stand below it.
+"""
 
 from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -14,22 +18,19 @@ from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import one_line
 from tellapart.models.protocols import CaptionerLike
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, StepContext
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.exploration import Exploration
-from tellapart.rewards import baselines
 from tellapart.rewards.base import (
     REWARDS,
-    Baseline,
     BaselineName,
     PluginRewardOptions,
     Reward,
     RewardOptions,
     RunParts,
-    StatefulBaseline,
     build_reward,
 )
 from tellapart.rewards.retrieval import SelfRetrieval
-from tellapart.types import Batch, Rollout
+from tellapart.types import Batch, Loss, Rollout, StepContext
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables
@@ -47,15 +48,18 @@ else:
     TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
     RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
+# ``baseline(reward_BS, batch) -> value_BS``, or B×S×T alike: what each reward is compared with.
+Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
+EPSILON = 1e-4  # added to standard deviations that advantages are divided by
+
 
 @dataclass
 class RewardTerm:
     """One addend of the advantage: weight · (reward − baseline).
 
-    Every reward has a baseline of its own, so that one that abstains (NaN) leaves the others as they are. ``greedy``:
-    the same reward of the caption that greedy decoding writes, dropout off (Rennie et al. 2017, self-critical). A
-    reward of single tokens (B×S×T) is compared with what words of like class were paid in the other captions
-    (`rewards.baselines`).
+    Every reward has its own baseline, so a reward that abstains (NaN) does not affect the others. ``greedy`` is the
+    same reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017). A reward of single
+    tokens (B×S×T) is compared with the rewards of words of the same class in the other captions.
     """
 
     reward: Reward
@@ -68,12 +72,11 @@ class Reinforce:
     """Policy gradient of weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
 
     Loss: mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens, divided
-    as ``length_normalization`` says: ``length+1`` (DiscriTune: end token left out of the sum), ``length`` (paper 2: end
-    token in), ``none`` (the sum). ``exploration`` adds paper 4's diversity to the advantage; ``whiten`` makes the
-    batch's advantages mean 0 and deviation 1. ``entropy``: weight of the policy's entropy per step, in nats (paper 4's
-    SLL-ME); ``entropy_reduction``: of its ``mean`` over the tokens written, or of its ``sum`` over a caption's tokens,
-    mean over captions. A log p that is a sum (``length_normalization = "none"``) goes with the sum. ``kl``: weight of
-    KL(captioner ‖ start) per token, in nats, both at ``kl_temperature`` (None: the samples' own).
+    as ``cfg.length_normalization`` says.
+
+    terms: rewards with their baselines and weights.
+    cfg: the options.
+    start: the frozen captioner of the KL term; required if ``cfg.kl`` is not 0.
     """
 
     shares_batch = True
@@ -87,19 +90,23 @@ class Reinforce:
         rewards: tuple[RewardTable, ...] = Field((SelfRetrieval.Config(kind="self_retrieval"),), min_length=1)
         decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
         baseline: BaselineName = "running_mean"
-        length_normalization: Literal["length+1", "length", "none"] = Field("length+1", serialization_alias="normalise")
+        length_normalization: Literal["length+1", "length", "none"] = Field(
+            "length+1",
+            serialization_alias="normalise",
+            description="length+1: words, without the end token, plus one (DiscriTune); length: all tokens (paper 2)",
+        )
         dropout_in_rollout: bool = True
-        exploration: Exploration.Config | None = None
-        whiten: bool = False
+        exploration: Exploration | None = Field(None, description="adds paper 4's diversity to the advantage")
+        whiten: bool = Field(False, description="scales the batch's advantages to mean 0 and deviation 1")
         group_normalization: bool = Field(
             False,
             description="divide each reward by its deviation among a picture's samples before they are summed (GDPO)",
         )
-        entropy: float = Field(0.0, ge=0)
+        entropy: float = Field(0.0, ge=0, description="weight of the entropy of the next token, in nats (SLL-ME)")
         entropy_reduction: Literal["mean", "sum"] = Field(
             "mean", description="entropy: of its mean over all tokens, or of its sum over a caption's (paper 4)"
         )
-        kl: float = Field(0.0, ge=0)
+        kl: float = Field(0.0, ge=0, description="weight of KL(captioner ‖ start) per token, in nats")
         kl_temperature: float | None = Field(
             None, gt=0, description="at which captioner and start are compared; by default that of decoding"
         )
@@ -127,9 +134,8 @@ class Reinforce:
                 yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
             elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
                 yield (
-                    f"exploration.baseline '{self.exploration.baseline}' needs three samples of a "
-                    f"picture: of two, each is "
-                    "as different as the other; set decoding.samples = 5"
+                    f"exploration.baseline '{self.exploration.baseline}' needs three samples of a picture: of two, "
+                    "each is as different as the other; set decoding.samples = 5"
                 )
             if "greedy" in used and self.decoding.kind == "greedy" and not self.dropout_in_rollout:
                 yield (
@@ -138,7 +144,7 @@ class Reinforce:
                 )
 
         def baseline_of(self, reward: RewardOptions) -> BaselineName:
-            """The reward's own baseline, or that of the objective."""
+            """Returns the reward's own baseline, or that of the objective."""
             return reward.baseline or self.baseline
 
         def needs(self) -> tuple[str, ...]:
@@ -153,26 +159,13 @@ class Reinforce:
             terms = [
                 RewardTerm(
                     build_reward(table, parts),
-                    baselines.build_baseline(self.baseline_of(table)),
+                    build_baseline(self.baseline_of(table)),
                     table.weight,
                     table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
                 )
                 for place, table in enumerate(self.rewards, 1)
             ]
-            return Reinforce(
-                terms,
-                self.decoding,
-                length_normalization=self.length_normalization,
-                dropout_in_rollout=self.dropout_in_rollout,
-                exploration=self.exploration.build() if self.exploration else None,
-                whiten=self.whiten,
-                group_normalization=self.group_normalization,
-                entropy=self.entropy,
-                entropy_reduction=self.entropy_reduction,
-                kl=self.kl,
-                kl_temperature=self.kl_temperature,
-                start=parts.start() if self.kl else None,
-            )
+            return Reinforce(terms, self, start=parts.start() if self.kl else None)
 
         def check(self) -> None:
             """Checks that the rewards can be built, as far as that can be known before any model is loaded."""
@@ -180,61 +173,48 @@ class Reinforce:
                 if (check := REWARDS.find(table.kind).check) is not None:
                     check(table)
 
-    def __init__(
-        self,
-        terms: Sequence[RewardTerm],
-        decoding: Decoding,
-        *,
-        length_normalization: str = "length+1",
-        dropout_in_rollout: bool = True,
-        exploration: Exploration | None = None,
-        whiten: bool = False,
-        group_normalization: bool = False,
-        entropy: float = 0.0,
-        entropy_reduction: Literal["mean", "sum"] = "mean",
-        kl: float = 0.0,
-        kl_temperature: float | None = None,
-        start: CaptionerLike | None = None,
-    ) -> None:
-        if kl and start is None:
-            raise ValueError(f"kl is {kl}, and there is no start to compare with; expected a captioner as start")
-        self.terms, self.decoding, self.length_normalization = list(terms), decoding, length_normalization
-        self.abstained: set[str] = set()  # the rewards of which a line has said so
-        self.dropout_in_rollout, self.exploration, self.whiten = dropout_in_rollout, exploration, whiten
-        self.group_normalization = group_normalization
-        self.entropy, self.entropy_reduction = entropy, entropy_reduction
-        self.kl, self.start = kl, start
-        self.kl_temperature = self.temperature if kl_temperature is None else kl_temperature
+    def __init__(self, terms: Sequence[RewardTerm], cfg: Reinforce.Config, start: CaptionerLike | None = None) -> None:
+        if cfg.kl and start is None:
+            raise ValueError(f"kl is {cfg.kl}, and there is no start to compare with; expected a captioner as start")
+        self.terms, self.cfg, self.start = list(terms), cfg, start
+        self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
+        self.self_critical = any(term.baseline == "greedy" for term in self.terms)
+        # What is sampled is what is scored: captions of tempered sampling are scored at its temperature (paper 2).
+        self.temperature = cfg.decoding.temperature if cfg.decoding.kind == "sample" else 1.0
+        self.kl_temperature = cfg.kl_temperature or self.temperature
+        self.abstained: set[str] = set()  # the rewards that the user was told of
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         losses: list[Loss] = []
-        self.step(learner, batch, StepContext(losses.append))
+        self.step(learner, batch, StepContext(losses.append, rank=ranks.index(), world_size=ranks.count()))
         return losses[0]
 
     def step(self, learner: CaptionerLike, batch: Batch, context: StepContext) -> None:
-        """Run the policy-gradient step: generate, reward, and follow the gradient of what was rewarded.
+        """Runs the policy-gradient step: generates captions, rewards them, and computes the gradient.
 
-        Each rank generates captions for its share of the pictures; rewards and advantages are those of the whole batch
-        on every rank.
+        Each rank generates the captions of its share of the pictures and computes their gradient. Rewards, baselines
+        and advantages are those of the whole batch, the same on every rank.
         """
-        share = ranks.share(len(batch.rows_B))
-        parts = batch[share].split(context.micro_batches)
-        # Generate, without gradient. Pictures of a single micro-batch are encoded once, for both passes.
+        cfg, share = self.cfg, context.share(len(batch.rows_B))
+        mine = batch[share]
+        parts = mine.split(context.micro_batches)
+        # A single micro-batch is encoded once, for generation and for the pass with gradient.
         with context.autocast(), torch.set_grad_enabled(len(parts) == 1):
             views = [context.visual(part) for part in parts]
             visual = views[0] if len(views) == 1 else torch.cat(views)
-            rollout = self.generate_rollout(
-                learner, visual, self.decoding, batch.seeds, dropout=self.dropout_in_rollout
-            )
-            # Rewards less baselines, of all ranks' captions: B×S, or B×S×T where a reward is of single tokens.
-            advantage, logs = self.compute_advantages(learner, visual, rollout, batch)
+            rollout = generate(learner, visual, cfg.decoding, mine.seeds, dropout=cfg.dropout_in_rollout)
+            greedy = generate(learner, visual, self.greedy, mine.seeds, dropout=False) if self.self_critical else None
+        if context.world_size > 1:
+            pad = learner.tokenizer.pad_token_id or 0
+            rollout = gather_rollout(rollout, pad)
+            greedy = None if greedy is None else gather_rollout(greedy, pad)
+        advantage, logs = self.advantages(rollout, greedy, batch)  # B×S, or B×S×T where a reward is of single tokens
         known = ~advantage.isnan()
         captions = max(1, int((known.any(-1) if known.ndim == 3 else known).sum()))
-        tokens = int(rollout.valid_RT.sum())
-        logs = logs if ranks.is_main() else {}  # those of the whole batch count once
-        start = share.start
+        tokens, end = int(rollout.valid_RT.sum()), share.start
+        logs = {} if context.rank else logs  # the log of the whole batch counts once
         for part in parts:
-            pictures = slice(start, start := start + len(part.rows_B))
+            pictures = slice(end, end := end + len(part.rows_B))
             own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
             with context.autocast():
                 view = visual if len(parts) == 1 else context.visual(part)
@@ -242,113 +222,61 @@ class Reinforce:
                 log_p = self.log_probs(logits_RTV, own, learner.end, per_token=advantage.ndim == 3)
                 kept = ~advantage_part.isnan()
                 loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
-                if self.entropy:  # SLL-ME of paper 4
-                    count = tokens if self.entropy_reduction == "mean" else len(rollout.texts)
-                    entropy = self.entropies(logits_RTV, own).sum() / count
-                    loss, logs["entropy"] = loss - self.entropy * entropy, float(entropy.detach())
-                if self.kl:
+                if cfg.entropy:  # SLL-ME of paper 4
+                    log_p_NV = (logits_RTV[own.valid_RT].float() / self.temperature).log_softmax(-1)
+                    per = tokens if cfg.entropy_reduction == "mean" else len(rollout.texts)
+                    entropy = -(log_p_NV.exp() * log_p_NV).sum(-1).sum() / per
+                    loss, logs["entropy"] = loss - cfg.entropy * entropy, float(entropy.detach())
+                if cfg.kl:
                     frozen = view.detach() if context.encode is None else part.visual
                     kl_N = self.kl_divergences(logits_RTV, frozen, own, pixels=context.encode is not None)
                     kl = kl_N.sum() / tokens
-                    loss, logs["kl"] = loss + self.kl * kl, float(kl.detach())
+                    loss, logs["kl"] = loss + cfg.kl * kl, float(kl.detach())
             context.backward(Loss(loss, logs))
             logs = {}  # losses of micro-batches add up; logs of the whole batch appear once
             del logits_RTV, log_p, loss
 
-    def generate_rollout(
-        self,
-        learner: CaptionerLike,
-        visual: torch.Tensor,
-        decoding: Decoding,
-        seeds: ItemSeeds | None = None,
-        *,
-        dropout: bool,
-    ) -> Rollout:
-        """The captions of the whole batch; ``visual`` is this rank's share of it, ``seeds`` are the whole batch's."""
-        training = learner.model.training
-        learner.model.train(training and dropout)
-        with torch.no_grad():
-            seeded = () if seeds is None else (seeds[ranks.share(len(seeds))],)
-            rollout = learner.generate(visual.detach(), decoding, *seeded)
-        learner.model.train(training)
-        return rollout if ranks.count() == 1 else gather_rollout(rollout, learner.tokenizer.pad_token_id or 0)
-
-    def compute_advantages(
-        self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch
+    def advantages(
+        self, rollout: Rollout, greedy: Rollout | None, batch: Batch
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """The advantage of every caption, B×S, NaN where all rewards abstain; and what the log says of the batch.
+        """Computes the advantage of every caption of the batch, and the numbers for the log.
 
-        Where a reward is of single tokens, it is the advantage of every token, B×S×T, NaN on padding.
-
-        In full precision: a scorer's cosines times its scale do not survive bf16.
+        Returns B×S, NaN where all rewards abstain; or B×S×T, NaN on padding too, where a reward is of single tokens.
+        Runs in full precision: a scorer's cosines times its scale lose tenths of a nat in bf16.
         """
-        greedy = None
-        if any(term.baseline == "greedy" for term in self.terms):
-            one = Decoding(kind="greedy", max_tokens=self.decoding.max_tokens)
-            greedy = self.generate_rollout(learner, visual, one, batch.seeds, dropout=False)
-        with torch.no_grad(), torch.autocast(visual.device.type, enabled=False):
-            rewards = [compute_reward(term, rollout, batch).to(visual.device) for term in self.terms]
-            self.tell_abstained(rewards, batch.step)
-            gains = [
-                term.weight * self.normalised(self.gain(term, reward, rollout, greedy, batch), reward)
-                for term, reward in zip(self.terms, rewards, strict=True)
-            ]
+        device = rollout.tokens_RT.device
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            rewards, gains = [], []
+            for term in self.terms:
+                reward = compute_reward(term, rollout, batch).to(device)
+                rewards.append(reward)
+                gain = reward_minus_baseline(term, reward, rollout, greedy, batch)
+                if self.cfg.group_normalization:  # GDPO
+                    gain = gain / (group_deviation(reward) + EPSILON)
+                gains.append(term.weight * gain)
+                if term.name not in self.abstained and bool(reward.isnan().all()):
+                    self.abstained.add(term.name)
+                    where = f"every caption of step {batch.step + 1}"
+                    say(f"reward '{term.name}' is NaN for {where}: nothing is learned from it there")
             advantage = sum_of_gains(gains, rollout.valid_RT.view(*rewards[0].shape[:2], -1))
             logs = reward_logs(self.terms, rewards, rollout)
-            if self.exploration is not None:
-                advantage, logs["diversity"] = self.exploration(advantage, rollout)
-        return (whitened(advantage) if self.whiten else advantage), logs
-
-    def tell_abstained(self, rewards: Sequence[torch.Tensor], step: int) -> None:
-        """One line, once for each reward, where it abstains for the whole batch: nothing is learned from it there."""
-        for term, reward in zip(self.terms, rewards, strict=True):
-            if term.name not in self.abstained and bool(reward.isnan().all()):
-                self.abstained.add(term.name)
-                where = f"every caption of step {step + 1}"
-                say(f"reward '{term.name}' is NaN for {where}: nothing is learned from it there")
-
-    def normalised(self, gain: torch.Tensor, reward: torch.Tensor) -> torch.Tensor:
-        return gain / (baselines.group_deviation(reward) + baselines.EPSILON) if self.group_normalization else gain
-
-    @staticmethod
-    def gain(
-        term: RewardTerm, reward: torch.Tensor, rollout: Rollout, greedy: Rollout | None, batch: Batch
-    ) -> torch.Tensor:
-        """Reward less baseline, in the reward's shape: B×S or B×S×T."""
-        if isinstance(term.baseline, str):
-            assert greedy is not None
-            written = compute_reward(term, greedy, batch).to(reward.device)
-            if reward.ndim == 2:
-                return reward - written
-            classes = word_classes(term, rollout), word_classes(term, greedy)
-            return reward - baselines.like_class_means(reward, classes[0], written, classes[1]).squeeze(-1)
-        if reward.ndim == 3 and term.baseline is baselines.leave_one_out:
-            return reward - baselines.leave_one_out_tokens(reward, word_classes(term, rollout))
-        return reward - term.baseline(reward, batch)
-
-    @property
-    def temperature(self) -> float:
-        """What was sampled and what is scored agree: tempered sampling is scored with its temperature (paper 2)."""
-        return self.decoding.temperature if self.decoding.kind == "sample" else 1.0
+            if self.cfg.exploration is not None:  # eq. 16 of paper 4
+                advantage, logs["diversity"] = self.cfg.exploration(advantage, rollout)
+        return (whitened(advantage) if self.cfg.whiten else advantage), logs
 
     def log_probs(
         self, logits_RTV: torch.Tensor, rollout: Rollout, end: int, *, per_token: bool = False
     ) -> torch.Tensor:
-        """One log-probability R for each caption, normalised as the settings say; or its addends R×T."""
+        """Returns one log-probability R per caption, normalised by length; with ``per_token`` its addends R×T."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
         if per_token:
-            return log_probs_RT * token_weights(rollout, end, self.length_normalization).to(log_probs_RT)
-        return caption_log_probs(log_probs_RT, rollout, end, self.length_normalization)
-
-    def entropies(self, logits_RTV: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Entropy of the next word at each of the N tokens written, in nats, of what was sampled from."""
-        log_p_NV = (logits_RTV[rollout.valid_RT].float() / self.temperature).log_softmax(-1)
-        return -(log_p_NV.exp() * log_p_NV).sum(-1)
+            return log_probs_RT * token_weights(rollout, end, self.cfg.length_normalization).to(log_probs_RT)
+        return caption_log_probs(log_probs_RT, rollout, end, self.cfg.length_normalization)
 
     def kl_divergences(
         self, logits_RTV: torch.Tensor, visual: torch.Tensor, rollout: Rollout, *, pixels: bool
     ) -> torch.Tensor:
-        """KL(captioner ‖ start) over the whole vocabulary at each of the N tokens written, in nats."""
+        """Computes KL(captioner ‖ start) over the vocabulary at each of the N generated tokens, in nats."""
         assert self.start is not None
         with torch.no_grad():
             start_visual = self.start.encode(visual) if pixels else visual
@@ -360,7 +288,7 @@ class Reinforce:
         return (now_NV.exp() * (now_NV - start_NV)).sum(-1)
 
     def state_dict(self) -> dict[str, Any]:
-        """What the baselines remember, in the terms' order."""
+        """Returns the state of the baselines, in the order of the terms."""
         states = [baseline.state_dict() for baseline in self._stateful_baselines()]
         return {"baselines": states} if states else {}
 
@@ -370,19 +298,34 @@ class Reinforce:
         for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
 
-    def _stateful_baselines(self) -> list[StatefulBaseline]:
-        return [term.baseline for term in self.terms if isinstance(term.baseline, StatefulBaseline)]
+    def _stateful_baselines(self) -> list[Any]:
+        return [term.baseline for term in self.terms if hasattr(term.baseline, "state_dict")]
+
+
+def generate(
+    learner: CaptionerLike, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
+) -> Rollout:
+    """Generates captions, without gradient; with ``dropout`` as in the forward pass."""
+    training = learner.model.training
+    learner.model.train(training and dropout)
+    with torch.no_grad():
+        rollout = learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
+    learner.model.train(training)
+    return rollout
 
 
 def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
-    """The captions of all ranks, picture by picture."""
+    """Gathers the captions of all ranks, picture by picture."""
     tokens_RT = ranks.gather_rows(rollout.tokens_RT, fill=pad)
     valid_RT = ranks.gather_rows(rollout.valid_RT).bool()
     return Rollout(tokens_RT, valid_RT, ranks.gather_texts(rollout.texts), rollout.samples)
 
 
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
-    """The term's rewards as float, B×S, or B×S×T with NaN on padding; what else a user's own returns is one line."""
+    """Computes the term's rewards as float: B×S, or B×S×T with NaN on padding.
+
+    Raises `TellapartError` of one line if a user's own reward fails or returns something else.
+    """
     try:
         returned = term.reward(rollout, batch)
     except Exception as error:
@@ -409,7 +352,7 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
 
 
 def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:
-    """Gains B×S and B×S×T added up: B×S where all are, else B×S×T; NaN where all abstain, and on padding."""
+    """Adds up gains B×S and B×S×T: B×S if all are, else B×S×T. NaN where all abstain, and on padding."""
     if all(gain.ndim == 2 for gain in gains):
         stacked = torch.stack(gains)
     else:
@@ -418,24 +361,16 @@ def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Te
     return stacked.nansum(dim=0).masked_fill(stacked.isnan().all(dim=0), torch.nan)
 
 
-def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
-    """class_BST of the tokens, as the reward says; all are of one class where it does not."""
-    classes_RT = torch.zeros_like(rollout.tokens_RT)
-    if isinstance(term.reward, baselines.ClassifiesWords):
-        classes_RT = term.reward.word_classes(rollout).to(classes_RT.device)
-    return classes_RT.view(-1, rollout.samples, classes_RT.shape[1])
-
-
 def whitened(advantage: torch.Tensor) -> torch.Tensor:
-    """Mean 0 and deviation 1 over the batch's captions (or tokens); equal ones become 0. NaN stays."""
+    """Scales to mean 0 and deviation 1 over the batch's captions (or tokens); equal values become 0, NaN stays."""
     known = advantage[~advantage.isnan()]
     if not len(known):
         return advantage
-    return (advantage - known.mean()) / (known.std(unbiased=False) + baselines.EPSILON)
+    return (advantage - known.mean()) / (known.std(unbiased=False) + EPSILON)
 
 
 def reward_logs(terms: Sequence[RewardTerm], rewards: Sequence[torch.Tensor], rollout: Rollout) -> dict[str, float]:
-    """The weighted reward, each reward where they are several, and what the captions are like."""
+    """Returns the weighted reward, each reward if there are several, and statistics of the captions."""
     each = {term.name: float(reward.nanmean()) for term, reward in zip(terms, rewards, strict=True)}
     known = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not logged
     return {
@@ -447,7 +382,7 @@ def reward_logs(terms: Sequence[RewardTerm], rewards: Sequence[torch.Tensor], ro
 
 
 def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
+    """Computes the log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
     logits_RTV = (logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()) / temperature
     return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)
 
@@ -455,10 +390,10 @@ def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperatu
 def caption_log_probs(
     log_probs_RT: torch.Tensor, rollout: Rollout, end: int, length_normalization: str
 ) -> torch.Tensor:
-    """One log-probability R for each caption from its tokens'; an empty caption counts as its end token.
+    """Computes one log-probability R per caption from those of its tokens.
 
-    ``length+1``: sum over words, without the end token, divided by (words + 1); ``length``: sum with the
-    end token, divided by its count; ``none``: the sum with the end token.
+    ``length+1``: sum over words, without the end token, divided by (words + 1); ``length``: sum with the end token,
+    divided by its count; ``none``: the sum with the end token. An empty caption counts as its end token.
     """
     if length_normalization == "length+1":
         words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
@@ -468,7 +403,7 @@ def caption_log_probs(
 
 
 def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
-    """R×T: which tokens' log-probabilities are summed, see `caption_log_probs`."""
+    """Returns a mask R×T of the tokens whose log-probabilities are summed, see `caption_log_probs`."""
     if length_normalization != "length+1":
         return rollout.valid_RT
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
@@ -477,13 +412,144 @@ def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> tor
 
 
 def token_weights(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
-    """weight_RT, float64, of each token's log-probability in that of its caption, see `caption_log_probs`."""
+    """Returns weight_RT, float64, of each token's log-probability in its caption's, see `caption_log_probs`."""
     counted_RT = counted_tokens(rollout, end, length_normalization).double()
     if length_normalization == "none":
         return counted_RT
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
     size_R = words_RT.sum(1) + 1 if length_normalization == "length+1" else rollout.valid_RT.sum(1).clamp(min=1)
     return counted_RT / size_R[:, None]
+
+
+def reward_minus_baseline(
+    term: RewardTerm, reward: torch.Tensor, rollout: Rollout, greedy: Rollout | None, batch: Batch
+) -> torch.Tensor:
+    """Subtracts the term's baseline, in the reward's shape: B×S or B×S×T."""
+    if isinstance(term.baseline, str):
+        assert greedy is not None
+        written = compute_reward(term, greedy, batch).to(reward.device)
+        if reward.ndim == 2:
+            return reward - written
+        classes = word_classes(term, rollout), word_classes(term, greedy)
+        return reward - like_class_means(reward, classes[0], written, classes[1]).squeeze(-1)
+    if reward.ndim == 3 and term.baseline is leave_one_out:
+        return reward - leave_one_out_tokens(reward, word_classes(term, rollout))
+    return reward - term.baseline(reward, batch)
+
+
+def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
+    """Returns class_BST of the tokens as the reward's ``word_classes`` gives them; one class for all without it."""
+    classes_RT = torch.zeros_like(rollout.tokens_RT)
+    if (classify := getattr(term.reward, "word_classes", None)) is not None:
+        classes_RT = classify(rollout).to(classes_RT.device)
+    return classes_RT.view(-1, rollout.samples, classes_RT.shape[1])
+
+
+# Baselines. Rewards are B×S, or B×S×T with NaN where a token has none; those are compared within a class of words.
+
+
+class RunningMean:
+    """DiscriTune's baseline: the mean of all previous batch means, 0 at first."""
+
+    def __init__(self) -> None:
+        self.mean, self.count = 0.0, 0
+
+    def __call__(self, reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+        value = torch.full_like(reward_BS, self.mean)
+        caption_BS = caption_means(reward_BS)
+        known = caption_BS[~caption_BS.isnan()]
+        if len(known):
+            self.count += 1
+            self.mean += (float(known.mean()) - self.mean) / self.count
+        return value
+
+    def state_dict(self) -> dict[str, float]:
+        return {"mean": self.mean, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.mean, self.count = float(state["mean"]), int(state["count"])
+
+
+def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Returns zeros: plain REINFORCE."""
+    return torch.zeros_like(reward_BS)
+
+
+def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Computes the mean reward of the picture's samples, its own included (GRPO, Shao et al. 2024)."""
+    mean_B = caption_means(reward_BS).nanmean(1)
+    return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
+
+
+def caption_means(reward: torch.Tensor) -> torch.Tensor:
+    """Returns rewards of captions B×S as they are, and the mean over each caption of rewards of tokens B×S×T."""
+    return reward if reward.ndim == 2 else reward.nanmean(2)
+
+
+def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Computes for each sample the mean reward of the picture's other samples (Kool et al. 2019; RLOO).
+
+    NaN abstains, and the value of a sample whose others all abstain is NaN. Raises ValueError for a single sample.
+    """
+    if reward_BS.shape[1] < 2:
+        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
+    known_BS = ~reward_BS.isnan()
+    value_BS = reward_BS.nan_to_num()
+    others_BS = known_BS.sum(1, keepdim=True) - known_BS.long()
+    return (value_BS.sum(1, keepdim=True) - value_BS) / torch.where(others_BS > 0, others_BS, torch.nan)
+
+
+def like_class_means(
+    reward_BST: torch.Tensor, class_BST: torch.Tensor, other_BST: torch.Tensor, other_class_BST: torch.Tensor
+) -> torch.Tensor:
+    """Computes value_BSTO: the mean reward of words of the token's class in each of O other captions of the picture.
+
+    reward_BST, class_BST: B×S×T; other_*: B×O×U, of the captions to compare with. A caption without a word of the class
+    gives its mean over all tokens; one that abstains gives NaN.
+    """
+    same_BSTOU = class_BST[:, :, :, None, None] == other_class_BST[:, None, None]
+    known_BOU = ~other_BST.isnan()
+    counted_BSTOU = same_BSTOU & known_BOU[:, None, None]
+    value_BOU = other_BST.nan_to_num()
+    number_BSTO = counted_BSTOU.sum(-1)
+    own_class = torch.einsum("bstou,bou->bsto", counted_BSTOU.to(value_BOU), value_BOU) / number_BSTO.clamp(min=1)
+    whole_BO = value_BOU.sum(2) / torch.where(known_BOU.any(2), known_BOU.sum(2), torch.nan)
+    return torch.where(number_BSTO > 0, own_class, whole_BO[:, None, None])
+
+
+def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
+    """Computes for each token the mean reward of words of its class in the picture's other samples.
+
+    Equal to `leave_one_out` if a reward is the same for all tokens of a caption. NaN abstains. Raises ValueError for a
+    single sample.
+    """
+    S = reward_BST.shape[1]
+    if S < 2:
+        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
+    value_BSTS = like_class_means(reward_BST, class_BST, reward_BST, class_BST)
+    itself = torch.eye(S, dtype=torch.bool, device=reward_BST.device)[None, :, None]
+    return value_BSTS.masked_fill(itself, torch.nan).nanmean(-1)
+
+
+def group_deviation(reward: torch.Tensor) -> torch.Tensor:
+    """Computes the standard deviation of a reward over the samples of a picture, B×1 or B×1×1, without NaN.
+
+    For a reward of tokens it is over the tokens, with equal weight for each sample. GDPO divides each reward by it
+    before rewards are summed, so that all have the same scale (Liu et al. 2026).
+    """
+    mean_B = caption_means(reward).nanmean(1)
+    shape = (-1, *[1] * (reward.ndim - 1))
+    variance_B = caption_means((reward - mean_B.view(shape)) ** 2).nanmean(1)
+    return variance_B.sqrt().view(shape)
+
+
+def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
+    """Returns a new baseline by its name in a recipe."""
+    if name == "greedy":
+        return "greedy"
+    if name == "running_mean":
+        return RunningMean()
+    return {"leave_one_out": leave_one_out, "group_mean": group_mean, "none": no_baseline}[name]
 
 
 OBJECTIVES.register(

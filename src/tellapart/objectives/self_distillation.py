@@ -24,14 +24,14 @@ from tellapart.language.phrases import Description, Phrase
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.retrieval import unseen_by
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
-from tellapart.types import Batch, Rollout
+from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds

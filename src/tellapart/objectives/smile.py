@@ -19,10 +19,10 @@ from pydantic import Field, model_validator
 
 from tellapart.errors import UsageError, nearest
 from tellapart.models.protocols import CaptionerLike, Tokenizer
-from tellapart.objectives.base import OBJECTIVES, Loss, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
 from tellapart.rewards.base import RunParts
-from tellapart.types import Batch
+from tellapart.types import Batch, Loss
 from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Rewards: one float per caption or per token; NaN abstains. And baselines, which rewards are compared with.
+"""Rewards: one float per caption or per token; NaN abstains.
 
 A module holds a reward whole: its options in a recipe (``Config``), the reward itself, and its entry in `REWARDS`.
 `base` has the interface, and `tellapart.language` the words of captions.
@@ -13,14 +13,12 @@ from tellapart.utils.lazy import lazily
 _WHERE = {
     "Alternating": "retrieval",
     "Averaged": "retrieval",
-    "Baseline": "base",
     "Bleu": "bleu",
     "Cider": "cider",
     "REWARDS": "base",
     "Reward": "base",
     "RewardEntry": "base",
     "RewardOptions": "base",
-    "RunningMean": "baselines",
     "SelfRetrieval": "retrieval",
     "ExactTruth": "exact_truth",
     "MutualInformation": "speaker",
@@ -28,22 +26,14 @@ _WHERE = {
     "Price": "paid_words",
     "Speaker": "speaker",
     "WordEffects": "paid_words",
-    "group_mean": "baselines",
-    "leave_one_out": "baselines",
-    "no_baseline": "baselines",
     "self_retrieval": "retrieval",
 }
 
 if TYPE_CHECKING:
     from tellapart.rewards.base import REWARDS as REWARDS
-    from tellapart.rewards.base import Baseline as Baseline
     from tellapart.rewards.base import Reward as Reward
     from tellapart.rewards.base import RewardEntry as RewardEntry
     from tellapart.rewards.base import RewardOptions as RewardOptions
-    from tellapart.rewards.baselines import RunningMean as RunningMean
-    from tellapart.rewards.baselines import group_mean as group_mean
-    from tellapart.rewards.baselines import leave_one_out as leave_one_out
-    from tellapart.rewards.baselines import no_baseline as no_baseline
     from tellapart.rewards.bleu import Bleu as Bleu
     from tellapart.rewards.cider import Cider as Cider
     from tellapart.rewards.exact_truth import ExactTruth as ExactTruth

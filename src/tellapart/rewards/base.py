@@ -1,4 +1,4 @@
-"""What a reward and a baseline are, what a run offers to their factories, and the registry of rewards.
+"""The interface of rewards, the parts of a run that their factories may use, and the registry.
 
 A reward is a module of `tellapart.rewards` with its options (``Config``) and its `RewardEntry`, or an entry point of
 the group ``tellapart.rewards`` of an installed package. Its options are a table of ``objective.rewards`` in a recipe.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import Field
 
@@ -26,45 +26,31 @@ BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", 
 
 
 class Reward(Protocol):
-    """``reward(rollout, batch)``: reward_BS, one number per caption, or reward_BST, one per token; NaN abstains.
+    """``reward(rollout, batch)`` returns reward_BS, one number per caption, or reward_BST, one per token; NaN abstains.
 
-    T is that of ``rollout.tokens_RT``; what stands on padding is not looked at. On any scale. A reward of tokens may
-    have a method ``word_classes(rollout) -> class_RT``: its baseline compares tokens of one class.
+    Any scale is allowed. T is that of ``rollout.tokens_RT``; values on padding are ignored. A reward of tokens may have
+    a method ``word_classes(rollout) -> class_RT``, integers from 0; its baseline then compares tokens of one class.
     """
 
     def __call__(self, rollout: Rollout, batch: Batch, /) -> torch.Tensor: ...
 
 
-class Baseline(Protocol):
-    """``baseline(reward_BS, batch) -> value_BS``: what each reward is compared with."""
-
-    def __call__(self, reward_BS: torch.Tensor, batch: Batch, /) -> torch.Tensor: ...
-
-
-@runtime_checkable
-class StatefulBaseline(Baseline, Protocol):
-    """A baseline that remembers; the state is plain JSON and belongs to a checkpoint."""
-
-    def state_dict(self) -> dict[str, float]: ...
-
-    def load_state_dict(self, state: dict[str, float]) -> None: ...
-
-
 @dataclass(frozen=True)
 class RunParts:
-    """What a run offers to the factories of objectives and rewards.
+    """The parts of a run that factories of objectives and rewards may use.
 
-    captioner: the captioner in training. scorer: the frozen one of the recipe's [scorer]; None where it names none.
-    train_items: the training pictures, in the order of ``batch.rows_B``. vision_learns: whether the captioner's vision
-    encoder is trained: ``batch.visual`` then holds pixels.
-    load_scorer(name): a further frozen scorer, by the name of its model.
-    start(prompt=""): the captioner that the run starts from, frozen, dropout off; all that ask share its weights.
-    train_features(scorer): features_ND of the training pictures.
-    trained_on(name): seen_N, which of the training pictures the scorer of this name learned from, as far as its run
-    says.
-    train_visual(): a function from rows_B of training pictures to what batches hold of them.
-    nearest_train(scorer, count): a function from rows_B of training pictures to rows_BK of the ``count`` others that
-    look most like each.
+    captioner: the captioner in training.
+    scorer: the frozen scorer of the recipe's [scorer]; None without one.
+    train_items: the training pictures, in the order of ``batch.rows_B``.
+    vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then holds pixels.
+    load_scorer(name): loads a further frozen scorer.
+    start(prompt=""): returns the captioner that the run starts from, frozen, without dropout; its weights are shared.
+    train_features(scorer): returns features_ND of the training pictures.
+    trained_on(name): returns seen_N, True for training pictures that the scorer of this name was trained on, as far as
+        its run says.
+    train_visual(): returns a function from rows_B of training pictures to the captioner's input, as in a batch.
+    nearest_train(scorer, count): returns a function from rows_B of training pictures to rows_BK, their ``count`` most
+        similar other training pictures.
     """
 
     captioner: CaptionerLike
@@ -87,26 +73,26 @@ class RewardOptions(Strict):
     baseline: BaselineName | None = Field(None, description="in place of the objective's, for this reward alone")
 
     def needs(self) -> tuple[str, ...]:
-        """What the reward requires of the run with these options: ``references``, ``scorer``, ``start``, ``truth``."""
+        """Returns what the reward requires of the run: ``references``, ``scorer``, ``start``, ``truth``."""
         return REWARDS.find(self.kind).needs
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Scorers that the options name in place of the recipe's [scorer]."""
+        """Returns scorers named here in place of the recipe's [scorer]."""
         return ()
 
     @property
     def per_token(self) -> bool:
-        """Whether the reward is one number for each token."""
+        """True if the reward is one number for each token."""
         return False
 
     @property
     def compares_pictures(self) -> bool:
-        """Whether the reward compares a picture with others of the batch and with ``batch.distractors_BK``."""
+        """True if the reward compares a picture with others of the batch and with ``batch.distractors_BK``."""
         return False
 
     @property
     def per_bag(self) -> bool:
-        """Whether the reward compares a picture with those of its bag."""
+        """True if the reward compares a picture with those of its bag."""
         return False
 
 
@@ -129,7 +115,7 @@ class RewardEntry(Entry[Callable[..., Reward]]):
     check: Callable[[Any], object] | None = None
 
     def build(self, options: RewardOptions, parts: RunParts) -> Reward:
-        """The reward. Raises `UsageError` where the factory of a plug-in returns something else."""
+        """Returns the reward. Raises `UsageError` if the factory of a plug-in does not return a callable."""
         if isinstance(options, PluginRewardOptions):
             reward: Reward = options.call(self, "reward")
             return reward
@@ -140,12 +126,12 @@ REWARDS: Registry[RewardEntry] = Registry("reward", RewardEntry, group="tellapar
 
 
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
-    """The reward that a recipe's table describes."""
+    """Returns the reward that a recipe's table describes."""
     return REWARDS.find(options.kind).build(options, parts)
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:
-    """The scorers of these names; where there are none, the recipe's [scorer], which its schema requires then."""
+    """Returns the scorers of these names; without names the recipe's [scorer], which its schema requires then."""
     if names:
         return [parts.load_scorer(name) for name in names]
     assert parts.scorer is not None, "the recipe schema requires [scorer]"

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.plugins import call_factory, code_path
-from tellapart.types import Encoder
+from tellapart.types import Encoder, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 from tellapart.utils.registry import Entry, Registry
 
@@ -174,8 +174,6 @@ class Scorer:
         return [(list(row), found[i]) for i, row in enumerate(rows)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        from tellapart.models.tokens import pad_rows
-
         tokens_RT, valid_RT = pad_rows(rows, self.tokenizer.pad_token_id or 0)
         if self.fixed_length and tokens_RT.shape[1] < self.window:
             extra = self.window - tokens_RT.shape[1]

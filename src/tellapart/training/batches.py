@@ -32,15 +32,16 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
 
 
+IN_MEMORY = 2**28  # bytes of features of all training pictures
 EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred times as much
 
 
 class TrainingPixels:
-    """Prepares pictures for a vision encoder in training.
+    """Prepares pictures for a vision encoder in training; clips are represented by their middle frame.
 
-    Where the processor gives all pictures one shape they are kept as uint8 H×W×C, resized and cropped, and normalised
-    on the device when a batch is made (``as_bytes``). Where it does not (pictures that keep their shapes), or where it
-    does more than that, rows are kept in float32 as ``pixels`` gives them. Of clips it is the middle frame.
+    If the processor resizes all pictures to one shape, they are stored as uint8 H×W×C and normalised on the device when
+    a batch is made (``as_bytes``). Otherwise (pictures that keep their shapes, further preprocessing) the output of
+    ``pixels`` is stored in float32.
     """
 
     def __init__(self, learner: Captioner | Scorer) -> None:
@@ -60,8 +61,7 @@ class TrainingPixels:
         return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
-        """Returns rows of the store as the vision encoder reads them, on the learner's device: float B×C×H×W, or B×…
-        ."""
+        """Returns stored rows as input of the vision encoder, on the learner's device: float B×C×H×W, or B×… ."""
         block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
         return normalise(block, self.learner.processor) if self.as_bytes else block
 
@@ -72,7 +72,7 @@ class TrainingPixels:
         return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
-        """Returns whether `_bytes`, normalised, is what ``pixels`` gives: tried on a wide and on a tall picture."""
+        """Returns whether normalised `_bytes` equal ``pixels``, tried on a wide and on a tall picture."""
         from PIL import Image
 
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
@@ -126,7 +126,7 @@ def families(items: Sequence[Item]) -> list[list[int]]:
 
 
 def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
-    """Returns the batches of look-alikes that ``[bags]`` describes; ``load`` as in `sampler_of`."""
+    """Returns the sampler of look-alikes that ``[bags]`` describes; ``load`` as in `sampler_of`."""
     settings, batch_size, n = recipe.bags or Bags(), recipe.training.batch_size, len(items)
     if settings.largest > n:
         raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
@@ -141,10 +141,10 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
 
 
 def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, scorer: Scorer) -> np.ndarray:
-    """Returns each picture's nearest by the scorer's features, joined with those of captions where wanted: rows N×K.
+    """Returns each picture's nearest neighbours by the scorer's features, or by picture and captions: rows N×K.
 
-    They are kept in the feature store, under a hash of all that they depend on: a run that goes on, and another one
-    on the same pictures, encodes no text and searches nothing.
+    The result is cached in the feature store under a hash of its inputs, so a resumed run, or another run on the same
+    pictures, does not search again.
     """
     wanted, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
     image_ND = np.asarray(store.features(items, scorer.encoder))
@@ -185,9 +185,9 @@ class ShuffleSampler:
 
 
 class DeferredBatch(Batch):
-    """A batch whose ``visual`` is made when it is first read, so that a rank makes that of its share alone.
+    """A batch whose ``visual`` is made when it is first read, so that a rank makes only its own share.
 
-    ``visual`` may be given as a function that makes the rows of a part of the batch.
+    ``visual`` may be a function that makes the rows of a part of the batch.
     """
 
     __slots__ = ("_visual",)
@@ -216,11 +216,14 @@ class DeferredBatch(Batch):
 
 
 class TrainingSet:
-    """Pictures and references, ready for batches.
+    """Training pictures and their references as batches.
 
-    ``visual`` are features of a frozen encoder (N×…), or rows of ``pixels`` where the vision encoder itself is
-    trained. ``batch(step)`` depends on nothing but ``seed`` and ``step``, so a run can stop anywhere and go on.
-    ``sampler`` says which pictures share a batch (`tellapart.bags.sampler`).
+    ``batch(step)`` is a function of ``seed`` and ``step`` alone, so a run can stop anywhere and resume.
+
+    visual: features of a frozen encoder, N×…, or rows of ``pixels`` where the vision encoder is trained. Rows of up to
+        `IN_MEMORY` bytes are read into memory.
+    rows: the token ids of each picture's references; None where the objective does not read references.
+    sampler: chooses the pictures of a batch (`tellapart.bags.sampler`).
     """
 
     def __init__(
@@ -236,32 +239,35 @@ class TrainingSet:
         augment: str = "none",
         pixels: TrainingPixels | None = None,
     ) -> None:
-        self.items, self.visual, self.rows, self.learner = items, visual, rows, learner
+        small = getattr(visual, "nbytes", IN_MEMORY + 1) <= IN_MEMORY
+        self.items, self.visual, self.rows = items, np.asarray(visual) if small else visual, rows
+        self.learner, self.device = learner, learner.device
         self.sampler, self.seed = sampler, seed
         self.captions_per_picture, self.augment, self.pixels = captions_per_picture, augment, pixels
 
     def batch(self, step: int) -> Batch:
+        """Returns the batch of a step; pixels are made later, for a rank's share alone."""
         chosen = self.sampler(step)
         chosen_B = chosen.rows_B
         items = [self.items[i] for i in chosen_B]
         seeds = ItemSeeds(tuple(item.id for item in items), self.seed, step)
-
-        def visual(part: slice) -> torch.Tensor:
-            return self._visual(chosen_B[part], seeds[part])
-
-        # Features are there already; pixels are made for a rank's share alone.
-        rows_B, whole = torch.from_numpy(chosen_B), slice(0, len(chosen_B))
+        rows_B = torch.from_numpy(chosen_B)
         if self.pixels is None:
-            batch = Batch(items, rows_B, visual(whole), step=step, seed=self.seed)
+            visual = torch.from_numpy(np.ascontiguousarray(self.visual[chosen_B])).to(self.device)
+            batch = Batch(items, rows_B, visual, step=step, seed=self.seed)
         else:
-            batch = DeferredBatch(items, rows_B, cast(Any, visual), step=step, seed=self.seed)
+
+            def pixels(part: slice) -> torch.Tensor:
+                return self._pixels(chosen_B[part], seeds[part])
+
+            batch = DeferredBatch(items, rows_B, cast(Any, pixels), step=step, seed=self.seed)
         if chosen.bag_B is not None:
             batch.bag_B = torch.from_numpy(chosen.bag_B)
         if chosen.distractors_BK is not None:
             batch.distractors_BK = torch.from_numpy(chosen.distractors_BK)
         if self.rows is not None:
             tokens_RT, valid_RT = self.learner.pad(self._pick(chosen_B, seeds))
-            batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.learner.device), valid_RT.to(self.learner.device)
+            batch.tokens_RT, batch.valid_RT = tokens_RT.to(self.device), valid_RT.to(self.device)
         return batch
 
     def _pick(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> list[Sequence[int]]:
@@ -272,11 +278,9 @@ class TrainingSet:
         wanted = range(self.captions_per_picture)
         return [rows[order[k % len(rows)]] for rows, order in zip(rows_B, orders, strict=True) for k in wanted]
 
-    def _visual(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> torch.Tensor:
-        rows = self.visual[chosen_B]
-        if self.pixels is None:
-            return torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
-        pixels_BCHW = self.pixels.tensor(rows)
+    def _pixels(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> torch.Tensor:
+        assert self.pixels is not None
+        pixels_BCHW = self.pixels.tensor(self.visual[chosen_B])
         return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, seeds, flip="flip" in self.augment)
 
 

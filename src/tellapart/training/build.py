@@ -35,7 +35,7 @@ from tellapart.recipe.schema import CaptionerOptions, NewCaptioner, NewRecurrent
 from tellapart.rewards.base import RunParts
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
-from tellapart.types import Item, Rows
+from tellapart.types import Item, Rows, StepContext
 from tellapart.utils.messages import say
 
 
@@ -102,10 +102,20 @@ class TrainingSetup:
         """Whether batches hold pixels, because a vision encoder is trained."""
         return self.recipe.trains == "scorer" or self.vision_learns
 
-    def autocast(self) -> torch.autocast:
-        """Returns mixed precision as the recipe says. Not accelerate's: its state is one for the whole process."""
-        precision = resolve_precision(self.recipe.training.precision, self.device)
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=precision == "bf16")
+    @cached_property
+    def step_context(self) -> StepContext:
+        """The settings of this run's steps, read once.
+
+        Mixed precision is torch's, not accelerate's, whose state is one for the whole process.
+        """
+        bf16 = resolve_precision(self.recipe.training.precision, self.device) == "bf16"
+        return StepContext(
+            micro_batches=self.recipe.training.gradient_accumulation_steps,
+            encode=self.captioner.encode if self.vision_learns else None,
+            autocast=partial(torch.autocast, self.device.type, torch.bfloat16, enabled=bf16),
+            rank=ranks.index(),
+            world_size=ranks.count(),
+        )
 
     def load_scorer(self, name: str) -> Scorer:
         """Loads a frozen scorer of this run."""

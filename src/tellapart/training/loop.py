@@ -23,13 +23,13 @@ from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks
 from tellapart.models.device import FreedMemory
 from tellapart.models.plugins import check_allowed, code_path
-from tellapart.objectives.base import OBJECTIVES, Loss, Objective, StepContext
+from tellapart.objectives.base import OBJECTIVES, Objective
 from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer
-from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup, check_references, open_specs, tokenize_references
-from tellapart.training.optimizer import (
+from tellapart.training.run_folder import Run
+from tellapart.training.step import (
     ShardedParts,
     TrainableParts,
     load_optimizer,
@@ -38,8 +38,8 @@ from tellapart.training.optimizer import (
     make_scheduler,
     memory_of,
     save_state,
+    train_step,
 )
-from tellapart.training.run_folder import Run
 from tellapart.types import Item, Rows
 from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
@@ -273,7 +273,8 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         data, objective = setup.training_set(), setup.objective()
         validation.prepare()
     check_ranks(objective, setup.recipe.objective.kind)
-    trainable = trainable_parts(setup)
+    kind = TrainableParts if settings.sharding == "none" else ShardedParts
+    trainable = kind(setup.learner, setup.trained_parts)
     learner.model.train()
     state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
     if (last := run.last()) is not None:  # resume from the last checkpoint
@@ -352,57 +353,6 @@ def say_minutes(seconds_a_step: float, steps: int) -> None:
     """Says how long these steps will take, where it is a minute or more."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
         say(f"about {minutes:,.0f} minutes for the {steps:,} steps that are left, validation not counted")
-
-
-def train_step(
-    setup: TrainingSetup,
-    data: TrainingSet,
-    objective: Objective[Any],
-    trainable: TrainableParts,
-    optimizer: torch.optim.Optimizer,
-    scheduler: torch.optim.lr_scheduler.LRScheduler,
-    step: int,
-) -> dict[str, float]:
-    """Takes one step. It draws its own randomness from (seed, step), so nothing but weights carries over.
-
-    What is drawn for an item belongs to it alone (`Batch.seeds`); torch's own generator serves dropout.
-    """
-    rank = [ranks.index()] if ranks.index() else []  # dropout differs from rank to rank
-    torch.manual_seed(int(np.random.default_rng([setup.recipe.seed, step, 2, *rank]).integers(2**62)))
-    encode = setup.captioner.encode if setup.vision_learns else None
-    batch = data.batch(step)
-    if len(batch.rows_B) < ranks.count():
-        raise UsageError(
-            f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {ranks.count()} ranks; expected at "
-            "least one for each; raise training.batch_size, or start fewer"
-        )
-    optimizer.zero_grad(set_to_none=True)
-    logs: dict[str, float] = {}
-
-    def backward(loss: Loss) -> None:
-        if not bool(torch.isfinite(loss.value)):
-            raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
-        loss.value.backward()
-        for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
-            logs[key] = logs.get(key, 0.0) + value
-
-    with trainable.whole():
-        parts = setup.recipe.training.gradient_accumulation_steps
-        objective.step(setup.learner, batch, StepContext(backward, parts, encode, setup.autocast))
-        trainable.add_up_gradients()
-    logs = ranks.add_up(logs)
-    norm = trainable.clip_gradients(setup.recipe.training.max_grad_norm)
-    optimizer.step()
-    rate = float(scheduler.get_last_lr()[0])
-    scheduler.step()
-    return {**logs, "gradient_norm": norm, "learning_rate": rate}
-
-
-def trainable_parts(setup: TrainingSetup) -> TrainableParts:
-    """Returns what learns, whole on every rank or in shares. Raises `UsageError` for what cannot be shared out."""
-    if setup.recipe.training.sharding == "none":
-        return TrainableParts(setup.learner, setup.trained_parts)
-    return ShardedParts(setup.learner, setup.trained_parts)
 
 
 def check_ranks(objective: Objective[Any], kind: str) -> None:

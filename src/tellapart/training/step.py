@@ -1,13 +1,18 @@
-"""What the optimizer updates, its schedule, and their state: whole on each rank or in shares (FSDP2)."""
+"""One training step: the parts that learn, the step itself, the optimizer, its schedule and their checkpoints.
+
+Parameters and optimizer state are whole on each rank (`TrainableParts`) or sharded by FSDP2 (`ShardedParts`).
+"""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
@@ -18,7 +23,11 @@ from tellapart.captioners.base import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.protocols import Learner
+from tellapart.objectives.base import Objective
 from tellapart.recipe.schema import Training
+from tellapart.training.batches import TrainingSet
+from tellapart.training.build import TrainingSetup
+from tellapart.types import Loss
 from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
@@ -30,11 +39,58 @@ else:  # a second that a run without shares does not need
 LARGE = 2**24  # parameters: 64 MB in fp32
 
 
-class TrainableParts:
-    """The parts that learn: their parameters, for the optimizer, and all their tensors, for a checkpoint.
+def train_step(
+    setup: TrainingSetup,
+    data: TrainingSet,
+    objective: Objective[Any],
+    trainable: TrainableParts,
+    optimizer: Optimizer,
+    scheduler: LRScheduler,
+    step: int,
+) -> dict[str, float]:
+    """Takes one optimizer step and returns its logs.
 
-    A part with LoRA learns in LoRA's parameters alone. All else is frozen. Raises `UsageError` for a part that the
-    learner does not have.
+    All randomness is drawn from (seed, step), so nothing but weights, optimizer and the objective's state carries over:
+    numbers for an item belong to that item (`Batch.seeds`), and torch's own generator serves dropout, which differs
+    from rank to rank. Raises `TellapartError` for a loss that is not finite, `UsageError` for a batch with fewer
+    pictures than ranks.
+    """
+    recipe, context = setup.recipe, setup.step_context
+    logs: dict[str, float] = {}
+    rank = [context.rank] if context.rank else []
+    torch.manual_seed(int(np.random.default_rng([recipe.seed, step, 2, *rank]).integers(2**62)))
+    batch = data.batch(step)
+    if len(batch.rows_B) < context.world_size:
+        raise UsageError(
+            f"the batch of step {step + 1} has {len(batch.rows_B)} pictures for {context.world_size} ranks; expected "
+            "at least one for each; raise training.batch_size, or start fewer"
+        )
+
+    def backward(loss: Loss) -> None:
+        if not bool(torch.isfinite(loss.value)):
+            raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
+        loss.value.backward()
+        for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
+            logs[key] = logs.get(key, 0.0) + value  # micro-batches add up
+
+    optimizer.zero_grad(set_to_none=True)
+    with trainable.whole():
+        objective.step(setup.learner, batch, replace(context, backward=backward))
+        if context.world_size > 1:
+            trainable.add_up_gradients()
+    logs = ranks.add_up(logs) if context.world_size > 1 else logs
+    norm = trainable.clip_gradients(recipe.training.max_grad_norm)
+    optimizer.step()
+    rate = float(scheduler.get_last_lr()[0])
+    scheduler.step()
+    return {**logs, "gradient_norm": norm, "learning_rate": rate}
+
+
+class TrainableParts:
+    """The trained parts of a learner: parameters for the optimizer, and all tensors for a checkpoint.
+
+    In a part with LoRA only LoRA's parameters are trained; everything else is frozen. Raises `UsageError` for a part
+    that the learner does not have.
     """
 
     def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
@@ -64,16 +120,16 @@ class TrainableParts:
         once = {tensor.data_ptr(): name for name, tensor in reversed(named.items())}
         return {name: named[name] for name in once.values()}
 
-    # Where ranks share weights and state (``training.sharding``), these are acts of all ranks.
+    # With ``training.sharding`` the following are collective calls of all ranks.
     def shard(self) -> None:
-        """Keep what this rank keeps between steps: here everything."""
+        """Keeps only this rank's shards between steps; here everything."""
 
     def whole(self) -> AbstractContextManager[None]:
-        """Inside, this rank has all weights."""
+        """Returns a context in which this rank has all weights."""
         return nullcontext()
 
     def add_up_gradients(self) -> None:
-        """Gradients become their sums over the ranks."""
+        """Replaces gradients by their sums over the ranks."""
         ranks.add_up_gradients(self.parameters)
 
     def clip_gradients(self, max_norm: float) -> float:
@@ -81,11 +137,11 @@ class TrainableParts:
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """The whole state of the optimizer, for a checkpoint."""
+        """Returns the whole state of the optimizer, for a checkpoint."""
         return optimizer.state_dict()
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
-        """Takes up what `optimizer_state` gave."""
+        """Loads a state that `optimizer_state` returned."""
         optimizer.load_state_dict(state)
 
 
@@ -100,9 +156,9 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 
 
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
-    """Returns whether one kernel updates all parameters: on CUDA, and on a CPU where they are too large for its caches.
+    """Returns whether to use the fused optimizer: on CUDA, and on a CPU for models that exceed its caches.
 
-    Sums are rounded in another order then; small models on a CPU keep the numbers that they had.
+    The fused kernel rounds sums in another order, so small models on a CPU do without it.
     """
     if {p.device.type for p in parameters} == {"cuda"}:
         return True
@@ -123,7 +179,7 @@ def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
 
 
 def save_state(folder: Path | None, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Weights, optimizer and scheduler, for a resume. An act of all ranks; those that write nothing have no folder."""
+    """Writes weights, optimizer and scheduler into ``folder``. A collective call; ranks that do not write pass None."""
     state = trainable.optimizer_state(optimizer)
     if folder is not None:
         torch.save({"optimiser": state, "scheduler": scheduler.state_dict()}, folder / "optimiser.pt")
@@ -135,7 +191,7 @@ def save_state(folder: Path | None, trainable: TrainableParts, optimizer: Optimi
 
 
 def load_weights(folder: Path, trainable: TrainableParts) -> None:
-    """The weights that `save_state` saved. Raises `TellapartError` for a checkpoint of another model."""
+    """Loads the weights that `save_state` wrote. Raises `TellapartError` for a checkpoint of another model."""
     weights, tensors = load_file(folder / "weights.safetensors"), trainable.tensors()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in tensors.items()}:
         raise TellapartError(f"{folder} is a checkpoint of another model; start again with another --out")
@@ -145,16 +201,16 @@ def load_weights(folder: Path, trainable: TrainableParts) -> None:
 
 
 def load_optimizer(folder: Path, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Optimizer and scheduler as `save_state` saved them."""
+    """Loads optimizer and scheduler as `save_state` wrote them."""
     saved = torch.load(folder / "optimiser.pt", weights_only=True)
     trainable.load_optimizer_state(optimizer, saved["optimiser"])
     scheduler.load_state_dict(saved["scheduler"])
 
 
 def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
-    """Bytes that this rank keeps of what learns: weights, gradients, the optimizer's state; and its peak.
+    """Returns the bytes on this rank of trained weights, gradients and optimizer state, and its peak memory.
 
-    The peak is the accelerator's, or the process's resident set where there is none.
+    The peak is the accelerator's, or the resident set of the process on a CPU.
     """
     gradients = [p.grad for p in trainable.parameters if p.grad is not None]
     state = [t for own in optimizer.state.values() for t in own.values() if isinstance(t, torch.Tensor)]
@@ -168,13 +224,13 @@ def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]
 
 
 def bytes_here(tensor: torch.Tensor) -> int:
-    """Bytes of a tensor on this rank."""
+    """Returns the bytes of a tensor on this rank."""
     local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a share is a DTensor
     return int(local.numel() * local.element_size())
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most that this process has had on the device, or resident where that is the CPU."""
+    """Returns the largest number of bytes that this process has had on the device, or resident on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
@@ -190,9 +246,9 @@ Place = tuple[nn.Module, str]  # a module and the name of a parameter of its own
 
 
 class Holder(nn.Module):
-    """A module's own parameters, in its own table, so that what FSDP puts there the module has.
+    """Shares the parameter table of a module, so that FSDP replaces that module's own parameters.
 
-    FSDP also hooks what it manages, ``state_dict`` included, and the model is to be left alone.
+    FSDP also hooks the module that it manages, ``state_dict`` included; so the model itself stays without hooks.
     """
 
     def __init__(self, owner: nn.Module) -> None:
@@ -201,19 +257,19 @@ class Holder(nn.Module):
 
 
 class GatherGroup(nn.Module):
-    """Parameters that are gathered together. It is no part of the model."""
+    """A group of parameters that are gathered together; not a part of the model."""
 
     def __init__(self, owners: list[nn.Module]) -> None:
         super().__init__()
         self.holders = nn.ModuleList(map(Holder, owners))
 
     def forward(self, one: torch.Tensor) -> torch.Tensor:
-        """The same number: its backward pass is what reduces gradients."""
+        """Returns the same number; its backward pass reduces the gradients."""
         return one * 1
 
 
 class ShardedParts(TrainableParts):
-    """The parts that learn, in shares from `shard` on. With one rank it is all there is."""
+    """`TrainableParts` that are sharded over the ranks from `shard` on; with one rank they stay whole."""
 
     def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
         super().__init__(learner, parts)
@@ -231,7 +287,7 @@ class ShardedParts(TrainableParts):
                     )
 
     def shard(self) -> None:
-        """Keeps this rank's share alone. Optimizers are made after it: ``parameters`` are others then."""
+        """Keeps only this rank's shards. Make optimizers after it, as ``parameters`` are replaced."""
         if ranks.count() == 1:
             return
         if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
@@ -258,7 +314,7 @@ class ShardedParts(TrainableParts):
 
     @contextmanager
     def whole(self) -> Iterator[None]:
-        """Inside, every rank has all weights. Entering is an act of all ranks."""
+        """Returns a context in which every rank has all weights; entering is a collective call."""
         for group in self._groups:
             group.unshard()
         try:
@@ -268,7 +324,7 @@ class ShardedParts(TrainableParts):
                 group.reshard()
 
     def add_up_gradients(self) -> None:
-        """Each share's gradient becomes its sum over the ranks; within `whole`, which has ended for them then."""
+        """Reduces each shard's gradient to its sum over the ranks; called within `whole`, which it ends."""
         if not self._groups:
             super().add_up_gradients()
             return
@@ -286,7 +342,7 @@ class ShardedParts(TrainableParts):
         return float(norm.full_tensor() if isinstance(norm, dtensor.DTensor) else norm)
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """As one process has it, on the main rank; an act of all ranks."""
+        """Returns the state as a single process has it, on the main rank; a collective call."""
         state = optimizer.state_dict()
         whole = {
             number: {name: _gathered(value) for name, value in own.items()} for number, own in state["state"].items()
