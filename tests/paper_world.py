@@ -86,9 +86,13 @@ class World:
             image["sentences"] = image["sentences"][:1]
         (folder / "dataset_coco_one.json").write_text(json.dumps(document))
         for name, words in (("simplest", 2), ("simpler", 3)):
-            for image in document["images"]:
-                image["sentences"][0]["raw"] = " ".join(image["sentences"][0]["tokens"][:words])
-            (folder / f"dataset_coco_{name}.json").write_text(json.dumps(document))
+            rows = [
+                {"id": str(image["cocoid"]), "image": f"{image['filepath']}/{image['filename']}",
+                 "split": image["split"], "references": [" ".join(image["sentences"][0]["tokens"][:words])]}
+                for image in document["images"]
+            ]  # fmt: skip
+            text = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"{name}.jsonl").write_text(text)  # as `tellapart data simplify` writes them
         draw = np.random.default_rng(0)
         with h5py.File(folder / "bottomup.h5", "w") as file:
             for image in document["images"]:

@@ -128,6 +128,15 @@ def test_nocaps_by_domain(tmp_path: Path) -> None:
     assert "no nocaps*.json" in wrong(f"nocaps:{tmp_path}/images")
 
 
+def test_nocaps_with_the_folder_of_its_split(tmp_path: Path) -> None:
+    """Open Images' pictures in ``validation/``; an ``images/`` beside it that has others is passed over."""
+    file = nocaps(tmp_path)
+    (tmp_path / "images").rename(tmp_path / "validation")
+    picture(tmp_path / "images" / "other.jpg")
+    dataset = open_data(f"nocaps:{file}?domain=out")
+    assert ids(dataset) == ["2", "3"] and not dataset.missing
+
+
 # -- Concadia
 
 
@@ -199,6 +208,51 @@ def test_msrvtt_official_and_as_lists(tmp_path: Path) -> None:
     assert "no text under caption, captions, sentence; there are: video_id, text" in wrong(f"msrvtt:{lines}")
     lines.write_text('[{"id": 1}]')
     assert 'an object with "video_id" was expected' in wrong(f"msrvtt:{lines}")
+
+
+def test_msrvtt_as_its_folder(tmp_path: Path) -> None:
+    """The two archives unpacked: one file of sentences each, clips in folders of their own."""
+    for n, (name, place, split) in enumerate(
+        [
+            ("train_val_videodatainfo.json", "TrainValVideo", "validate"),
+            ("test_videodatainfo.json", "TestVideo", "test"),
+        ]
+    ):
+        picture(tmp_path / place / f"video{n}.mp4")
+        videos = [{"video_id": f"video{n}", "split": split}]
+        sentences = [{"caption": "a man", "video_id": f"video{n}", "sen_id": 0}]
+        (tmp_path / name).write_text(json.dumps({"info": {}, "videos": videos, "sentences": sentences}))
+    dataset = open_data(f"msrvtt:{tmp_path}")
+    assert all_of(dataset) == [("video0", ("a man",), "val"), ("video1", ("a man",), "test")] and not dataset.missing
+    assert ids(open_data(f"msrvtt:{tmp_path}?split=test")) == ["video1"]
+    (tmp_path / "empty").mkdir()
+    assert "no train_val_videodatainfo.json or test_videodatainfo.json in this folder" in wrong(
+        f"msrvtt:{tmp_path / 'empty'}"
+    )
+
+
+def test_tgif_as_its_repository(tmp_path: Path) -> None:
+    """``data/`` has the sentences and splits; the GIFs were downloaded beside it."""
+    (tmp_path / "data" / "splits").mkdir(parents=True)
+    url = "https://38.media.tumblr.com/ab/tumblr_0.gif"
+    (tmp_path / "data" / "tgif-v1.0.tsv").write_text(f"{url}\ta man waves\n")
+    (tmp_path / "data" / "splits" / "test.txt").write_text(url + "\n")
+    draw(tmp_path / "gifs" / "tumblr_0.gif")
+    assert all_of(open_data(f"tgif:{tmp_path}/data/tgif-v1.0.tsv?split=test")) == [
+        ("tumblr_0.gif", ("a man waves",), "test")
+    ]
+
+
+def test_flickr30ks_karpathy_file_beside_its_archive(tmp_path: Path) -> None:
+    """``flickr30k-images/``, as the archive names it; "no items" says where was looked."""
+    images = [{"filename": "1000092795.jpg", "split": "test", "sentences": [{"raw": "Two guys ."}], "imgid": 0}]
+    file = tmp_path / "dataset_flickr30k.json"
+    file.write_text(json.dumps({"images": images, "dataset": "flickr30k"}))
+    draw(tmp_path / "photos" / "1000092795.jpg")
+    assert f"looked in {tmp_path}; if the pictures are elsewhere, type images=FOLDER" in wrong(f"karpathy:{file}")
+    (tmp_path / "images").mkdir()  # of something else
+    (tmp_path / "photos").rename(tmp_path / "flickr30k-images")
+    assert all_of(open_data(f"karpathy:{file}?split=test")) == [("1000092795.jpg", ("Two guys .",), "test")]
 
 
 def test_tgif(tmp_path: Path) -> None:

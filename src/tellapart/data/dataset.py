@@ -26,12 +26,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, count
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote, unquote
 
-from tellapart.data.caption_matching import KnownIds, match_ids
+from tellapart.data.caption_matching import MAX_SHOWN, KnownIds, match_ids
 from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXES, FilePicture
 from tellapart.data.records import caption_texts
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
@@ -373,11 +373,21 @@ def missing_reason(path: Path) -> str | None:
     return None if size else "empty file"
 
 
-def picture_folder(options: Options, *candidates: Path) -> Path:
-    """``images=FOLDER``; else the first of the candidates that is there, or the first of all: a message names it."""
+SAMPLED_NAMES = 50  # pictures of a list that are looked for in each folder that may have them
+
+
+def picture_folder(options: Options, *candidates: Path, names: Iterable[str] = ()) -> Path:
+    """Returns ``images=FOLDER``, else the folder of the candidates that has the pictures.
+
+    ``names``: those of the first pictures; the first folder with one of them is taken. Without names, or where no
+    folder has one, it is the first folder that is there, else the first of all, which a message names.
+    """
     if chosen := options.text("images"):
         return Path(chosen).expanduser()
-    return next((folder for folder in candidates if folder.is_dir()), candidates[0])
+    folders = [folder for folder in dict.fromkeys(candidates) if folder.is_dir()]
+    some = list(islice(names, SAMPLED_NAMES))
+    holding = (folder for folder in folders if any((folder / name).is_file() for name in some))
+    return next(holding, next(iter(folders), candidates[0]))
 
 
 MAX_UNPACKED_BYTES = 8 << 30
@@ -872,7 +882,9 @@ def is_picture(path: Path) -> bool:
 def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
     left_out = missing.line(len(missing), what="were left out", shown=2)
     if left_out and "images" in READERS[kind].keys and "images" not in options.values:
-        return f"{spec}: no items; {left_out}; if the pictures are elsewhere, type images=FOLDER"
+        folders = dict.fromkeys(str(Path(name).parent) for name, _ in missing if "/" in name)
+        looked = f"; looked in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
+        return f"{spec}: no items; {left_out}{looked}; if the pictures are elsewhere, type images=FOLDER"
     if left_out:
         return f"{spec}: no items; {left_out}"
     if kind == "folder":

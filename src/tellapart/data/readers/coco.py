@@ -3,13 +3,13 @@
 ``{"images": [{"id": 1, "file_name": "1.jpg"}], "annotations": [{"image_id": 1, "caption": "…"}]}``. A folder
 stands for its ``captions*.json`` (there or in ``annotations/``). A file's split is in its name
 (``captions_val2017.json``). Pictures are sought in ``images=FOLDER``, else beside the file in ``images/``,
-``val2017/``, ``images/val2017/``. The id is the image's id.
+``val2017/``, ``images/val2017/``, ``validation/``: in the first that has some. The id is the image's id.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,9 @@ from tellapart.data.dataset import (
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
+
+# As FiftyOne and Open Images name the folders of a split, nocaps' pictures among them.
+SPLIT_FOLDERS = {"train": ("train",), "val": ("validation", "val"), "test": ("test",)}
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -59,7 +62,8 @@ def read_file(
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{file}: not COCO captions: an object with "images" and "annotations" was expected')
     captions = _captions(content.get("annotations", []), file)
-    folder, split = _folder(file, options), split_from_name(file.name)
+    names = (str(image["file_name"]) for image in content["images"] if isinstance(image, dict) and "file_name" in image)
+    folder, split = _folder(file, options, names), split_from_name(file.name)
     items = []
     listed = set()
     for number, image in enumerate(content["images"]):
@@ -90,11 +94,12 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[str]]:
     return captions
 
 
-def _folder(file: Path, options: Options) -> Path:
+def _folder(file: Path, options: Options, names: Iterable[str]) -> Path:
     home = file.parent.parent if file.parent.name == "annotations" else file.parent
     year = re.search(r"(?:train|val|test)\d{4}", file.name)
     named = [home / year[0], home / "images" / year[0]] if year else []
-    return picture_folder(options, *named, home / "images", home)
+    split = [home / name for name in SPLIT_FOLDERS.get(split_from_name(file.name), ())]
+    return picture_folder(options, *named, *split, home / "images", home, names=names)
 
 
 READERS.register(

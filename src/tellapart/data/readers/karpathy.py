@@ -1,8 +1,8 @@
 """``karpathy:FILE``: Karpathy's JSON of splits (``dataset_coco.json``, ``dataset_flickr30k.json``, …).
 
 ``{"images": [{"filename": "1.jpg", "filepath": "val2014", "split": "restval", "cocoid": 1, "sentences": [{"raw":
-"…"}]}]}``. ``restval`` belongs to ``train``. Pictures are sought in ``images=FOLDER`` (default: ``images/`` beside
-the file, else the file's folder), there under ``filepath``. The id is ``cocoid``, else the file name: the
+"…"}]}]}``. ``restval`` belongs to ``train``. Pictures are sought in ``images=FOLDER`` (default: of ``images/``,
+``flickr30k-images/``, … beside the file and the file's folder the first that has some), there under ``filepath``. The id is ``cocoid``, else the file name: the
 same ids as ``coco:`` and ``flickr8k:`` give.
 """
 
@@ -28,13 +28,19 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
+# Beside the file; Flickr30k's and Flickr8k's archives name theirs so.
+FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset", "Flickr8k_Dataset", "")
+
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the file."""
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')
-    folder = picture_folder(options, path.parent / "images", path.parent)
+    homes = [path.parent / name for name in FOLDERS]
+    records = [image for image in content["images"] if isinstance(image, dict)]
+    names = (f"{image.get(key) or '.'}/{image.get('filename')}" for image in records for key in ("filepath", ""))
+    folder = picture_folder(options, *homes, names=names)
     items = [_item(image, f"{path}: images[{n}]", folder) for n, image in enumerate(content["images"])]
     return finish_items(items, options, str(path))
 

@@ -2,7 +2,8 @@
 
 ``train_val_videodatainfo.json``: ``{"videos": [{"video_id": "video0", "split": "train"}], "sentences": [{"video_id":
 "video0", "caption": "…"}]}``. Also a list of ``{"video_id": …, "caption": …}``, as JSON or a line each: ``caption``
-may be a list, or be called ``captions`` or ``sentence``. Clips (``video0.mp4``, also avi, webm, mkv) are in
+may be a list, or be called ``captions`` or ``sentence``. A folder stands for its ``train_val_videodatainfo.json`` and
+``test_videodatainfo.json``. Clips (``video0.mp4``, also avi, webm, mkv) are in
 ``images=FOLDER``, else beside the file in ``TrainValVideo/``, ``TestVideo/``, ``videos/``, ``videos/all/`` or the
 file's folder. The id is the ``video_id``.
 """
@@ -30,13 +31,21 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.text import parse_json
 
-FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "")
+FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # of a folder; both
+FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")
 SUFFIXES = (".mp4", ".avi", ".webm", ".mkv")
 TEXT_KEYS = ("caption", "captions", "sentence")
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file's ``videos``, or in which its sentences first name them."""
+    """Items in the order of the file's ``videos``, or in which its sentences first name them; of a folder, by file."""
+    files = [path / name for name in FILES if (path / name).is_file()] if path.is_dir() else [path]
+    if not files:
+        raise UsageError(f"{path}: no {' or '.join(FILES)} in this folder; name the file: msrvtt:{path}/FILE.json")
+    return finish_items([item for file in files for item in _items(file, options)], options, str(path))
+
+
+def _items(path: Path, options: Options) -> list[Item]:
     content = _content(path)
     official = isinstance(content, dict)
     sentences = content.get("sentences", []) if official else content
@@ -52,11 +61,10 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         )
     chosen = options.text("images")
     folders = [Path(chosen).expanduser()] if chosen else [path.parent / name for name in FOLDERS]
-    items = [
+    return [
         Item(id_, ClipFile(_clip(id_, folders)), clean_captions(texts, f"{path}: {id_}"), splits[id_])
         for id_, texts in captions.items()
     ]
-    return finish_items(items, options, str(path))
 
 
 def _content(path: Path) -> Any:
@@ -102,7 +110,7 @@ READERS.register(
         layouts=(
             (
                 'MSR-VTT: `videodatainfo` JSON, or a list of `{"video_id", "caption"}`',
-                "`msrvtt:train_val_videodatainfo.json?images=TrainValVideo`",
+                "`msrvtt:MSRVTT?split=test`, `msrvtt:train_val_videodatainfo.json?images=TrainValVideo`",
             ),
         ),
     )

@@ -1,7 +1,7 @@
 """``tgif:FILE``: TGIF (Li et al. 2016), animated GIFs with a sentence or three.
 
 ``tgif-v1.0.tsv`` has ``address<TAB>sentence`` a line. The GIFs are called as their addresses end, in
-``images=FOLDER``, else beside the file in ``gifs/`` or ``images/``. The splits are lists of addresses: ``train.txt``,
+``images=FOLDER``, else beside the file in ``gifs/`` or ``images/``, or in ``gifs/`` beside its folder. The splits are lists of addresses: ``train.txt``,
 ``val.txt``, ``test.txt`` in ``splits/`` or beside the file. The id is the GIF's file name.
 """
 
@@ -22,7 +22,7 @@ LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order in which the file first names them."""
     home = path.parent
-    folder = picture_folder(options, home / "gifs", home / "images", home)
+    folder = picture_folder(options, home / "gifs", home / "images", home.parent / "gifs", home)
     splits = read_split_lists([home / "splits", home.parent / "splits", home], LISTS, url_file_name)
     return stream_items(Tgif(path, folder, splits), options, merge=True)
 
