@@ -2,8 +2,8 @@
 
 ``{"images": [{"filename": "1.jpg", "filepath": "val2014", "split": "restval", "cocoid": 1, "sentences": [{"raw":
 "…"}]}]}``. ``restval`` belongs to ``train``. Pictures are sought in ``images=FOLDER`` (default: of ``images/``,
-``flickr30k-images/``, … beside the file and the file's folder the first that has some), there under ``filepath``. The id is ``cocoid``, else the file name: the
-same ids as ``coco:`` and ``flickr8k:`` give.
+``flickr30k-images/``, … beside the file and the file's folder the first that has some), there under ``filepath``. The
+id is ``cocoid``, else the file name: the same ids as ``coco:`` and ``flickr8k:`` give.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """``tgif:FILE``: TGIF (Li et al. 2016), animated GIFs with a sentence or three.
 
 ``tgif-v1.0.tsv`` has ``address<TAB>sentence`` a line. The GIFs are called as their addresses end, in
-``images=FOLDER``, else beside the file in ``gifs/`` or ``images/``, or in ``gifs/`` beside its folder. The splits are lists of addresses: ``train.txt``,
-``val.txt``, ``test.txt`` in ``splits/`` or beside the file. The id is the GIF's file name.
+``images=FOLDER``, else beside the file in ``gifs/`` or ``images/``, or in ``gifs/`` beside its folder. The splits are
+lists of addresses: ``train.txt``, ``val.txt``, ``test.txt`` in ``splits/`` or beside the file. The id is the GIF's file
+name.
 """
 
 from __future__ import annotations
