@@ -39,6 +39,7 @@ ORDER = (
         "train",
         "caption",
         "eval",
+        "check",
         "report",
         "recipes",
         "bags",

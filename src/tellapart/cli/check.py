@@ -1,0 +1,95 @@
+"""``tellapart check``: find damage in captions and their pictures before anything is trained or measured with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.common import MEASURING, App, Device, Json, show
+from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.utils.messages import say, typed_command
+
+app = App()
+ANY = "any"
+
+
+@app.command(rich_help_panel=MEASURING)
+def check(
+    captions: Annotated[Path, typer.Argument(help="Captions, in any layout that eval reads.")],
+    pictures: Annotated[str | None, typer.Argument(help="Their pictures, as kind:path?split=test or a folder.")] = None,
+    references: Annotated[Path | None, typer.Option(help="References, to find those given out as captions.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="A scorer, to find captions that fit other pictures better.")
+    ] = None,
+    captioner: Annotated[str | None, typer.Option(help="A captioner, to find words that fit any picture.")] = None,
+    language: Annotated[str, typer.Option(help="What the captions should be in: en, de, fr, es, it, pt, nl, …")] = "en",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KIND[=PERCENT]", help="End with status 1 where this kind is above its level; 'any'. Repeatable."
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page with the worst fifty: .html.", dir_okay=False)
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Find damage: captions that are cut, shared, templated, of other pictures; pictures that cannot be read.
+
+    Without a model; --scorer and --captioner add what only they see. --fail-on any is for CI.
+    """
+    from tellapart.data import open_data
+    from tellapart.data.caption_files import read_caption_file, read_reference_file
+    from tellapart.evaluation.check import check_captions, write_check_page
+    from tellapart.evaluation.formats import check_file
+
+    levels = levels_of(fail_on or ())
+    if report is not None:
+        check_file(report, (".html", ".htm"))
+    if device != "auto" and not (scorer or captioner):
+        raise UsageError("--device is of models; add --scorer MODEL or --captioner MODEL, or leave it out")
+    file = read_caption_file(captions)
+    known = None if references is None else read_reference_file(references)
+    dataset = None if pictures is None else open_data(pictures)
+    listener = speaker = None
+    if scorer is not None:
+        from tellapart.scorers import load_scorer
+
+        listener = load_scorer(scorer, device)
+    if captioner is not None:
+        from tellapart.captioners import load_captioner
+        from tellapart.models.device import resolve_device
+
+        speaker = load_captioner(captioner, resolve_device(device), "fp32")
+    found = check_captions(file, dataset, references=known, language_name=language, scorer=listener, captioner=speaker)
+    show(found.to_json(), found.table, as_json)
+    if report is not None:
+        write_check_page(found, report, typed_command(), dataset)
+        say(f"report: {report}")
+    if levels and (loud := found.alarms(levels)):
+        rates = ", ".join(f"{name} {100 * found.rate(name):.2f} %" for name in loud)
+        raise TellapartError(f"above the level of --fail-on: {rates}")
+
+
+def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
+    """Returns the kinds that ``--fail-on`` names with their levels as shares; None: its own. Raises `UsageError`."""
+    from tellapart.evaluation.check import KINDS
+
+    levels: dict[str, float | None] = {}
+    for option in options:
+        name, equals, percent = (part.strip() for part in option.partition("="))
+        if name == ANY and not equals:
+            levels = dict.fromkeys(KINDS) | levels
+            continue
+        if name not in KINDS:
+            raise UsageError(f"--fail-on {option}: no kind is called '{name}'{nearest(name, [*KINDS, ANY])}")
+        try:
+            level = levels[name] = float(percent) / 100 if equals else None
+        except ValueError:
+            raise UsageError(f"--fail-on {option}: expected a number of per cent after '='") from None
+        if level is not None and not 0 <= level <= 1:
+            raise UsageError(f"--fail-on {option}: expected 0 to 100 per cent")
+    return levels

@@ -1,0 +1,776 @@
+"""Damage in captions and their pictures: what each caption and picture shows by itself, and what models add.
+
+`check_captions` finds, without a model: captions that are empty, cut, refusals, loops, templates, of another language,
+of damaged encoding; captions that several pictures share, or nearly; references that are given out as captions;
+pictures that cannot be read, or that programs read differently. A scorer adds captions that do not fit their pictures,
+a captioner words that fit any picture as well. Every `Kind` has a level: the share of captions (or pictures) that clean
+data may have, set above what people's captions of Flickr8k have. Beyond it the kind is an alarm.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.pictures import decode, is_clip, open_image
+from tellapart.errors import PictureError, UsageError
+from tellapart.language.english import word_set
+from tellapart.types import Item
+from tellapart.utils.messages import say, track
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from tellapart.captioners import Captioner
+    from tellapart.data import Dataset
+    from tellapart.scorers import Scorer
+    from tellapart.types import Picture
+
+CAPTION, PICTURE = "caption", "picture"
+RARE = 0.001  # what clean data are as good as free of
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of damage: what it is of, what the table calls it, and the share that clean data may have."""
+
+    name: str
+    help: str
+    of: str = CAPTION
+    level: float = RARE
+    needs: str = ""  # what has to be given for it: "references", "scorer", "captioner"
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("empty", "says nothing"),
+        Kind("cut", "ends in the middle of a sentence", level=0.008),
+        Kind("refusal", "refuses, or speaks of itself as a model"),
+        Kind("loop", "says words again and again"),
+        Kind(
+            "template", "opens as captions of a model do (“The image shows”), or as every fifth one here", level=0.005
+        ),
+        Kind("language", "is of another language or script"),
+        Kind("encoding", "has characters that a wrong encoding, HTML or an escape left"),
+        Kind("repeated", "is written twice for one picture", level=0.005),
+        Kind("shared", "is the caption of several pictures", level=0.015),
+        Kind("near", "differs by one word from another picture's", level=0.015),
+        Kind("neighbour", "is hardly other than the row before: a stale cache, or frames of one scene", level=0.004),
+        Kind("leaked", "is one of its picture's references", level=0.005, needs="references"),
+        Kind("no caption", "has no caption", of=PICTURE),
+        Kind("no picture", "is of no picture"),
+        Kind("unreadable", "cannot be read", of=PICTURE),
+        Kind("same picture", "is there several times, byte for byte", of=PICTURE),
+        Kind("blank", "is of one colour", of=PICTURE),
+        Kind("rotated", "is turned by EXIF: some programs show it lying", of=PICTURE),
+        Kind("cmyk", "has CMYK colours: some programs show it inverted", of=PICTURE),
+        Kind("16-bit", "has more than 8 bits a channel: some programs show it white", of=PICTURE),
+        Kind("transparent", "has transparency: white here, black in some programs", of=PICTURE),
+        Kind("suffix", "is of another format than its name says", of=PICTURE),
+        Kind("misfit", "fits more than half of the other pictures better than its own", level=0.01, needs="scorer"),
+        Kind(
+            "shifted",
+            "fits its own picture badly, and that of the row before or after best of all",
+            level=0.005,
+            needs="scorer",
+        ),
+        Kind("doubtful", "has words that fit any picture as well as this one", level=0.1, needs="captioner"),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One caption or picture with one kind of damage. ``spans``: the characters of the caption that show it."""
+
+    kind: str
+    id: str
+    text: str = ""
+    detail: str = ""
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass
+class Check:
+    """What was found, by kind, and how much there was to look at. ``skipped``: kinds that need what was not given."""
+
+    captions: int
+    pictures: int
+    found: dict[str, list[Finding]]
+    facts: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    skipped: tuple[str, ...] = ()
+
+    def count(self, kind: str) -> int:
+        """Returns how many captions or pictures have it."""
+        return len({(one.id, one.text) for one in self.found.get(kind, ())})
+
+    def rate(self, kind: str) -> float:
+        """Returns the share of captions (or pictures) that have it; 0 where there are none."""
+        whole = self.captions if KINDS[kind].of == CAPTION else self.pictures
+        return self.count(kind) / whole if whole else 0.0
+
+    def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
+        """Returns the kinds that are above their level.
+
+        levels: the kinds that count, by default all, each with the share that is an alarm when it is passed. None: the
+        kind's own level. Where clean data are not free of a kind, more of it than that has to be found than chance
+        explains (p < 0.05): one short caption among sixty is no alarm.
+        """
+        chosen = dict.fromkeys(KINDS) if levels is None else levels
+        return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]
+
+    def _is_alarm(self, name: str, level: float | None) -> bool:
+        if level is not None:
+            return self.rate(name) > level
+        own = KINDS[name].level
+        whole = self.captions if KINDS[name].of == CAPTION else self.pictures
+        return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
+
+    def worst(self, most: int = 50) -> list[tuple[str, list[Finding]]]:
+        """Returns the ids with the most kinds that are alarms, each with its findings; then those of other kinds.
+
+        Of the ids with as many, those of the rarest kinds come first, and kinds take turns.
+        """
+        loud = set(self.alarms())
+        by_id: dict[str, list[Finding]] = defaultdict(list)
+        for own in self.found.values():
+            for one in own:
+                by_id[one.id].append(one)
+        turn: Counter[str] = Counter()
+        order = []
+        for key, own in sorted(by_id.items()):
+            rarest = min(own, key=lambda one: (one.kind not in loud, self.count(one.kind)))
+            kinds = {one.kind for one in own}
+            order.append((-len(kinds & loud), turn[rarest.kind], self.count(rarest.kind), key))
+            turn[rarest.kind] += 1
+        return [(key, by_id[key]) for *_, key in sorted(order)[:most]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns everything as JSON's types: counts, rates and levels by kind, each finding, facts and notes."""
+        alarms = self.alarms()
+        return {
+            "captions": self.captions,
+            "pictures": self.pictures,
+            "kinds": {
+                name: {
+                    "count": self.count(name),
+                    "rate": self.rate(name),
+                    "level": kind.level,
+                    "alarm": name in alarms,
+                    "of": kind.of,
+                }
+                for name, kind in KINDS.items()
+                if name not in self.skipped
+            },
+            "facts": {name: value if math.isfinite(value) else None for name, value in self.facts.items()},
+            "findings": [
+                {"kind": one.kind, "id": one.id} | ({"caption": one.text} if one.text else {}) | {"detail": one.detail}
+                for own in self.found.values()
+                for one in own
+            ],
+            "skipped": list(self.skipped),
+            "notes": self.notes,
+        }
+
+    def rows(self) -> list[tuple[Kind, int, float, bool, str]]:
+        """Returns (kind, count, rate, alarm, an example) of what was looked for: alarms first, then what was found."""
+        alarms = self.alarms()
+        names = sorted(
+            (name for name in KINDS if name not in self.skipped),
+            key=lambda name: (name not in alarms, not self.count(name)),
+        )
+        return [(KINDS[name], self.count(name), self.rate(name), name in alarms, self._example(name)) for name in names]
+
+    def _example(self, kind: str) -> str:
+        found = self.found.get(kind, [])
+        if not found:
+            return ""
+        one = found[0]
+        return f"{one.id}: {one.detail or one.text}"
+
+    def headline(self) -> str:
+        """Returns the result in one sentence."""
+        alarms = self.alarms()
+        of = f"{self.captions:,} captions of {self.pictures:,} pictures"
+        if not alarms:
+            return f"{of}: no kind of damage is above its level"
+        kinds = "kind of damage is" if len(alarms) == 1 else "kinds of damage are"
+        some = ", ".join(alarms[:4]) + (f" and {len(alarms) - 4} more" if len(alarms) > 4 else "")
+        return f"{of}: {len(alarms)} {kinds} above {'its' if len(alarms) == 1 else 'their'} level: {some}"
+
+    def table(self) -> Group:
+        """Returns the kinds for the terminal, alarms first."""
+        from rich import box
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
+        for name, justify in (("", "left"), ("kind", "left"), ("count", "right"), ("%", "right"), ("level", "right")):
+            table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=70)
+        for kind, count, rate, alarm, example in self.rows():
+            level = f"{100 * kind.level:g}"
+            cells = ("!" if alarm else "", kind.name, f"{count:,}", f"{100 * rate:.2f}", level, Text(example))
+            table.add_row(*cells, style="bold" if alarm else "" if count else "dim")
+        facts = [f"{name}: {value:,.3g}" for name, value in self.facts.items()]
+        return Group(table, *map(Text, facts), *(Text(f"note: {note}", style="yellow") for note in self.notes))
+
+
+def _more_than_chance(count: int, expected: float) -> bool:
+    """Says whether a Poisson variable reaches ``count`` in fewer than one case of twenty."""
+    if expected > 100:
+        return count > expected + 1.645 * math.sqrt(expected)
+    below = sum(math.exp(n * math.log(expected) - expected - math.lgamma(n + 1)) for n in range(count))
+    return 1 - below < 0.05
+
+
+# Captions by themselves.
+
+_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
+_END = re.compile(r"[.!?…。！？]['\")\]»”’]*\s*$")
+_NEVER_LAST = word_set("""
+    a an the of and or but with to in at by from into onto for as is are was were has have his her their its my your
+    very while who which that
+""")
+_REFUSAL = re.compile(
+    r"\b(?:i(?:['’]m| am) (?:sorry|unable|not able)|i (?:can(?:not|['’]t)|could not|do not|don['’]t|won['’]t) "
+    r"(?:assist|help|provide|see|view|describe|identify|process|comply|have access)|i apologi[sz]e|"
+    r"as an? (?:ai|artificial|language|large)\b|unable to (?:view|see|process|describe|assist|provide)|"
+    r"(?:no|without an?) image (?:was |has been )?(?:provided|attached|uploaded|given)|"
+    r"against my (?:guidelines|policy)|"
+    r"please (?:provide|upload|share) (?:the|an|your) image|content policy)",
+    re.IGNORECASE,
+)
+_TEMPLATE = re.compile(
+    r"^\W*(?:(?:in )?(?:the|this|that) (?:image|picture|photo|photograph|scene)\b|(?:the|this|an?) "
+    r"(?:image|picture|photo|photograph) (?:shows|depicts|features|captures|displays|contains|is|has|of\b)|"
+    r"(?:sure|certainly|of course|here is|here['’]s|here are)\b|(?:caption|description|answer|assistant)\s*:)",
+    re.IGNORECASE,
+)
+_MOJIBAKE = re.compile(
+    r"�|Ã[\u0080-¿‚-™]|Â[\u00a0-¿]|â€|ã€|ï»¿|ðŸ|&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,5});|\\u[0-9a-f]{4}|\\x[0-9a-f]{2}"
+    r"|\\[nrt](?![a-z])|</?(?:br|p|div|span|b|i|s|pad|unk|eos|bos)\b[^>]*>|<\|[\w ]+\|>"
+    r"|\[(?:PAD|UNK|SEP|CLS|EOS)\]",
+    re.IGNORECASE,
+)
+SHARED_OPENING = 0.2  # of the captions, for an opening of three words to be a template
+NEAR_WORDS = 8  # shorter captions differ by one word by chance
+ALIKE = 0.75  # words shared with the row before, of the words of both
+# Function words by language; short ones that several languages have are left out.
+_LANGUAGES = {
+    "en": "the and is are with of on an his her their while two man woman wearing holding sitting standing",
+    "de": "der die das und ist sind mit auf ein eine einem einer einen im am von vor zwei steht sitzt trägt",
+    "fr": "le la les et est sont avec sur une des dans du au aux deux homme femme qui pendant porte assis",
+    "es": "el los las y está están con sobre una unos unas en del al dos hombre mujer mientras sentado lleva",
+    "it": "il lo gli e è sono con su una uno della dello nel nella due uomo donna mentre seduto indossa",
+    "pt": "os as está estão com sobre uma um em do da dos das ao dois homem mulher enquanto sentado vestindo",
+    "nl": "de het een en zijn met op van twee man vrouw terwijl zit staat draagt aan voor bij",
+}
+LANGUAGES = {name: word_set(words) for name, words in _LANGUAGES.items()}
+LATIN = frozenset(LANGUAGES)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One caption: the picture's id, the text, its words in lower case."""
+
+    id: str
+    text: str
+    words: tuple[str, ...]
+
+    @property
+    def plain(self) -> str:
+        """The words alone: captions that are equal but for case and punctuation are one."""
+        return " ".join(self.words)
+
+
+def rows_of(texts: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Returns every caption, in the order of the file."""
+    return [
+        Row(key, text, tuple(found.lower() for found in _WORD.findall(text)))
+        for key, own in texts.items()
+        for text in own
+    ]
+
+
+def empty(row: Row) -> str:
+    """Says why the caption is none: no letter or digit in it."""
+    return "" if row.words else "no word"
+
+
+def refusal(row: Row) -> str:
+    """Quotes the words by which a model refuses."""
+    return _quoted(_REFUSAL.search(row.text))
+
+
+def loop(row: Row) -> str:
+    """Names what stands three times in a row: one to eight words; or twice, a sentence of four words or more."""
+    words = row.words
+    for size in range(1, min(8, len(words) // 2) + 1):
+        times = 1
+        for at in range(size, len(words) - size + 1, 1):
+            part, before = words[at : at + size], words[at - size : at]
+            if part != before:
+                continue
+            times = 2
+            while words[at + (times - 1) * size : at + times * size] == part:
+                times += 1
+            if times >= (3 if size < 4 else 2):
+                return f"“{' '.join(part)}” {times} times"
+    return ""
+
+
+def encoding(row: Row) -> str:
+    """Quotes what a wrong encoding, HTML, an escape or a special token left."""
+    return _quoted(_MOJIBAKE.search(row.text))
+
+
+def _quoted(match: re.Match[str] | None) -> str:
+    return f"“{match[0]}”" if match else ""
+
+
+def language(row: Row, expected: str) -> str:
+    """Names the script or the language that the caption is of, where it is not ``expected``."""
+    letters = [char for char in row.text if char.isalpha()]
+    foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
+    if expected in LATIN and foreign > 0.3 * max(len(letters), 1):
+        return "not in Latin letters"
+    own = LANGUAGES.get(expected)
+    if own is None:
+        return ""
+    words = set(row.words)
+    hits = {name: len(words & known) for name, known in LANGUAGES.items()}
+    best = max(hits, key=lambda name: hits[name])
+    return f"words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
+
+
+def cut(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Finds captions that end where no caption of the file does.
+
+    Where most captions end in punctuation, one without it is cut if its last word hardly ever stands last or is no
+    whole word of the file; elsewhere if it is a word after which something has to follow, or a bracket is left open.
+    """
+    known, last = Counter[str](), Counter[str]()
+    ended = [bool(_END.search(row.text)) for row in rows]
+    for row in rows:
+        known.update(row.words)
+        last.update(row.words[-1:])
+    punctuated = sum(ended) > 0.7 * max(len(rows), 1)
+    for row, whole in zip(rows, ended, strict=True):
+        if not row.words or whole:
+            continue
+        word = row.words[-1]
+        times, ends = known[word], last[word]
+        if row.text.count("(") > row.text.count(")"):
+            yield Finding("cut", row.id, row.text, "a bracket is left open")
+        elif word in _NEVER_LAST and ends < 0.1 * times:
+            yield Finding("cut", row.id, row.text, f"ends in “{word}”")
+        elif punctuated and times >= 20 and ends < 0.05 * times:
+            yield Finding("cut", row.id, row.text, f"ends in “{word}”, without punctuation")
+        elif punctuated and times == 1 and len(known) > 500 and _begins_a_word(word, known):
+            yield Finding("cut", row.id, row.text, f"ends within a word, “{word}”")
+
+
+def _begins_a_word(part: str, known: Counter[str]) -> bool:
+    """Whether a common word goes on so: the fragment of a text that was cut by characters."""
+    return any(len(word) > len(part) and word.startswith(part) and times >= 5 for word, times in known.items())
+
+
+def template(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Finds the openings of models, and an opening of three words that a fifth of the captions has."""
+    openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
+    common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
+    for row in rows:
+        if match := _TEMPLATE.match(row.text):
+            yield Finding("template", row.id, row.text, f"“{' '.join(match[0].split())}”")
+        elif row.words[:3] in common:
+            share = openings[row.words[:3]] / len(rows)
+            yield Finding("template", row.id, row.text, f"“{' '.join(row.words[:3])}”, as {share:.0%} of all")
+
+
+def repeated(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Finds captions that one picture has twice."""
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        if row.words and (row.id, row.plain) in seen:
+            yield Finding("repeated", row.id, row.text, "twice for this picture")
+        seen.add((row.id, row.plain))
+
+
+def pictures_of(rows: Sequence[Row]) -> dict[str, list[str]]:
+    """Returns of each caption, in plain words, the pictures that have it."""
+    pictures: dict[str, dict[str, None]] = defaultdict(dict)
+    for row in rows:
+        if row.words:
+            pictures[row.plain][row.id] = None
+    return {text: list(own) for text, own in pictures.items()}
+
+
+def shared(rows: Sequence[Row], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Finds captions that several pictures have."""
+    for row in rows:
+        if row.words and len(own := pictures[row.plain]) > 1:
+            others = [key for key in own if key != row.id]
+            more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
+            yield Finding("shared", row.id, row.text, f"also of {others[0]}{more}")
+
+
+def near(rows: Sequence[Row], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Finds captions of `NEAR_WORDS` words or more of which another picture's differs by one word."""
+    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # a place and what is left without its word
+    long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
+    for text in long:
+        for key in _without_one(text):
+            without[key].append(text)
+    partner: dict[str, str] = {}
+    for own in without.values():
+        for text in own:
+            other = next((one for one in own if one != text and set(pictures[one]) != set(pictures[text])), None)
+            if other is not None:
+                partner.setdefault(text, other)
+    for row in rows:
+        if (other := partner.get(row.plain)) is not None:
+            yield Finding("near", row.id, row.text, f"{pictures[other][0]}: {other}")
+
+
+def _without_one(text: str) -> Iterator[tuple[int, int]]:
+    words = text.split(" ")
+    for place in range(len(words)):
+        yield place, hash((*words[:place], *words[place + 1 :]))
+
+
+def neighbour(rows: Sequence[Row]) -> Iterator[Finding]:
+    """Finds captions of which most words, and in their order the first ones, are those of the row before."""
+    for before, row in pairwise(rows):
+        if before.id == row.id or min(len(row.words), len(before.words)) < 5:
+            continue
+        one, other = set(row.words), set(before.words)
+        if len(one & other) >= ALIKE * len(one | other):
+            yield Finding("neighbour", row.id, row.text, f"{before.id}: {before.text}")
+
+
+def leaked(rows: Sequence[Row], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Finds captions that are a reference of their picture, but for case and punctuation."""
+    known = {row.id: set[str]() for row in rows}
+    for row in rows_of({key: own for key, own in references.items() if key in known}):
+        known[row.id].add(row.plain)
+    for row in rows:
+        if len(row.words) > 3 and row.plain in known[row.id]:
+            yield Finding("leaked", row.id, row.text, "word for word a reference")
+
+
+# Pictures.
+
+
+def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
+    """Yields (kind, detail) of one picture: whether it can be read, and what programs read differently.
+
+    name: the file's. A clip and a picture that is drawn have no encoded bytes to look at: only whether they can be had.
+    """
+    data = getattr(picture, "data", None)
+    try:
+        if data is None and hasattr(picture, "read"):
+            data = picture.read().data
+        if data is None or is_clip(picture):
+            picture.image()
+            return
+        with open_image(data, name) as found:
+            yield from _read_differently(found, name)
+        small = decode(data, name)
+    except PictureError as error:
+        yield "unreadable", str(error).removeprefix(f"{name}: ")
+        return
+    if small.width * small.height > 1 and all(low == high for low, high in _extrema(small)):
+        yield "blank", "one colour"
+
+
+def _extrema(image: Any) -> Sequence[tuple[int, int]]:
+    found = image.getextrema()
+    return found if isinstance(found[0], tuple) else [found]
+
+
+_ORIENTATION = 0x0112
+# The formats that a suffix may have; MPO is what phones write into .jpg.
+_FORMATS = {
+    **dict.fromkeys(("jpg", "jpeg", "jpe", "jfif"), ("JPEG", "MPO")),
+    **dict.fromkeys(("tif", "tiff"), ("TIFF",)),
+    **dict.fromkeys(("bmp", "dib"), ("BMP", "DIB")),
+    **{"png": ("PNG",), "apng": ("PNG",), "gif": ("GIF",), "webp": ("WEBP",), "avif": ("AVIF",)},
+}
+
+
+def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
+    suffix = Path(name).suffix.lower().removeprefix(".")
+    if suffix in _FORMATS and image.format not in _FORMATS[suffix]:
+        yield "suffix", f"{image.format} in a file that ends in .{suffix}"
+    try:
+        turned = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged EXIF, which every program ignores
+        turned = 1
+    if turned not in (0, 1):
+        yield "rotated", f"EXIF orientation {turned}"
+    if image.mode == "CMYK":
+        yield "cmyk", "CMYK"
+    if image.mode.startswith(("I", "F")):
+        yield "16-bit", f"mode {image.mode}"
+    if image.has_transparency_data:
+        yield "transparent", f"mode {image.mode}"
+
+
+def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
+    """Finds what is wrong with pictures, decoding each once, and pictures that are there several times."""
+    first: dict[str, str] = {}
+    for item in track(items, label="checking pictures"):
+        read = getattr(item.picture, "read", None)
+        try:
+            picture = read() if read is not None else item.picture  # the bytes once, for the key and the pixels
+        except PictureError as error:
+            yield Finding("unreadable", item.id, detail=str(error).removeprefix(f"{item.picture.name}: "))
+            continue
+        for kind, detail in picture_faults(picture, item.picture.name):
+            yield Finding(kind, item.id, detail=detail)
+        if (other := first.setdefault(picture.key(), item.id)) != item.id:
+            yield Finding("same picture", item.id, detail=f"also {other}")
+
+
+# With models.
+
+BLOCK = 1024
+
+
+def by_scorer(rows: Sequence[Row], row_of: Mapping[str, int], image_ND: np.ndarray, text_MD: np.ndarray) -> Found:
+    """Finds captions that fit other pictures better, by a scorer's features.
+
+    row_of: the place of each picture's features. Facts: the median rank of the own picture, R@1 among all pictures, and
+    the share of captions that were shuffled (a caption of a random picture is beyond the middle every second time).
+    """
+    keys = list(row_of)
+    own_M = np.array([row_of[row.id] for row in rows])
+    rank_M, best_M = np.zeros(len(rows), int), np.zeros(len(rows), int)
+    for start in range(0, len(rows), BLOCK):
+        score_MN = text_MD[start : start + BLOCK] @ image_ND.T
+        own = own_M[start : start + BLOCK]
+        mine_M = score_MN[np.arange(len(own)), own]
+        rank_M[start : start + BLOCK] = (score_MN > mine_M[:, None]).sum(1)
+        best_M[start : start + BLOCK] = score_MN.argmax(1)
+    others = max(len(image_ND) - 1, 1)
+    findings = []
+    for row, own, rank, best in zip(rows, own_M.tolist(), rank_M.tolist(), best_M.tolist(), strict=True):
+        if rank > others / 2:
+            findings.append(Finding("misfit", row.id, row.text, f"{rank:,} of {others:,} pictures fit better"))
+        if rank > others / 10 and abs(best - own) == 1:
+            findings.append(Finding("shifted", row.id, row.text, f"fits {keys[best]} best"))
+    facts = {
+        "median rank of the own picture": float(np.median(rank_M) + 1),
+        "own picture first, %": 100 * float((rank_M == 0).mean()),
+        "shuffled pairs, about %": min(100.0, 200 * float((rank_M > others / 2).mean())),
+    }
+    return Found(findings, facts)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Findings, and numbers of the whole set."""
+
+    findings: list[Finding]
+    facts: dict[str, float]
+
+
+DOUBT = 0.0  # nats by which a word has to be likelier for its own picture than for the average one
+DOUBTFUL_PICTURES = 32
+
+
+def by_captioner(rows: Sequence[Row], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
+    """Finds content words that a captioner holds for no likelier at their own picture than at others.
+
+    A word's number is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), against
+    others of a batch of `DOUBTFUL_PICTURES`. visual: the captioner's view of all pictures, N×….
+    """
+    import torch
+
+    from tellapart.language.words import content_words, words_of_tokens
+    from tellapart.rewards.speaker import Speaker, word_log_probs
+    from tellapart.types import Batch, Rollout
+
+    speaker = Speaker(captioner)
+    captioner.model.eval()
+    findings, words, doubted = [], 0, 0
+    for start in track(range(0, len(rows), DOUBTFUL_PICTURES), label="reading captions"):
+        block = list(rows[start : start + DOUBTFUL_PICTURES])
+        if len(block) == 1:
+            block = [*rows[max(start - 1, 0) : start], *block]
+        places = np.array([row_of[row.id] for row in block])
+        tokens_RT, valid_RT = (
+            x.to(captioner.device) for x in captioner.pad(captioner.tokenize([r.text for r in block]))
+        )
+        rollout = Rollout(tokens_RT, valid_RT, [row.text for row in block])
+        seen = captioner.inputs(torch.as_tensor(np.ascontiguousarray(visual[places])))
+        with torch.no_grad():
+            log_p_ORT = speaker.log_probs(rollout, Batch([], torch.from_numpy(places), seen))
+        found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
+        most = max((len(own) for own in found), default=0)
+        if not most:
+            continue
+        log_p_ORW = word_log_probs(log_p_ORT, word_RT.to(log_p_ORT.device), most).cpu().numpy()
+        written = [set(own) for own in word_RT.tolist()]
+        for r, row in enumerate(block):
+            gain_W = log_p_ORW[0, r] - np.logaddexp.reduce(log_p_ORW[1:, r], axis=0) + math.log(len(log_p_ORW) - 1)
+            here = [(w, word) for w, word in enumerate(found[r]) if w in written[r]]
+            bad = [word for w, word in here if gain_W[w] < DOUBT]
+            words, doubted = words + len(here), doubted + len(bad)
+            if bad:
+                spans = tuple((word.start, word.end) for word in bad)
+                text = ", ".join(row.text[start:end] for start, end in spans)
+                findings.append(Finding("doubtful", row.id, row.text, text, spans))
+    return Found(findings, {"doubtful words, %": 100 * doubted / words if words else float("nan")})
+
+
+# Everything.
+
+
+def check_captions(
+    file: CaptionFile,
+    dataset: Dataset | None,
+    *,
+    references: CaptionFile | None = None,
+    language_name: str = "en",
+    scorer: Scorer | None = None,
+    captioner: Captioner | None = None,
+) -> Check:
+    """Looks for every kind of damage that the inputs allow.
+
+    dataset: None looks at the captions alone. references: for ``leaked``. language_name: a key of `LANGUAGES`, or
+    another language, of which only the script of one in Latin letters is known. Raises `UsageError` where captions and
+    pictures have nothing in common.
+    """
+    if dataset is None and (scorer or captioner):
+        raise UsageError("a scorer and a captioner need pictures; type: tellapart check CAPTIONS PICTURES")
+    found: dict[str, list[Finding]] = {name: [] for name in KINDS}
+
+    def add(findings: Iterator[Finding] | list[Finding]) -> None:
+        for one in findings:
+            found[one.kind].append(one)
+
+    texts, notes, items = dict(file.texts), list[str](), list[Item]()
+    if dataset is not None:
+        texts, notes = _matched(file, dataset)
+        items = list(dataset)
+        add([Finding("unreadable", key, detail=why) for key, why in dataset.missing])
+        known = {item.id for item in items} | {part for key, _ in dataset.missing for part in (key, Path(key).name)}
+        add([Finding("no picture", key, own[0] if own else "") for key, own in texts.items() if key not in known])
+        add([Finding("no caption", item.id) for item in items if not texts.get(item.id)])
+        add(check_pictures(items))
+    rows = rows_of(texts)
+    each: dict[str, Callable[[Row], str]] = {
+        "empty": empty,
+        "refusal": refusal,
+        "loop": loop,
+        "encoding": encoding,
+        "language": lambda row: language(row, language_name),
+    }
+    for name, why in each.items():
+        add([Finding(name, row.id, row.text, reason) for row in rows if (reason := why(row))])
+    pictures = pictures_of(rows)
+    for whole in (cut(rows), template(rows), repeated(rows), shared(rows, pictures), near(rows, pictures)):
+        add(whole)
+    add(neighbour(rows))
+    if references is not None:
+        own = dict(references.texts) if dataset is None else _matched(references, dataset)[0]
+        add(leaked(rows, own))
+    said = [len(pictures[row.plain]) for row in rows if row.words]
+    facts = {"pictures that a caption has to be told from, mean": float(np.mean(said)) - 1 if said else float("nan")}
+    readable = [item for item in items if item.id not in {one.id for one in found["unreadable"]} and texts.get(item.id)]
+    models: list[Found] = []
+    if scorer is not None and _enough(readable, "scorer"):
+        models.append(_ask_scorer(rows, readable, scorer))
+    if captioner is not None and _enough(readable, "captioner"):
+        models.append(_ask_captioner(rows, readable, captioner))
+    for one in models:
+        add(one.findings)
+        facts |= one.facts
+    given = {"references": references, "scorer": scorer, "captioner": captioner}
+    skipped = [kind.name for kind in KINDS.values() if kind.needs and given[kind.needs] is None]
+    if dataset is None:
+        skipped += [kind.name for kind in KINDS.values() if kind.of == PICTURE or kind.name == "no picture"]
+    total = len(items) + (len(dataset.missing) if dataset is not None else 0)
+    return Check(len(rows), total, found, facts, notes, tuple(skipped))
+
+
+def _enough(items: Sequence[Item], who: str) -> bool:
+    if len(items) < 2:
+        say(f"the {who} is left out: fewer than two pictures can be read and have captions")
+    return len(items) >= 2
+
+
+def _matched(file: CaptionFile, dataset: Dataset) -> tuple[dict[str, list[str]], list[str]]:
+    ids = [item.id for item in dataset]
+    files = {item.id: item.picture.name for item in dataset}
+    matched = match_captions(file, KnownIds(dataset.spec, ids, files), file.name)
+    if not set(ids) & set(matched.texts) and ids:
+        raise UsageError(f"{file.name} and {dataset.spec} have no id in common; are they about the same pictures?")
+    return matched.texts, [matched.how] if matched.how else []
+
+
+def _ask_scorer(rows: Sequence[Row], items: Sequence[Item], scorer: Scorer) -> Found:
+    from tellapart.features.store import FeatureStore
+
+    row_of = {item.id: row for row, item in enumerate(items)}
+    own = [row for row in rows if row.id in row_of and row.words]
+    image_ND = np.asarray(FeatureStore().features(items, scorer.encoder), dtype=np.float32)
+    text_MD = scorer.text_features([row.text for row in own]).float().cpu().numpy()
+    return by_scorer(own, row_of, image_ND, text_MD)
+
+
+def _ask_captioner(rows: Sequence[Row], items: Sequence[Item], captioner: Captioner) -> Found:
+    from tellapart.features.store import FeatureStore
+    from tellapart.features.views import make_view
+
+    row_of = {item.id: row for row, item in enumerate(items)}
+    view = make_view(captioner, FeatureStore())
+    return by_captioner([row for row in rows if row.id in row_of and row.words], row_of, captioner, view.rows(items))
+
+
+def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:
+    """Writes one self-contained HTML page: the kinds, and the fifty worst captions and pictures. ``command``: what
+    makes it again."""
+    from tellapart.report.gallery import Album
+    from tellapart.report.page import template as page_template
+    from tellapart.utils.files import replace_text
+
+    album = Album()
+    by_id = {item.id: item for item in dataset} if dataset is not None else {}
+    cards = []
+    for key, own in check.worst():
+        item = by_id.get(key)
+        symbol = album.add_picture(item.picture) if item is not None else None
+        marked = {one.text: _pieces(one.text, own) for one in own if one.text}
+        cards.append((key, item is not None, symbol, marked, own))
+    page = page_template(Path(__file__).parent / "check.html").render(
+        title=check.headline(),
+        check=check,
+        rows=check.rows(),
+        cards=cards,
+        kinds=KINDS,
+        sprites=album.sprites(),
+        command=command,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, page)
+
+
+def _pieces(text: str, own: Sequence[Finding]) -> Any:
+    from tellapart.report.gallery import pieces
+
+    return pieces(text, [(start, end, one.kind) for one in own if one.text == text for start, end in one.spans])
