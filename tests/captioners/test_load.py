@@ -23,6 +23,8 @@ from transformers import AutoModelForImageTextToText
 from tellapart.captioners import load_captioner
 from tellapart.captioners.load import parse_options, quoted
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.decoding import DEFAULT, Decoding
+from tellapart.models.loading import default_decoding
 
 
 @pytest.fixture(scope="module")
@@ -238,3 +240,24 @@ def test_missing_weights_are_one_line(tmp_path: Path, cli: Cli) -> None:
     done = cli("caption", folder, tmp_path / "a.png", "-o", tmp_path / "out.jsonl")
     logger.removeHandler(handler)
     assert "lacks 1 weights of a Llava" in done.line and printed.getvalue() == ""
+
+
+def test_an_index_that_names_files_elsewhere_is_refused(tiny_captioner: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_captioner, tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    index = {"metadata": {}, "weight_map": {"mapper.model.0.weight": "../elsewhere.safetensors"}}
+    (tmp_path / "m" / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(TellapartError, match=r"names the weights '\.\./elsewhere\.safetensors', outside its folder"):
+        load_captioner(str(tmp_path / "m"))
+
+
+def test_a_captioner_keeps_the_generation_settings_that_it_is_saved_with(tiny_captioner: Path, tmp_path: Path) -> None:
+    captioner = load_captioner(f"{tiny_captioner}?prompt=a")
+    assert captioner.decoding is None and default_decoding(str(tiny_captioner)) == DEFAULT
+    captioner.decoding = Decoding(kind="consensus", candidates=9, scorer_weight=0.1, max_tokens=7)
+    captioner.save(tmp_path / "saved")
+    again, kept = load_captioner(str(tmp_path / "saved")), Decoding(kind="consensus", candidates=9, max_tokens=7)
+    assert again.decoding == kept == default_decoding(f"{tmp_path / 'saved'}?prompt=the")
+    assert again.chosen == {"prompt": "a"}
+    again.save(tmp_path / "twice")
+    assert default_decoding(str(tmp_path / "twice")) == kept

@@ -3,10 +3,12 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +25,11 @@ from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import BestOf, CaptionSummary, caption_pictures
 from tellapart.inference.writers import settings_file
 from tellapart.models.decoding import Decoding
+from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
 from tellapart.training.build import build_captioner, build_scorer
+from tellapart.training.runs import train
 from tellapart.types import Item
 
 WORDS = "a red blue green yellow dog cat ball house tree on under beside the small large"
@@ -471,3 +475,27 @@ def test_captions_from_python(tiny_captioner: Path, photos: Dataset) -> None:
     code = "import sys, tellapart; print(sorted({'torch', 'transformers', 'PIL'} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert loaded.stdout == "[]\n"
+
+
+def test_a_run_captions_as_it_was_evaluated(
+    tiny_recipe: dict[str, Any], photos: Dataset, tmp_path: Path, cli: Cli
+) -> None:
+    """Its model carries the recipe's decoding; options change it, and captions that are cut are counted and said."""
+    decoding = {"kind": "beam", "beams": 2, "max_tokens": 3}
+    evaluation = {**tiny_recipe.get("evaluation", {}), "decoding": decoding}
+    training = {**tiny_recipe["training"], "steps": 1}
+    recipe = check_recipe({**tiny_recipe, "training": training, "evaluation": evaluation}, "test")
+    run = train(recipe, tmp_path / "run", evaluate=False)
+
+    def settings_of(*options: str) -> tuple[dict[str, Any], str]:
+        done = cli("caption", run.folder, photos.spec, "-o", tmp_path / "a.jsonl", "--overwrite", *options)
+        assert done.status == 0, done.err
+        made = json.loads((tmp_path / "a.jsonl.settings.json").read_text())["decoding"]
+        return {key: made[key] for key in decoding}, done.err
+
+    made, said = settings_of()
+    assert made == decoding
+    assert re.search(r"\d of 7 captions generated were cut at 3 tokens, before their end; .* --max-tokens", said)
+    assert settings_of("--beams", "3")[0] == {"kind": "beam", "beams": 3, "max_tokens": 3}
+    assert settings_of("--max-tokens", "4")[0] == {**decoding, "max_tokens": 4}
+    assert load_captioner(str(run.folder)).decoding == Decoding.model_validate(decoding)

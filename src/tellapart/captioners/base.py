@@ -14,7 +14,8 @@ import torch.nn.functional as F
 
 from tellapart.captioners.generate import DecoderState, generate, hidden_cached
 from tellapart.errors import UsageError
-from tellapart.models.decoding import Decoding
+from tellapart.models.decoding import DEFAULT, Decoding
+from tellapart.models.loading import OPTIONS_FILE
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, pad_rows
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-OPTIONS_FILE = "tellapart.json"
 LARGE = 2**22  # scores: below so many, padding costs less than leaving it out
 
 
@@ -51,6 +51,7 @@ class Captioner(ABC):
         self.generated = self.cut_captions = 0  # captions that were generated, and those cut at the most tokens
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
+        self.decoding: Decoding | None = None  # the generation settings that it is saved with; None: none
 
     def share_weights(self, other: CaptionerLike) -> None:
         """Use the model of ``other``, a captioner of the same folder, in place of its own copy."""
@@ -243,14 +244,15 @@ class Captioner(ABC):
     ) -> list[str]:
         """Captions of pictures, given as PIL images or as paths, in their order.
 
-        decoding: by default five beams and at most 30 tokens, as ``tellapart caption``. Raises `PictureError` for a
+        decoding: by default the settings that it was saved with, else five beams and at most 30 tokens, as ``tellapart
+        caption``. Raises `PictureError` for a
         file that cannot be read.
         """
         from tellapart.data.pictures import FilePicture, to_rgb
 
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
-        decoding, texts = decoding or Decoding(kind="beam", beams=5, max_tokens=30), []
+        decoding, texts = decoding or self.decoding or DEFAULT, []
         for start in range(0, len(images), batch_size):
             some = images[start : start + batch_size]
             photos = [FilePicture(each).image() if isinstance(each, str | Path) else to_rgb(each) for each in some]
@@ -310,8 +312,8 @@ class Captioner(ABC):
         for part in (self.tokenizer, self.processor):
             if part is not None:
                 part.save_pretrained(folder)
-        if self.chosen:
-            (folder / OPTIONS_FILE).write_text(json.dumps(self.chosen, ensure_ascii=False) + "\n", encoding="utf-8")
+        if kept := self.chosen | saved_decoding(self.decoding):
+            (folder / OPTIONS_FILE).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
         write_sums(folder)
 
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
@@ -382,6 +384,13 @@ class CaptionerEntry(Entry[Callable[..., Any]]):
 CAPTIONERS: Registry[CaptionerEntry] = Registry(
     "captioner", CaptionerEntry, group="tellapart.captioners", package="tellapart.captioners"
 )
+
+
+def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
+    """Returns generation settings as they stand in `OPTIONS_FILE`; a scorer that chooses among captions is left out."""
+    if decoding is None:
+        return {}
+    return {"decoding": decoding.model_copy(update={"scorer_weight": 0.0}).model_dump(exclude_defaults=True)}
 
 
 def is_adapter(name: str) -> bool:

@@ -13,12 +13,12 @@ import torch
 from torch import nn
 
 from tellapart.captioners.adapt import adapter_settings, base_of_adapter, merge_adapter
-from tellapart.captioners.base import CAPTIONERS, OPTIONS_FILE, Captioner
+from tellapart.captioners.base import CAPTIONERS, Captioner, saved_decoding
 from tellapart.captioners.generate import decode_rows
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
-from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
+from tellapart.models.loading import OPTIONS_FILE, checked_model_folder, load_whole, loading_errors
 from tellapart.models.plugins import call_factory, code_path
 from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows
@@ -76,6 +76,7 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         if precision != "auto":
             set_precision(made.model, chosen)
         made.model.eval().to(device)
+        made.decoding = decoding_in(saved_options(where))
         return made
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
@@ -91,13 +92,17 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
             model, family, tokenizer, processor = load_generic(where, kind, bare, dtype_of(chosen))
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    options = saved_options(where, from_hub=True) | parse_options(written, {**family.options, **STOP}, bare)
+    saved = saved_options(where, from_hub=True)
+    decoding = decoding_in(saved)
+    options = {key: value for key, value in saved.items() if key != "decoding"} | parse_options(
+        written, {**family.options, **STOP}, bare
+    )
     model.requires_grad_(chosen == "fp32").eval().to(device)
     with loading_errors(bare, "a processor that fits the model"):
         own = {key: value for key, value in options.items() if key not in STOP}
         captioner = family(model, tokenizer, processor, str(name), **own)
         check_fit(captioner)
-    captioner.chosen = options
+    captioner.chosen, captioner.decoding = options, decoding
     captioner.set_stop(options.get("stop", ""))
     return captioner
 
@@ -186,6 +191,11 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
 
 
+def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
+    """Returns the generation settings among the options that a captioner was saved with."""
+    return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
+
+
 def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
     """``key=value&key=value`` as options that are ``known``; see `quoted`. Raises `UsageError` for others."""
     options: dict[str, Any] = {}
@@ -247,20 +257,23 @@ def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -
         raise UsageError(
             f"captioner {path} made a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"
         )
-    captioner.save = saving_factory(captioner.save, path)  # type: ignore[method-assign, assignment]
+    captioner.save = saving_factory(captioner, path)  # type: ignore[method-assign, assignment]
     if "seeds" not in inspect.signature(captioner.generate).parameters:
         captioner.generate = generate_per_picture(captioner)  # type: ignore[method-assign]
     return captioner
 
 
-def saving_factory(save: Callable[[Path], None], path: str) -> Callable[[Path], None]:
+def saving_factory(captioner: Captioner, path: str) -> Callable[[Path], None]:
+    save: Callable[[Path], None] = captioner.save
+
     @functools.wraps(save)
     def save_and_remember(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         save(folder)
         if not (folder / "config.json").is_file():
             (folder / "config.json").write_text(json.dumps(CONFIG) + "\n", encoding="utf-8")
-        (folder / OPTIONS_FILE).write_text(json.dumps({"made_by": path}) + "\n", encoding="utf-8")
+        kept = {"made_by": path, **saved_decoding(captioner.decoding)}
+        (folder / OPTIONS_FILE).write_text(json.dumps(kept) + "\n", encoding="utf-8")
         write_sums(folder)
 
     return save_and_remember

@@ -45,9 +45,14 @@ def caption(
     prompt: Annotated[
         str | None, typer.Option(help="What the captioner is asked, or begins with; as ?prompt= after its name.")
     ] = None,
-    beams: Annotated[int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: 5.")] = None,
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: as the model was saved, else 5.")
+    ] = None,
     max_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Longest caption, in tokens. Default: 30, and 256 of a server.")
+        int | None,
+        typer.Option(
+            min=1, help="Longest caption, in tokens. Default: as the model was saved, else 30; 256 of a server."
+        ),
     ] = None,
     best_of: Annotated[
         int | None,
@@ -105,12 +110,15 @@ def caption(
     from tellapart.data import open_many
     from tellapart.inference.server import MAX_TOKENS, is_server
     from tellapart.jobs.storage import is_url
+    from tellapart.models.decoding import DEFAULT
+    from tellapart.models.loading import default_decoding
 
     served = is_server(model)
     if prompt is not None:
         model = _with_prompt(model, prompt, served)
-    longest = max_tokens or (MAX_TOKENS if served else 30)
-    decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus)
+    default = DEFAULT.model_copy(update={"max_tokens": MAX_TOKENS}) if served else default_decoding(model)
+    longest = max_tokens or default.max_tokens
+    decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus, default)
     if weight := weight_of_scorer(scorer_weight, scorer, consensus):
         decoding = decoding.model_copy(update={"scorer_weight": weight})
     if confidence is not None:
@@ -182,7 +190,7 @@ def caption(
     )
     if out is not None or path is None:  # else it was printed
         say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
-    for line in dataset.report():
+    for line in (*summary.lines(), *dataset.report()):
         say(line)
     dataset.refuse_mostly_unreadable()
 
@@ -254,8 +262,12 @@ def caption_decoding(
     samples: int | None,
     temperature: float | None,
     consensus: int | None = None,
+    default: Decoding | None = None,
 ) -> Decoding:
-    """The decoding settings of ``caption``. Raises `UsageError` for an option that would have no effect."""
+    """Returns the decoding settings of ``caption``: those of the options, else the ``default`` of the model.
+
+    Raises `UsageError` for an option that would have no effect.
+    """
     from tellapart.models.decoding import Decoding
 
     if consensus is not None:
@@ -270,6 +282,8 @@ def caption_decoding(
             raise UsageError(
                 "--temperature is for sampling; type --best-of 10 --scorer MODEL, --consensus 48, or --samples 5"
             )
+        if beams is None and default is not None:
+            return default.model_copy(update={"max_tokens": max_tokens})
         return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
     if beams is not None and best_of is not None:
         raise UsageError("--beams has no effect with --best-of, which samples; leave one of them out")

@@ -33,7 +33,7 @@ from tellapart.language.phrases import soften
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import BatchSize, hardware
-from tellapart.models.loading import files_digest, warn_outside_scenes
+from tellapart.models.loading import default_decoding, files_digest, warn_outside_scenes
 from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.ahead import ahead
 from tellapart.utils.lazy import LazyModule
@@ -404,7 +404,7 @@ def _held(picture: Picture | PictureError) -> int:
 @dataclass(frozen=True)
 class CaptionSummary:
     """The outcome of `caption_pictures`. ``already`` had a caption before; ``cut_texts`` were longer than the
-    scorer's window."""
+    scorer's window; of ``generated`` captions, samples included, ``cut_captions`` were cut at ``max_tokens``."""
 
     out: Path | None
     written: int
@@ -413,6 +413,18 @@ class CaptionSummary:
     skipped: Skipped
     cut_texts: int
     seconds: float
+    generated: int = 0
+    cut_captions: int = 0
+    max_tokens: int = 0
+
+    def lines(self) -> list[str]:
+        """Returns what is to be said of captions that were cut."""
+        if not self.cut_captions:
+            return []
+        return [
+            f"{self.cut_captions:,} of {self.generated:,} captions generated were cut at {self.max_tokens} tokens, "
+            "before their end; for whole ones type a larger --max-tokens"
+        ]
 
 
 def caption_pictures(
@@ -465,6 +477,7 @@ def caption_pictures(
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_drop_guesses(dataset, decoding, drop_guesses, best_of)
+    before = captioner.generated, captioner.cut_captions
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")
     warn_outside_scenes(scorer_name, dataset, "scorer")
@@ -497,7 +510,18 @@ def caption_pictures(
     if todo and not written and not already:
         raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
     cut = scorer.cut_texts if scorer is not None else 0
-    return CaptionSummary(out, written, already, empty, dataset.unreadable, cut, time.monotonic() - started)
+    return CaptionSummary(
+        out,
+        written,
+        already,
+        empty,
+        dataset.unreadable,
+        cut,
+        time.monotonic() - started,
+        captioner.generated - before[0],
+        captioner.cut_captions - before[1],
+        decoding.max_tokens,
+    )
 
 
 def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
@@ -586,15 +610,13 @@ def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     }
 
 
-BEAMS, LOCAL_TOKENS = 5, 30  # as `tellapart caption` decodes
-
-
 def captions_of(name: str, data: str, device: str = "auto", precision: str = "auto") -> Path:
     """The file with the captions of ``data`` by a captioner; what it lacks is written now.
 
     The file is called after the captioner, and so is its system. A model behind a server writes greedy captions of at
-    most 256 tokens, one of this machine five beams of at most 30. Raises as `caption_pictures` and `caption_by_server`,
-    and `UsageError` where a file of that name has captions of other settings.
+    most 256 tokens; one of this machine decodes as it was saved, else with five beams and at most 30. Raises as
+    `caption_pictures` and `caption_by_server`, and `UsageError` where a file of that name has captions of other
+    settings.
     """
     out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
     if is_server(name):
@@ -625,8 +647,9 @@ def _caption(name: str, dataset: Dataset, out: Path, device: str, precision: str
     from tellapart.captioners import load_captioner
     from tellapart.models.device import resolve_device, resolve_precision
 
-    decoding = Decoding(kind="beam", beams=BEAMS, max_tokens=LOCAL_TOKENS)
+    decoding = default_decoding(name)
     place = resolve_device(device)
     precision = resolve_precision(precision, place)
     if not nothing_left(dataset, out, name, decoding=decoding, precision=precision):
-        caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding)
+        for line in caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding).lines():
+            say(line)

@@ -99,3 +99,6 @@ class Decoding(BaseModel):
         else:
             raise ValueError(f"seeds of {len(seeds)} items for {items}")
         return uniform_RT.to(device, torch.float32 if device.type == "mps" else torch.float64)  # which has no float64
+
+
+DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # of models that carry no settings of their own

@@ -21,9 +21,11 @@ from tellapart.utils.messages import say, say_once
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
+    from tellapart.models.decoding import Decoding
     from tellapart.types import Item
 
 
+OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options and generation settings
 SECONDS = 10.0  # for the one question
 RUNS = Path("runs")
 OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
@@ -170,11 +172,38 @@ def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> N
         )
 
 
+def default_decoding(name: str) -> Decoding:
+    """Returns the generation settings that a captioner was saved with, without loading it; else `DEFAULT`."""
+    from tellapart.models.decoding import DEFAULT, Decoding
+
+    try:
+        file = Path(model_folder(name.partition("?")[0], "captioner")) / OPTIONS_FILE
+        saved = parse_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, UsageError):
+        return DEFAULT  # no folder of ours; whoever loads it says what is wrong
+    return Decoding.model_validate(saved["decoding"]) if isinstance(saved, dict) and "decoding" in saved else DEFAULT
+
+
+def check_shards(folder: Path) -> None:
+    """Raises `TellapartError` where an index of weights names a file outside its folder."""
+    for index in folder.glob("*.index.json"):
+        try:
+            files = set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue  # whoever loads it says so
+        for name in files:
+            if not isinstance(name, str) or Path(name).name != name:
+                raise TellapartError(
+                    f"{index}: names the weights '{name}', outside its folder; expected the name of a file beside it"
+                )
+
+
 def checked_model_folder(name: str, kind: str) -> str:
     """As `model_folder`, for a model that is loaded now: a folder's checksums are compared, and the hub is asked once
     whether it has the name, so that one that is nowhere costs no retries."""
     where = model_folder(name, kind)
     check_name(where, kind)
+    check_shards(Path(where))
     check_sums(Path(where))
     return where
 

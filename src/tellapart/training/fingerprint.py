@@ -110,6 +110,8 @@ def code_of(recipe: Recipe) -> list[str]:
         parts.append("scenes")
     if recipe.trains == "captioner":
         parts.append("decoding")
+        if recipe.captioner is not None and (recipe.captioner.name or "").partition("?")[0].endswith(".pt"):
+            parts.append("stop_tokens")
     learns = recipe.captioner.train if recipe.captioner else None
     if recipe.trains == "scorer" or "vision" in (learns or ()):
         parts.append("pixels")

@@ -275,6 +275,8 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     check_ranks(objective, setup.recipe.objective.kind)
     kind = TrainableParts if settings.sharding == "none" else ShardedParts
     trainable = kind(setup.learner, setup.trained_parts)
+    if recipe.trains == "captioner":  # what is saved decodes as it is evaluated
+        setup.captioner.decoding = recipe.evaluation.decoding
     learner.model.train()
     state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
     if (last := run.last()) is not None:  # resume from the last checkpoint
