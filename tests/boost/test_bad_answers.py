@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,15 @@ def test_the_key_is_struck_out_whole_cut_or_split() -> None:
     assert redact(f"{KEY[:9]}\n {KEY[9:]}", KEY) == REDACTED
     assert redact("sk-very good", KEY) == "sk-very good" and redact("EMPTY", "EMPTY") == "EMPTY" == redact("EMPTY", "")
     assert redact(KEY * 2 + "x" + KEY, KEY) == f"{REDACTED}x{REDACTED}"
+
+
+@pytest.mark.parametrize("before", ["", "u", "me", "me:", "user:"])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_the_key_is_struck_out_in_base64(before: str, encode: Callable[[bytes], bytes]) -> None:
+    encoded = encode(f"{before}{KEY}".encode()).decode()
+    told = redact(f"Authorization: Basic {encoded} refused", KEY)
+    assert REDACTED in told and told.startswith("Authorization: Basic ") and told.endswith(" refused")
+    assert not any(encoded[at : at + 8] in told for at in range(4, len(encoded) - 8))
 
 
 @pytest.mark.parametrize("before", [0, 40, 50, 60, 180, 190, 199])

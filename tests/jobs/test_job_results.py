@@ -303,6 +303,13 @@ def test_a_result_crosses_two_mounts_of_one_disk(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "job" / "parts" / "0").read_text() == "whole"
 
 
+def test_features_at_a_dangling_link_are_refused_before_any_work(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    told = cli("data", "encode", "scenes", "scenes:plain?n=2", "-o", tmp_path / "link").line
+    assert "link: a link to" in told and "which is not there" in told
+    assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+
 def test_the_errors_of_workers_are_whole() -> None:
     told = works._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
     assert told["error"].endswith("and its cause in the last line") and "\n" not in told["error"]

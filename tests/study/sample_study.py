@@ -71,7 +71,7 @@ def make_material(count: int = 60, *, hostile: bool = False) -> Material:
 
 
 def make_study(folder: Path, kind: str = "pick", material: Material | None = None, **changes: Any) -> Study:
-    """A study that takes a minute: six items in one or more blocks, two control items."""
+    """A study that takes a minute: six items in one or more blocks, two control items; its link needs no key."""
     settings: dict[str, Any] = {
         "items": 6,
         "candidates": 4,
@@ -82,7 +82,9 @@ def make_study(folder: Path, kind: str = "pick", material: Material | None = Non
     }
     settings |= {"title": "Telling pictures apart", "researcher": "Ada", "institution": "A university",
                  "contact": "ada@example.org", "ethics": "Board 12", "payment": "You are paid 3 pounds."}  # fmt: skip
-    return create_study(folder, material or make_material(), StudyPlan(kind=kind, **{**settings, **changes}))
+    made = create_study(folder, material or make_material(), StudyPlan(kind=kind, **{**settings, **changes}))
+    assert made.settings.recruitment.link_key
+    return edit_settings(made, link_key="")
 
 
 def edit_settings(study: Study, **values: Any) -> Study:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import Cli
+from PIL import Image
 from sample_study import edit_settings, make_material, make_study
 
 from tellapart.errors import UsageError
@@ -111,6 +114,23 @@ def test_a_rehearsal_passes_the_platforms_pattern_and_says_what_a_rule_on_time_n
     slow = edit_settings(study, min_median_seconds=2.0)
     with pytest.raises(UsageError, match="add --think SECONDS"):
         rehearse(slow, 2, 0, 0)
+
+
+def test_a_study_in_a_folder_whose_name_is_not_utf8(tmp_path: Path) -> None:
+    """sys.argv has such a name with a surrogate, which no text file can hold."""
+    photos, captions = tmp_path / "photos", tmp_path / "a.jsonl"
+    photos.mkdir()
+    for number in range(12):
+        Image.effect_noise((90, 60), 20 + 15 * number).convert("RGB").save(photos / f"{number}.jpg")
+    captions.write_text("".join(f'{{"id": "{number}", "caption": "a noise {number}"}}\n' for number in range(12)))
+    done = subprocess.run(
+        [sys.executable, "-m", "tellapart", "study", "create", "rate", photos, "--captions", captions,
+         "--references", captions, "--block", "4", "--controls", "2", "-o", os.fsencode(tmp_path) + b"/st\xffudy"],
+        capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (folder,) = (path for path in tmp_path.iterdir() if path.name.startswith("st"))
+    assert "st\\udcffudy" in json.loads((folder / "items.json").read_text())["made"]["command"]
 
 
 def codes(study: object) -> list[str]:

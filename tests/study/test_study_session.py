@@ -341,6 +341,23 @@ def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
         assert start(session, "5f1e")[1]["phase"] == "practice"
 
 
+def test_an_identifier_begins_only_with_the_key_of_the_link(tmp_path: Path) -> None:
+    """Somebody who knows the identifier of a participant cannot begin in their place."""
+    study = edit_settings(make_study(tmp_path / "s"), link_key="k3y-of_the-link")
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+        web = Web(url, ParticipantLog())
+        begin = {"consent": True, "identifier": "5f1e", "study": "", "session": ""}
+        for key in ("", "k3y", "k3y-of_the-linK", "k3y-of_the-link\ud800"):
+            status, told = web.ask("/api/begin", {**begin, "key": key})
+            assert status == 400 and b"lacks the study's key" in told
+        assert not store.participants()
+        state = web.json("/api/begin", {**begin, "key": "k3y-of_the-link"})
+        assert state["phase"] == "practice"
+        web.token = state["token"]
+        assert web.json("/api/begin", begin)["phase"] == "practice", "the secret alone goes on"
+        assert Web(url, ParticipantLog()).json("/api/begin", {**begin, "identifier": ""})["phase"] == "practice"
+
+
 def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_path: Path) -> None:
     for replaced, left in ((True, 1), (False, 0)):
         study = edit_settings(make_study(tmp_path / f"s{replaced}", raters=1), replace_excluded=replaced)

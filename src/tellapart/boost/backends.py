@@ -47,9 +47,33 @@ SHORTEST = 8  # a shorter key is a placeholder, such as the EMPTY of servers at 
 
 
 def redact(text: str, key: str) -> str:
-    """``text`` with `REDACTED` for every run of at least half of ``key``, also where white space splits it."""
+    """``text`` with `REDACTED` for every run of at least half of ``key``, also where white space splits it.
+
+    So, too, for the key in base64, alone or behind other bytes, as in the header of basic authentication.
+    """
     if len(key) < SHORTEST:
         return text
+    for form in (key, *_base64_forms(key)):
+        text = _redact_form(text, form)
+    return text
+
+
+@lru_cache(8)
+def _base64_forms(key: str) -> tuple[str, ...]:
+    """What is in the base64 of any text that holds ``key``: by its place among groups of three bytes, and alphabet.
+
+    The letters that a neighbour of the key has a part in are left out.
+    """
+    data = key.encode("utf-8", "replace")
+    forms = []
+    for before in range(3):
+        text = base64.b64encode(bytes(before) + data).decode()
+        text = text[(0, 2, 3)[before] : 4 * ((before + len(data)) // 3)]
+        forms += [text, text.replace("+", "-").replace("/", "_")]
+    return tuple(dict.fromkeys(forms))
+
+
+def _redact_form(text: str, key: str) -> str:
     least = max(SHORTEST, len(key) // 2)
     runs = {key[start : start + least] for start in range(len(key) - least + 1)}
     packed = "".join(text.split())

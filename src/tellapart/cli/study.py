@@ -96,6 +96,10 @@ def serve(
                     f"{study.quota} participants wanted; the study is at {public_url or address} (Ctrl-C ends it; "
                     f"{where})"
                 )
+                recruitment = study.settings.recruitment
+                if recruitment.link_key:
+                    link = f"{(public_url or address).rstrip('/')}/?key={recruitment.link_key}"
+                    say(f"link for a recruiting platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
 
             serve_page(web_app(session, listener.getsockname()[1], public_url), listener, ready)
 

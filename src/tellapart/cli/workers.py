@@ -125,6 +125,10 @@ def finished_job(
         raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
     if not is_url(out) and not Path(out).is_dir():
         writable_file(Path(out).expanduser())
+    if not replaces and not is_url(out) and Path(out).is_symlink() and not Path(out).exists():
+        raise UsageError(
+            f"{out}: a link to {Path(out).readlink()}, which is not there; make it, or name another with -o"
+        )
     if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(path).exists():
         raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):

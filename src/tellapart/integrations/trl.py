@@ -1,4 +1,4 @@
-"""Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install tellapart[trl]``).
+"""Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install 'tellapart[trl]'``).
 
 TRL calls a reward function on each rank with the rows of that rank: ``completions``, and every column of the data set,
 each picture once per generation. It gathers the rewards afterwards. So a reward that compares pictures with each other

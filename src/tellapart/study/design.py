@@ -167,6 +167,7 @@ class Recruitment(Section):
     id_parameter: str = "PROLIFIC_PID"
     id_pattern: str = r"[\w.@-]{1,100}"
     require_id: bool = False
+    link_key: str = Field("", pattern=r"^[\w-]{0,100}$")
     timeout_minutes: float = Field(90.0, gt=0)
     completed: str = ""
     screened_out: str = ""
@@ -266,6 +267,7 @@ seed = 0
 [recruitment]  # not stamped: may change while the study runs
 id_parameter = "PROLIFIC_PID"  # of the link; MTurk: workerId
 id_pattern = '[\\w.@-]{{1,100}}'  # of identifiers; Prolific: '[0-9a-f]{{24}}'
+link_key = "{secrets.token_urlsafe(9)}"  # &key=… of the link: an identifier counts only with it; "": always
 require_id = false  # true: only links with an identifier can begin
 timeout_minutes = 90  # without an answer, after which the block goes to another participant
 completed = "{new_code()}"

@@ -52,7 +52,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
                 raise UsageError(f"an identifier of more than {LONGEST_IDENTIFIER} characters")
             if not all(text.isprintable() for text in texts):
                 raise UsageError("an identifier with characters that cannot be printed")
-            made, state = session.begin(identifier, label, visit, token)
+            made, state = session.begin(identifier, label, visit, token, key=str(body.get("key") or ""))
             return JSONResponse({"token": made, **state}, headers=NO_STORE)
         if action == "decline":
             return JSONResponse(session.decline(), headers=NO_STORE)

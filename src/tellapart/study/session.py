@@ -248,13 +248,17 @@ class StudySession:
 
     # Beginning and ending.
 
-    def begin(self, identifier: str, study: str, session: str, token: str = "") -> tuple[str, dict[str, Any]]:
+    def begin(
+        self, identifier: str, study: str, session: str, token: str = "", *, key: str = ""
+    ) -> tuple[str, dict[str, Any]]:
         """A participation that begins, or goes on where the token is the participant's: its token and state.
 
         token: the page's secret, 48 random hexadecimal digits, by which a request is known that comes again because
-        its answer was lost. Others know a platform's identifier: it begins a participation, and never opens one.
+        its answer was lost. Others know a platform's identifier: it never opens a participation, and begins one only
+        with the ``key`` of the study's link.
 
-        Raises `UsageError` for an identifier that is none or begun with another token, `Full` where no block is left.
+        Raises `UsageError` for an identifier that is none, comes without the key or has begun with another token,
+        `Full` where no block is left.
         """
         recruitment = self.study.settings.recruitment
         if recruitment.require_id and not identifier:
@@ -271,6 +275,8 @@ class StudySession:
                     "somebody has begun with this identifier in another browser: go on there, or with the address that "
                     f"its page gives under Leave; if neither can be, write to {self.study.settings.consent.contact}"
                 )
+            if known is None and identifier and not self._has_key(key):
+                raise UsageError("the link lacks the study's key; open the study from the platform again")
             if known is None:
                 block = self.blocks.free(run, now)
                 if block is None:
@@ -284,6 +290,10 @@ class StudySession:
             if known is not None:
                 return token if owner else rows.new_token(run, known.number, own), self._state(run, known, now)
         raise Full("the study has all the participants that it needs")
+
+    def _has_key(self, key: str) -> bool:
+        wanted = self.study.settings.recruitment.link_key
+        return not wanted or hmac.compare_digest(key.encode("utf-8", "replace"), wanted.encode())
 
     def decline(self) -> dict[str, Any]:
         """Somebody does not agree: only counted."""

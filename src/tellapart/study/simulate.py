@@ -149,7 +149,9 @@ class Script:
         about = web.json("/api/study")
         self._look(web, about["example"]["pictures"] if about["example"] else [])
         web.token = secrets.token_hex(24)
-        state = web.json("/api/begin", {"consent": True, "identifier": identifier, "study": "simulated", "session": ""})
+        key = self.study.settings.recruitment.link_key
+        body = {"consent": True, "identifier": identifier, "study": "simulated", "session": "", "key": key}
+        state = web.json("/api/begin", body)
         web.token = state.get("token", "")
         given = 0
         while state["phase"] in ("practice", "items"):

@@ -38,8 +38,12 @@ _verbosity = Verbosity.NORMAL
 
 
 def typed_command() -> str:
-    """Returns the command line of this process, quoted for a shell; pages and runs record it."""
-    return shlex.join(["tellapart", *sys.argv[1:]])
+    """Returns the command line of this process, quoted for a shell; pages and runs record it.
+
+    A byte of a file's name that is not UTF-8 is written as ``\\udcff``, for text files cannot hold it.
+    """
+    line = shlex.join(["tellapart", *sys.argv[1:]])
+    return line.encode("utf-8", "backslashreplace").decode()
 
 
 def set_verbosity(verbosity: Verbosity) -> None:
