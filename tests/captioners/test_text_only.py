@@ -138,7 +138,7 @@ def test_smiles_subset_is_the_answers_own_words(model: Path, data: Path) -> None
     tokens_RT, valid_RT = captioner.pad(rows)
     batch = Batch([], torch.arange(2), visual, tokens_RT, valid_RT)
     with torch.no_grad():
-        found = float(Smile(subset="own", first="mle")(captioner, batch).value)
+        found = float(Smile(Smile.Config(kind="smile", subset="own", first_token="mle"))(captioner, batch).value)
         scores = captioner.logits(visual, tokens_RT, valid_RT)
     expected = []
     for n, row in enumerate(rows):

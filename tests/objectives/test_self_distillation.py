@@ -81,7 +81,7 @@ def test_the_rent_is_for_words() -> None:
 
 
 class Ends:
-    end = 9
+    stop_tokens = (9,)
 
 
 def test_a_description_that_was_cut_loses_its_last_word() -> None:

@@ -122,7 +122,9 @@ def test_a_captioner_without_a_head_learns_from_its_scores(tiny_recipe: dict[str
     logits_RTV = learner.hidden(batch.visual, batch.tokens_RT, batch.valid_RT)
     assert batch.tokens_RT is not None and batch.valid_RT is not None
     expected = smile_loss(logits_RTV, batch.tokens_RT, batch.valid_RT)
-    assert float(Smile()(learner, batch).value.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
+    assert float(Smile(Smile.Config(kind="smile"))(learner, batch).value.detach()) == pytest.approx(
+        float(expected.detach()), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("objective", [{"mle_weight": 0.1, "label_smoothing": 0.1}, {"subset": "random"}], ids=str)
@@ -174,7 +176,8 @@ def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None
     settings: dict[str, Any] = {"first": "shift", "shift_V": shift_V, "mle": 0.2}
     torch.nn.init.normal_(captioner.head()[1])
     plain = smile_loss(captioner.logits(visual, tokens_RT, valid_RT), tokens_RT, valid_RT, **settings)
-    ours = Smile(**settings)(captioner, Batch([], torch.arange(2), visual, tokens_RT, valid_RT)).value
+    smile = Smile(Smile.Config(kind="smile", first_token="shift", mle_weight=0.2), shift_V)
+    ours = smile(captioner, Batch([], torch.arange(2), visual, tokens_RT, valid_RT)).value
     assert float(ours.detach()) == pytest.approx(float(plain.detach()), abs=1e-6)
     for mine, other in zip(slopes(ours), slopes(plain), strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)

@@ -73,7 +73,8 @@ def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: 
     ``seeds``: one for each picture, from which its tokens are drawn; None: torch's generator. Raises `TellapartError`
     where logits are NaN.
     """
-    uniform_RT = decoding.uniform(len(visual), visual.device, seeds)
+    drawn = decoding.kind not in ("greedy", "beam")
+    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if drawn else None
     state = decoder.prefill(visual, decoding.max_tokens)
     if decoding.kind == "beam":
         tokens_RT = beam_search(decoder, state, decoding)

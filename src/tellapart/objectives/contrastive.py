@@ -45,8 +45,9 @@ class Contrastive(Stateless[TrainableScorer]):
         self.word_dropout = word_dropout
 
     def step(self, learner: TrainableScorer, batch: Batch, context: StepContext) -> None:
-        """Run the contrastive step in one piece: every match counts. A rank's gradients are of its own pictures and
-        texts."""
+        """Runs the contrastive step on the whole batch, as every match counts; a rank's gradients are of its own
+        pictures and texts.
+        """
         with context.autocast():
             loss = self(learner, batch)
         context.backward(loss if ranks.is_main() else Loss(loss.value - loss.value.detach()))
@@ -72,7 +73,9 @@ class Contrastive(Stateless[TrainableScorer]):
     def drop_words(
         self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Tokenizer, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The same rows with words hidden: a token of its own stands for them, or, without one, they are left out."""
+        """Hides words: replaces them by the token of `mask_token_id`, or drops them if there is none. Returns tokens_RT
+        and valid_RT.
+        """
         if not self.word_dropout:
             return tokens_RT, valid_RT
         special = torch.tensor(tokenizer.all_special_ids, device=tokens_RT.device)
@@ -85,7 +88,7 @@ class Contrastive(Stateless[TrainableScorer]):
 
 
 def mask_token_id(tokenizer: Tokenizer) -> int | None:
-    """The id that stands for a hidden word: the mask or the unknown word; None where neither has a token of its own.
+    """Returns the token id that replaces a hidden word: unknown or mask token; None if neither has an id of its own.
 
     CLIP's tokenizer says that its unknown word is its end token, and a text would end there.
     """
@@ -109,7 +112,9 @@ def drop_tokens(
 
 
 def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:
-    """Mean of the cross-entropies text to picture and picture to text, in nats; the diagonal is right."""
+    """Computes the mean of the cross-entropies text to picture and picture to text, in nats; the diagonal is the
+    target.
+    """
     target_B = torch.arange(len(match_BB), device=match_BB.device)
     return (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
 

@@ -27,7 +27,7 @@ else:
 def mle_loss(
     logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor, *, label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """Cross-entropy of the references, mean over valid tokens, in nats (paper 1, eq. 1).
+    """Computes the cross-entropy of the references, mean over valid tokens, in nats (paper 1, eq. 1).
 
     logits_BTV raw scores; labels_BT token ids; valid_BT False on padding. label_smoothing: the share of each label that
     goes to all words of the vocabulary evenly, in [0, 1]. Raises ValueError where no token is valid.
@@ -45,7 +45,7 @@ def mle_head_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """`mle_loss` of the scores hidden·weightᵀ + bias, value and gradients, a few tokens' scores at a time.
+    """Computes `mle_loss` of the logits hidden·weightᵀ + bias, value and gradients, for a few tokens at a time.
 
     Mean over valid tokens, in nats (paper 1, eq. 1): a scalar without second derivatives. hidden_BTH is what the
     output layer reads, weight_VH and bias_V are that layer; labels_BT token ids; valid_BT False on padding.
@@ -58,14 +58,14 @@ def mle_head_loss(
 def mle_term(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float
 ) -> head.VocabularyTerm:
-    """``part`` times the mean over valid tokens, as a term of `head_loss`."""
+    """Returns ``part`` times the mean over valid tokens, as a term of `head_loss`."""
     return head.VocabularyTerm(
         flat_positions(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing
     )
 
 
 def flat_positions(chosen_BT: torch.Tensor) -> torch.Tensor:
-    """The numbers, of B·T, of the tokens that are chosen."""
+    """Returns the indices, in B·T, of the chosen tokens."""
     return chosen_BT.flatten().nonzero().squeeze(1)
 
 
@@ -88,7 +88,7 @@ def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
 
 
 def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[torch.Tensor, torch.Tensor]:
-    """What transformers calls ``labels`` as what a causal model's scores ``logits[:, :-1]`` are to say.
+    """Converts transformers' ``labels`` to targets of a causal model's logits ``logits[:, :-1]``.
 
     transformers' labels stand at the positions of the tokens themselves, with ``ignore_index`` where there is no loss;
     the score of a token is the output one position before it. Returns labels and validity (bool), both B×(T−1), for
@@ -103,7 +103,7 @@ def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[tor
 
 
 def count_valid(valid_BT: torch.Tensor) -> int:
-    """How many tokens are valid. Raises ValueError where none is."""
+    """Counts the valid tokens. Raises ValueError if there are none."""
     if not (count := int(valid_BT.sum())):
         raise ValueError("no valid token in the batch; expected at least one caption with an end token")
     return count
@@ -121,7 +121,7 @@ def mle_of_references(
     label_smoothing: float = 0.0,
     learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`mle_loss` of references: from a captioner's output layer where it has one, else from its scores.
+    """Computes `mle_loss` of references: from the captioner's output layer if it has one, else from its logits.
 
     learned_RT: the valid tokens that count; None: all of them. The others are read only.
     """
@@ -169,7 +169,7 @@ class Mle(Stateless[CaptionerLike]):
         return Loss(mle_of_references(learner, batch.visual, tokens_RT, valid_RT, self.label_smoothing, learned_RT))
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """Which tokens count, R×T."""
+        """Returns a mask R×T of the tokens that count: those after the prompt in references that begin with it."""
         assert batch.tokens_RT is not None
         valid_RT, P = super().learned(batch), len(self.prompt)
         if not 0 < P <= valid_RT.shape[1]:

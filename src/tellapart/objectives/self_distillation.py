@@ -52,7 +52,7 @@ LISTS_AT_ONCE = 8  # of candidates
 
 @dataclass(frozen=True)
 class Choice:
-    """How a caption is made of a description.
+    """Settings by which a caption is made of a description.
 
     confidence: least probability of a word under the start model, given what stands before it. evidence: least
     mutual information with the picture, in nats, below which a word says nothing of this picture. candidates:
@@ -73,8 +73,9 @@ class Choice:
     noun: str = "thing"
 
     def value(self, heard_KMC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
-        """Of C captions, without the rent: the logits of K scorers for M pictures, the first their own, and the start
-        model's log-probabilities, of all M where its ``likelihood`` counts. Of several scorers the least sure counts.
+        """Computes the value of C captions, without the rent, from the logits of K scorers for M pictures, their own
+        first, and from the start model's log-probabilities, of all M if ``likelihood`` counts. The lowest of several
+        scorers counts.
         """
         picked_C = (heard_KMC + self.likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
         return picked_C + self.speaker * spoken_MC[0]
@@ -93,7 +94,7 @@ class Belief:
 
 
 class Describer:
-    """What the start model says of a picture when it is asked, and which of its words it believes.
+    """Lets the start model describe pictures, and decides which of its words are believed.
 
     ``plain``: the start model as it captions; ``asked``: as it describes. ``shuffled``: each word is believed as far as
     another one of its kind, a control.
@@ -112,7 +113,7 @@ class Describer:
         self.pixels, self.shuffled = pixels, shuffled
 
     def view(self, visual: torch.Tensor) -> torch.Tensor:
-        """What the captioner reads, of what batches hold."""
+        """Returns the captioner's input for a batch's ``visual``: features, encoded from pixels where needed."""
         return self.plain.encode(visual) if self.pixels else visual
 
     def __call__(self, visual: torch.Tensor, batch: Batch, choice: Choice) -> list[Belief]:
@@ -134,7 +135,7 @@ class Describer:
     def _describe(
         self, captioner: CaptionerLike, visual: torch.Tensor, batch: Batch
     ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
-        """Captions, and of each content word its log-probability and its mutual information with the picture, R×W.
+        """Returns captions, and the log-probability and mutual information with the picture of each content word, R×W.
 
         A caption that was cut at ``max_tokens`` is taken without its last word, which may be a piece of one.
         """
@@ -166,7 +167,7 @@ class Describer:
         return [found[b] for b in range(len(options))]
 
     def _log_probs(self, visual: torch.Tensor, tokens: list[list[list[int]]]) -> list[torch.Tensor]:
-        """The same of lists of token ids, all in one pass: each is filled up to the longest one."""
+        """Computes `log_probs` of lists of token ids in one pass; each list is filled up to the longest one."""
         M, most = len(visual) // len(tokens), max(map(len, tokens))
         rows = [row for one in tokens for row in (*one, *[one[0]] * (most - len(one)))]
         tokens_RT, valid_RT = (
@@ -180,14 +181,14 @@ class Describer:
 
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
-    """The texts; without its last word where one has no end token."""
+    """Returns the texts, without the last word if there is no end token after it."""
     ends = torch.tensor(list(captioner.stop_tokens), device=rollout.tokens_RT.device)
     ended_R = (torch.isin(rollout.tokens_RT, ends) & rollout.valid_RT).any(1).tolist()
     return [text if ended else text.rpartition(" ")[0] for text, ended in zip(rollout.texts, ended_R, strict=True)]
 
 
 class Listener:
-    """How well a caption fits a picture and its look-alikes.
+    """Measures how well a caption fits a picture and its look-alikes.
 
     ``scorers``: each with its features_ND of every training picture. ``nearest``: look-alikes of training pictures.
     ``visual``: shows training pictures to the captioner; None where only the scorers listen. ``unseen_KN``: which
@@ -204,7 +205,7 @@ class Listener:
         self.scorers, self.nearest, self.visual, self.unseen_KN = list(scorers), nearest, visual, unseen_KN
 
     def among(self, rows_B: np.ndarray) -> np.ndarray:
-        """rows_BM: each picture and its look-alikes."""
+        """Returns rows_BM: each picture and its look-alikes."""
         return np.column_stack([rows_B, self.nearest(rows_B)])
 
     def logits(self, rows_BM: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
@@ -306,7 +307,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         return replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
 
     def captions(self, batch: Batch) -> list[str]:
-        """The caption of each picture of the batch that is learned."""
+        """Returns the caption that is learned for each picture of the batch."""
         rows = batch.rows_B.tolist()
         if any(row not in self._chosen for row in rows):
             for row, text in zip(rows, self._choose(batch), strict=True):
@@ -346,7 +347,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
 
 
 def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
-    """The caption of the highest value, less ``rent`` for each word."""
+    """Returns the caption of the highest value, less ``rent`` for each word."""
     words_C = torch.tensor([float(len(text.split())) for text in texts])
     return texts[int((value_C - rent * words_C).argmax())]
 
@@ -383,7 +384,7 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
 
 
 def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
-    """What the plain caption says and the first sentence that says some of it; else what there is."""
+    """Returns the plain caption's words in the first sentence that has some; else the noun, or the plain caption."""
     for phrases in sentences:
         words = belief.said & {word for phrase in phrases for word in phrase.words}
         if least := belief.description.condensed(words, belief.noun):

@@ -52,7 +52,7 @@ def smile_loss(
     generator: torch.Generator | None = None,
     uniform_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4): mean over valid tokens, in nats.
+    """Computes SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4): mean over valid tokens, in nats.
 
     logits_BTV raw scores; labels_BT token ids, the end token among them; valid_BT False on padding and on a prompt.
     subset: ``own`` words of the caption; ``random``, ``random_size`` distinct words drawn for each caption, and the
@@ -94,7 +94,7 @@ def smile_head_loss(
     generator: torch.Generator | None = None,
     uniform_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """`smile_loss` of the scores hidden·weightᵀ + bias, value and gradients, without the B×T×V scores.
+    """Computes `smile_loss` of the logits hidden·weightᵀ + bias, value and gradients, without the B×T×V logits.
 
     Paper 1, Algorithm 1, eq. 2-4: a scalar in nats, without second derivatives. hidden_BTH is what the output layer
     reads, weight_VH and bias_V are that layer; labels_BT, valid_BT, the keywords and what raises ValueError are as in
@@ -144,7 +144,9 @@ def check_arguments(
 def first_token(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, first: str, shift_V: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is learned, target_BT (a word of the vocabulary even on padding), and where MLE keeps the vocabulary."""
+    """Returns target_BT (a word of the vocabulary even on padding), and a mask of tokens that keep the whole
+    vocabulary.
+    """
     target_BT = labels_BT.masked_fill(~valid_BT, 0)
     first_BT = valid_BT & (valid_BT.cumsum(1) == 1)
     if shift_V is not None:
@@ -155,7 +157,7 @@ def first_token(
 def subset_mask(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, drawn_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """keep_BTV (or B×1×V): the subset of Algorithm 1 as a mask. Padding is in no subset, whatever its id."""
+    """Computes keep_BTV (or B×1×V): the subset of Algorithm 1 as a mask. Padding is in no subset, whatever its id."""
     B, device = len(target_BT), target_BT.device
     if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
@@ -168,7 +170,7 @@ def subset_mask(
 
 
 def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each token's word comes first in its caption, slot_BT, and the positions where one does, keep_BT."""
+    """Returns slot_BT, the first position of each token's word in its caption, and keep_BT, a mask of those."""
     same_BTT = (target_BT[:, :, None] == target_BT[:, None, :]) & valid_BT[:, None, :]
     slot_BT = same_BTT.int().argmax(2)
     return slot_BT, valid_BT & (slot_BT == torch.arange(target_BT.shape[1], device=target_BT.device))
@@ -177,7 +179,7 @@ def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torc
 def random_words(
     labels_BT: torch.Tensor, V: int, size: int, generator: torch.Generator | None, uniform_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """drawn_BK, the words of each caption's random subset, from ``uniform_BK``, ``generator`` or torch's own."""
+    """Draws drawn_BK, each caption's random subset, from ``uniform_BK``, ``generator`` or torch's own generator."""
     if uniform_BK is None:
         place = generator.device if generator is not None else torch.device("cpu")
         uniform_BK = torch.rand(len(labels_BT), size, generator=generator, device=place, dtype=torch.float64)
@@ -185,7 +187,7 @@ def random_words(
 
 
 def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
-    """K distinct words of V for each of B captions, every set as likely (Floyd's algorithm): B×K."""
+    """Draws K distinct words of V for each of B captions, all sets equally likely (Floyd's algorithm): B×K."""
     drawn_BK = torch.empty(uniform_BK.shape, dtype=torch.long, device=uniform_BK.device)
     for k, top in enumerate(range(V - uniform_BK.shape[1], V)):
         word_B = (uniform_BK[:, k] * (top + 1)).long()
@@ -196,7 +198,7 @@ def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
 def random_term(
     target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.SubsetTerm:
-    """The words: those of the caption, each for its own token alone, and the drawn ones, where none is the label."""
+    """Returns the loss within each caption's drawn words and the label, which is not counted twice."""
     (B, T), K = target_BT.shape, drawn_BK.shape[1]
     place_T = torch.arange(T, device=target_BT.device)
     label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
@@ -207,14 +209,14 @@ def random_term(
 def reverse_term(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.VocabularyTerm:
-    """The whole vocabulary without the caption's words, the label excepted."""
+    """Returns the loss within the whole vocabulary without the caption's words, except the label."""
     label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
     out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
     return head.VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
 class Smile(Stateless[CaptionerLike]):
-    """`smile_loss` of the batch's references; its keywords. A random subset belongs to (seed, step, item, caption)."""
+    """`smile_loss` of the batch's references. A random subset belongs to (seed, step, item, caption)."""
 
     class Config(ObjectiveOptions):
         """SMILE (paper 1): its defaults are the paper's. ``mle_weight`` is λ of eq. 4, 0.01 in its best row."""
@@ -254,24 +256,25 @@ class Smile(Stateless[CaptionerLike]):
                     f"{captioner.name} has {V} words; "
                     "lower it (the paper's is 10)"
                 )
-            return Smile(
-                subset=self.subset,
-                first=self.first_token,
-                random_size=self.random_size,
-                shift_V=alternative_forms(captioner.tokenizer, V, self.shift) if self.first_token == "shift" else None,
-                mle=self.mle_weight,
-                label_smoothing=self.label_smoothing,
-            )
+            shifts = self.first_token == "shift"
+            return Smile(self, alternative_forms(captioner.tokenizer, V, self.shift) if shifts else None)
 
-    def __init__(self, **settings: Any) -> None:
-        self.settings = settings
+    def __init__(self, cfg: Smile.Config, shift_V: torch.Tensor | None = None) -> None:
+        self.cfg, self.shift_V = cfg, shift_V
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        labels_RT, valid_RT, settings = batch.tokens_RT, batch.valid_RT, self.settings
-        if settings.get("subset") == "random" and (seeds := batch.seeds) is not None:
-            count = settings.get("random_size", 10), len(labels_RT) // len(seeds)
-            settings = {**settings, "uniform_BK": seeds.uniform("subset", *count)}
+        labels_RT, valid_RT, cfg = batch.tokens_RT, batch.valid_RT, self.cfg
+        settings: dict[str, Any] = {
+            "subset": cfg.subset,
+            "first": cfg.first_token,
+            "random_size": cfg.random_size,
+            "shift_V": self.shift_V,
+            "mle": cfg.mle_weight,
+            "label_smoothing": cfg.label_smoothing,
+        }
+        if cfg.subset == "random" and (seeds := batch.seeds) is not None:
+            settings["uniform_BK"] = seeds.uniform("subset", cfg.random_size, len(labels_RT) // len(seeds))
         if (head := learner.head()) is None:
             logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
             return Loss(smile_loss(logits_RTV, labels_RT, valid_RT, **settings))
@@ -285,7 +288,7 @@ CONTINUES, STARTS = "##", ("Ġ", "▁")  # how tokenizers mark a part inside a w
 
 
 def alternative_forms(tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
-    """shift_V: for each token the id of its other form, or its own where it has none (paper 1, section 3.3).
+    """Returns shift_V: for each token the id of its other form, or its own id if it has none (paper 1, section 3.3).
 
     ``pairs`` name the tokens and their stand-ins; without any, they are the tokenizer's own two forms of a word
     (``a`` and ``##a``, ``a`` and ``Ġa``). Raises `UsageError` where there are none, or for an unknown token.
@@ -306,7 +309,7 @@ def alternative_forms(tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, s
 
 
 def alternative_form(token: str, ids: dict[str, int]) -> str | None:
-    """The same word as a part inside a word, or without or with the mark of a start: what the vocabulary has."""
+    """Returns the other form of a token in the vocabulary: with or without the mark of a continuation or a start."""
     candidates = [CONTINUES + token, *(token[1:] for mark in STARTS if token.startswith(mark))]
     candidates += [mark + token for mark in STARTS]
     return next((form for form in candidates if form in ids), None)

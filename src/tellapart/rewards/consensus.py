@@ -1,4 +1,4 @@
-"""How far the start model's own samples of a picture agree with a caption, word by word.
+"""Rewards words that the start model's own samples of a picture agree on.
 
 What a captioner knows of a picture it says in most of its captions, and what it makes up it says in few: the consensus
 of minimum Bayes risk decoding (Kumar and Byrne 2004), and of checking a model by its own samples (Manakul et al. 2023,
@@ -75,7 +75,7 @@ class Consensus:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def samples(self, batch: Batch) -> list[str]:
-        """What the start model says of each picture, ``decoding.samples`` captions side by side."""
+        """Generates ``decoding.samples`` captions of each picture with the start model, side by side."""
         share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
         own = None if seeds is None else seeds.apart("consensus")[share]  # not the numbers that the rollout drew by
         with torch.no_grad():
@@ -84,7 +84,7 @@ class Consensus:
 
 
 def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords = content_words) -> list[float]:
-    """For each caption the share of the samples that say a content word of it, as a mean over its words.
+    """Computes for each caption the share of the samples that contain a content word of it, as a mean over its words.
 
     0 to 1, and 0 for a caption without content words. A word counts once in a caption.
     """
@@ -97,7 +97,7 @@ def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords
 
 
 def distinct_words(text: str, find: FindWords) -> set[str]:
-    """The content words of a caption in lower case, each once."""
+    """Returns the content words of a caption in lower case, each once."""
     lower = text.lower()
     return {lower[word.start : word.end] for word in find(lower)}
 

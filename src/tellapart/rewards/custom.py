@@ -23,7 +23,7 @@ class Custom(RewardOptions):
 
     @field_serializer("kind")
     def canonical_kind(self, kind: str, info: FieldSerializationInfo) -> str:
-        """In a fingerprint the name of 0.1."""
+        """Returns the name in a fingerprint: that of 0.1."""
         return "own" if info.by_alias else kind
 
     @property
@@ -32,7 +32,7 @@ class Custom(RewardOptions):
 
 
 def load(options: Custom) -> Reward:
-    """The callable that the factory returns.
+    """Returns the callable that the factory makes.
 
     Raises `UsageError` of one line where the code is not allowed to run, there is no such module or function, it
     fails, or it returns no callable.

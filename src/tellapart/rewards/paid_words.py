@@ -44,7 +44,7 @@ SHARE = 0.5  # of the mutual information that ``both`` adds to the log-probabili
 
 @dataclass(frozen=True)
 class Price:
-    """What a word is paid: gate · worth − (1 − gate) · penalty − rent, in nats.
+    """Computes the reward of a word: gate · worth − (1 − gate) · penalty − rent, in nats.
 
     gate: sigmoid(slope · (evidence − offset)), where evidence is the start model's confidence in the word (mutual
     information with the picture, or log-probability) + ``truth`` · what the word adds among random pictures.
@@ -61,11 +61,11 @@ class Price:
     limit: float = 3.0
 
     def gate(self, confidence: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
-        """Belief in each word, 0 to 1. far: its drop of the score among random pictures, in nats."""
+        """Computes the belief in each word, 0 to 1. far: its drop of the score among random pictures, in nats."""
         return torch.sigmoid(self.slope * (confidence + self.truth * far - self.offset))
 
     def credit(self, gate: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
-        """The credit of each word. near: its drop of the score among look-alikes, in nats."""
+        """Computes the credit of each word. near: its drop of the score among look-alikes, in nats."""
         worth = self.worth * near.clamp(-self.limit, self.limit)
         return gate * worth - (1 - gate) * self.penalty - self.rent
 
@@ -84,7 +84,7 @@ class JudgedWords:
 
 
 class WordEffects:
-    """How far the scorer's log-probability of the picture falls when a content word is taken out of its caption.
+    """Measures how much the scorer's log-probability of the picture drops without a content word.
 
     ``features_ND``: the scorer's features of every training picture. ``nearest``: look-alikes of training pictures.
     ``replace``: ``neutral`` puts a neutral word of its class in the word's place, ``delete`` leaves it out.
@@ -130,7 +130,7 @@ class WordEffects:
     def _log_probs(
         self, text_ND: torch.Tensor, own_N: torch.Tensor, images_BD: torch.Tensor, candidates: torch.Tensor
     ) -> torch.Tensor:
-        """log p(picture | text): among B×K×D candidates beside it, or among the B pictures themselves."""
+        """Computes log p(picture | text) among B×K×D candidates beside it, or among the B pictures themselves."""
         own_cosine_N = (text_ND * images_BD[own_N]).sum(1)
         if candidates.ndim == 2:
             cosine_NK = text_ND @ candidates.T
@@ -231,14 +231,14 @@ class PaidWords:
         return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
-        """What is paid for, and how far it is believed, before anything is shuffled or summed."""
+        """Computes the rewarded words and the belief in them, before anything is shuffled or summed."""
         found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, found, batch.rows_B.numpy())
         gate_RW = self.price.gate(self.confidence_of(rollout, batch, word_RT, near_RW.shape[1]), far_RW)
         return JudgedWords(found, word_RT, near_RW, gate_RW)
 
     def confidence_of(self, rollout: Rollout, batch: Batch, word_RT: torch.Tensor, words: int) -> torch.Tensor:
-        """confidence_RW of the start model in each word, in nats."""
+        """Computes confidence_RW of the start model in each word, in nats."""
         log_p_ORW = word_log_probs(self.speaker.log_probs(rollout, batch).cpu(), word_RT, words)
         if self.confidence == "log_prob":
             return log_p_ORW[0]
@@ -246,7 +246,7 @@ class PaidWords:
         return information_RW if self.confidence == "pmi" else log_p_ORW[0] + SHARE * information_RW
 
     def word_classes(self, rollout: Rollout) -> torch.Tensor:
-        """class_RT, for `objectives.token_credit`: the kind of the word that a token belongs to, 0 for none."""
+        """Returns class_RT: the kind of the word that a token belongs to, 0 for none."""
         found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
         kinds = torch.zeros(len(found), max(1, max(map(len, found))), dtype=torch.long)
         for r, words in enumerate(found):
@@ -256,7 +256,7 @@ class PaidWords:
 
 
 def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch) -> torch.Tensor:
-    """The gates of the batch's words, dealt out anew among words of the same kind."""
+    """Deals out the gates of the batch's words anew among words of the same kind."""
     mixed_RW = gate_RW.clone()
     generator = torch.Generator().manual_seed(batch.seed * 1_000_003 + batch.step)
     for kind in KINDS:

@@ -36,7 +36,8 @@ def self_retrieval(
     candidate_BB: torch.Tensor | None = None,
     distractors_BKD: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """How well a scorer finds each caption's picture by it (paper 3, section 3 and B.2; paper 2, eq. 1): reward_R.
+    """Computes the self-retrieval reward_R: how well a scorer finds each caption's picture (paper 3, section 3 and B.2;
+    paper 2, eq. 1).
 
     texts: R = B·S captions, the S captions of a picture side by side. images: the B pictures, or their features B×D as
     ``scorer.image_features`` gives them, which need not be made anew at each step.
@@ -80,7 +81,8 @@ def self_retrieval(
 def retrieval_reward(
     cosine_RN: torch.Tensor, target_R: torch.Tensor, candidate_RN: torch.Tensor, scale: float, score: Score
 ) -> torch.Tensor:
-    """reward_R of R captions from their cosines with N pictures; the three scores are `self_retrieval`'s.
+    """Computes reward_R of R captions from their cosines with N pictures; the three scores are those of
+    `self_retrieval`.
 
     target_R: the column of each caption's own picture. candidate_RN: True where a picture is a candidate, the own one
     included. scale: the factor on the cosine.
@@ -103,12 +105,12 @@ def _scorer(name: str) -> ScorerLike:
 
 
 def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:
-    """B×B, True where the second picture is a candidate for the captions of the first, itself included."""
+    """Returns B×B, True where the second picture is a candidate for the captions of the first, itself included."""
     return torch.ones(B, B, dtype=torch.bool) if bag_B is None else bag_B[:, None] == bag_B[None, :]
 
 
 def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
-    """candidate_BB: the other pictures of the batch that are candidates beside each picture's own distractors.
+    """Returns candidate_BB: the other pictures of the batch that are candidates beside each picture's own distractors.
 
     So many, drawn anew in each step, that there are B candidates in all: of 100, 99 − k random ones beside k hard ones
     (paper 3, appendix D.2). One that is among the own distractors is not counted twice. ``alone``: no others at all.
@@ -251,7 +253,7 @@ class LowestUnseen:
 
 
 def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
-    """unseen_KN: which training pictures each of these scorers has not learned from.
+    """Returns unseen_KN: True for training pictures that a scorer was not trained on.
 
     Raises `UsageError` where all of them have learned from one.
     """

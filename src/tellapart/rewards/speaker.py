@@ -1,4 +1,4 @@
-"""What the start model says of a caption for its own picture, against others: a speaker used as a listener.
+"""Rewards by the start model's likelihoods: how much likelier a caption is for its own picture than for others.
 
 The scorer's cosine averages over what a caption claims. A likelihood multiplies: one claim that does not hold for the
 picture makes the whole caption unlikely there. Pointwise mutual information compares it with other pictures, so that a
@@ -52,7 +52,8 @@ class Speaker:
         self.start, self.others, self.pixels = start, others or (OTHERS if keeps_shapes else 0), pixels
 
     def log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """log_p_ORT in nats of each token, given those before it: first for its own picture, then for O − 1 others.
+        """Computes log_p_ORT in nats of each token, given those before it: first for its own picture, then for O − 1
+        others.
 
         0 on padding. Each picture is read once for all its captions. Raises ValueError for a batch of one picture.
         """
@@ -69,17 +70,17 @@ class Speaker:
         return torch.stack(each)
 
     def own_log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """log_p_RT in nats of each token, given those before it, for the caption's own picture; 0 on padding."""
+        """Computes log_p_RT in nats of each token for the caption's own picture; 0 on padding."""
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
             return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
 
     def visual(self, batch: Batch, part: slice) -> torch.Tensor:
-        """What the start model reads of these pictures."""
+        """Returns the start model's input for these pictures."""
         return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
     def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """log_p_RT in nats of each token for these B pictures, as many at once as fit; 0 on padding."""
+        """Computes log_p_RT in nats of each token for these B pictures, as many at once as fit; 0 on padding."""
         at_once = self._at_once(rollout.samples * rollout.tokens_RT.shape[1])
         scored = []
         for first in range(0, len(visual), at_once):
@@ -88,7 +89,7 @@ class Speaker:
         return torch.cat(scored)
 
     def _at_once(self, tokens: int) -> int:
-        """How many pictures of so many tokens each fit into one pass."""
+        """Returns the number of pictures, of so many tokens each, that fit into one pass."""
         return max(1, SCORES_AT_ONCE // (tokens * self._vocabulary))
 
     def _among_pictures(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
@@ -130,7 +131,7 @@ class Speaker:
 
 
 def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
-    """log p(text | its picture) − log of the mean of p(text | picture) over the other pictures, in nats.
+    """Computes log p(text | its picture) − log of the mean of p(text | picture) over the other pictures, in nats.
 
     log_p_OR: first row: the text's own picture.
     """
@@ -138,13 +139,13 @@ def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
 
 
 def word_log_probs(log_p_ORT: torch.Tensor, word_RT: torch.Tensor, words: int) -> torch.Tensor:
-    """log_p_ORW: the sum over the tokens of each word; 0 where there is none. ``words``: W, most in a row."""
+    """Computes log_p_ORW, the sum over the tokens of each word; 0 without a word. ``words``: W, the most in a row."""
     belongs_RTW = word_RT[..., None] == torch.arange(words)
     return torch.einsum("ort,rtw->orw", log_p_ORT, belongs_RTW.to(log_p_ORT))
 
 
 def spread(value_RW: torch.Tensor, word_RT: torch.Tensor) -> torch.Tensor:
-    """The value of each word on all its tokens, R×T; NaN on tokens of no word."""
+    """Copies the value of each word to all its tokens, R×T; NaN on tokens of no word."""
     value_RW = F.pad(value_RW, (0, 1), value=math.nan)
     return value_RW.gather(1, torch.where(word_RT == NO_WORD, value_RW.shape[1] - 1, word_RT))
 
@@ -183,7 +184,7 @@ class MutualInformation:
     """
 
     class Config(RewardOptions):
-        """How much likelier the start model finds the caption for its picture than for others of the batch, in nats.
+        """Mutual information of caption and picture under the start model, against others of the batch, in nats.
 
         ``others``: how many other pictures; 0: the average picture.
 

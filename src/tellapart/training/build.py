@@ -94,12 +94,12 @@ class TrainingSetup:
 
     @property
     def vision_learns(self) -> bool:
-        """Whether a captioner's own vision encoder is trained: then features cannot be kept."""
+        """True if the captioner's own vision encoder is trained, so that its features cannot be cached."""
         return self.recipe.trains == "captioner" and "vision" in self.trained_parts
 
     @property
     def reads_pixels(self) -> bool:
-        """Whether batches hold pixels, because a vision encoder is trained."""
+        """True if batches hold pixels, because a vision encoder is trained."""
         return self.recipe.trains == "scorer" or self.vision_learns
 
     @cached_property
@@ -156,7 +156,7 @@ class TrainingSetup:
 
     @cached_property
     def view(self) -> View:
-        """What the captioner in training looks at, where its vision encoder does not learn."""
+        """The captioner's input, if its vision encoder is not trained."""
         return self.view_of(self.captioner)
 
     def view_of(self, captioner: Captioner) -> View:
@@ -166,7 +166,7 @@ class TrainingSetup:
 
     @cached_property
     def pixels(self) -> TrainingPixels:
-        """How pictures reach a vision encoder in training."""
+        """Prepares pictures for a vision encoder in training."""
         pixels = TrainingPixels(self.learner)
         if self.recipe.training.augment != "none" and not pixels.as_bytes:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What a run's result follows from, and its fingerprint: of content, wherever things lie.
+"""The fingerprint of a run: a hash of everything that its result depends on, wherever it lies.
 
 Two recipes have one fingerprint where they say the same, start from the same weights and learn from the same data with
 the same versions of the code, on whatever machine and in whatever folder:
@@ -121,7 +121,7 @@ def code_of(recipe: Recipe) -> list[str]:
 
 
 class Identities:
-    """What stands for a model, for data and for a file in a fingerprint (a `utils.options.Resolver`).
+    """Returns the identity of a model, of data and of a file in a fingerprint (a `utils.options.Resolver`).
 
     ``known``: names whose identity the caller knows (a run that is yet to be trained). ``memo``: what was found so
     far; to be shared for as long as no file changes. ``chain``: the recipes that led here.

@@ -130,7 +130,7 @@ class Run:
 
     @property
     def content(self) -> RunContent:
-        """What the recipe's result follows from, as it is now."""
+        """Everything that the recipe's result depends on, as it is now."""
         if self._content is None:
             self._content = content_of(self.recipe)
         return self._content
@@ -168,7 +168,7 @@ class Run:
 
     @property
     def evaluated(self) -> bool:
-        """Whether results and gallery are there, or its recipe names no test data to have any."""
+        """True if results and gallery exist, or if the recipe names no test data."""
         expected = [] if self.recipe.data.test is None else ["results.json"]
         if expected and self.recipe.evaluation.gallery and self.recipe.scorer is not None:
             expected.append("gallery.json")
@@ -176,12 +176,12 @@ class Run:
 
     @property
     def reported(self) -> bool:
-        """Whether it is trained and measured and has its page: nothing is left to do."""
+        """True if the run is trained, evaluated and has its page."""
         return self.trained and self.evaluated and self.finished and (self.folder / "report.html").is_file()
 
     @property
     def started(self) -> bool:
-        """Whether there is something to lose. A stamp alone (a path or model was wrong) holds no folder occupied."""
+        """True if the folder holds more than a stamp, which alone (a wrong path or model) does not occupy it."""
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
 
@@ -256,7 +256,7 @@ class Run:
 
     @by_main_rank
     def clear(self) -> None:
-        """Remove the run that lies here. Raises `UsageError` as `check_clear` does."""
+        """Removes the run in this folder. Raises `UsageError` as `check_clear` does."""
         self.check_clear()
         self._remove((*RESULT, self.recipe.name, *BEGUN))
 

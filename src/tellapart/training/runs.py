@@ -76,7 +76,7 @@ def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[
 
 
 class Places:
-    """Where models lie (a `utils.options.Resolver`): recipes stand for their adopted runs, all else for itself."""
+    """Finds models on disk (a `utils.options.Resolver`): recipes become their adopted runs, other names stay."""
 
     def __init__(self, adopted: Mapping[str, Path]) -> None:
         self.adopted, self.recipes = adopted, list[str]()
@@ -175,7 +175,7 @@ def tell_of_older(run: Run) -> None:
 
 
 def older_run(run: Run) -> tuple[Path, str] | None:
-    """The newest trained run of this recipe's name in the default folder, and how it differs."""
+    """Returns the newest trained run of this recipe's name in the default folder, and its differences."""
     found = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
