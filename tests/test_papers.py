@@ -194,6 +194,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
         "objective.subset": "own", "objective.first_token": "mle", "objective.mle_weight": 0.0,
         "objective.label_smoothing": 0.0, "evaluation.decoding.beams": 3, "evaluation.decoding.max_tokens": 75 - 4,
+        "data.clean": "blip", "training.augment": "blip",
     },
     "smile_alpaca": {"training.batch_size": 8},
     "mle_clipcap_coco": {"training.learning_rate": 2e-5, "training.optimizer": "adamw"},

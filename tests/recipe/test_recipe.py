@@ -109,7 +109,7 @@ def test_awkward_text_survives_the_round_trip(tmp_path: Path) -> None:
         (REINFORCE, "validation.lookalikes=1", "'validation.lookalikes'; did you mean 'evaluation.lookalike'?"),
         # one of another objective is no help; nor is one that is far from all
         (MLE, "objective.normalise='x'", "unknown key 'objective.normalise'; known: kind, label_smoothing, prompt"),
-        (REINFORCE, "data.lr=1", "unknown key 'data.lr'; known: test, train, validation"),
+        (REINFORCE, "data.lr=1", "unknown key 'data.lr'; known: clean, test, train, validation"),
     ],
 )
 def test_an_unknown_key_is_named_with_the_nearest_one(tmp_path: Path, text: str, setting: str, told: str) -> None:

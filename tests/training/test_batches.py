@@ -8,6 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from transformers import CLIPImageProcessor
 
 from tellapart.bags.sampler import BagSampler, BatchRows, Sampler
 from tellapart.errors import UsageError
@@ -15,10 +17,22 @@ from tellapart.models import ranks
 from tellapart.objectives import Contrastive
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training.batches import ShuffleSampler, TrainingPixels, TrainingSet, families
+from tellapart.training.batches import (
+    BLIP_DRAWS,
+    BLIP_OPERATIONS,
+    TRIES,
+    ShuffleSampler,
+    TrainingPixels,
+    TrainingSet,
+    blip_augmented,
+    blip_operation,
+    families,
+    resized_crop,
+)
 from tellapart.training.build import TrainingSetup, train_features
 from tellapart.training.runs import upstream
 from tellapart.types import Item, pad_rows
+from tellapart.utils.rng import ItemSeeds
 
 LEARNER = SimpleNamespace(device="cpu")
 
@@ -103,6 +117,71 @@ def test_what_is_drawn_for_an_item_does_not_depend_on_its_batch() -> None:
         )
     assert drawn[0] == drawn[1] == drawn[2]
     assert any(2 in row for row in drawn[0]["hidden"])
+
+
+def drawn(
+    *tries: tuple[float, float, float, float], mirror: float = 0.9, rest: tuple[float, ...] = (0, 0.9, 0) * 2
+) -> list[float]:
+    """Random numbers for `blip_augmented`: of its crops, whether it is mirrored, and of two operations."""
+    numbers = [number for one in tries for number in one]
+    return [*numbers, *[0.5] * (4 * TRIES - len(numbers)), mirror, *rest]
+
+
+def test_blips_crops_are_of_half_the_area_or_more() -> None:
+    rng = np.random.default_rng(0)
+    shares, ratios = [], []
+    for width, height in ((640, 480), (480, 640), (500, 500)):
+        for _ in range(300):
+            left, upper, right, lower = resized_crop((width, height), rng.random(BLIP_DRAWS).tolist())
+            assert 0 <= left < right <= width and 0 <= upper < lower <= height
+            shares.append((right - left) * (lower - upper) / (width * height))
+            ratios.append((right - left) / (lower - upper))
+    assert 0.495 < min(shares) < 0.52 and max(shares) > 0.97
+    assert 0.745 < min(ratios) < 0.8 and 1.25 < max(ratios) < 1.34
+    assert resized_crop((640, 480), drawn((0.0, 0.5, 0.0, 0.999))) == (0, 88, 392, 480)  # √(640·480/2) = 391.9
+    assert resized_crop((1000, 100), drawn()) == (433, 0, 566, 100), "none of ten fits: the middle, 4:3"
+
+
+def test_blips_augmentation_by_hand() -> None:
+    """Each operation on a picture of four colours; no operation, no flip and the whole picture leave it as it is."""
+    colours = np.array([[[10, 0, 0], [60, 0, 0]], [[110, 0, 0], [200, 0, 0]]], np.uint8)
+    image = Image.fromarray(colours.repeat(40, 0).repeat(40, 1))
+    whole = (1.0, 0.5, 0.0, 0.0)
+    assert np.array_equal(blip_augmented(image, (80, 80), drawn(whole)), image)
+    mirrored = blip_augmented(image, (80, 80), drawn(whole, mirror=0.1))
+    assert np.array_equal(np.asarray(mirrored), np.asarray(image)[:, ::-1])
+    at = [BLIP_OPERATIONS.index("translate_x"), BLIP_OPERATIONS.index("translate_y")]
+    rest = ((at[0] + 0.5) / 10, 0.1, 0.1, (at[1] + 0.5) / 10, 0.1, 0.9)
+    shifted = np.asarray(blip_augmented(image, (80, 80), drawn(whole, rest=rest)))
+    assert np.array_equal(shifted[5:, :75], np.asarray(image)[:-5, 5:])
+    assert (shifted[:5] == 128).all() and (shifted[5:, 75:] == 128).all()
+
+    def changed(name: str, sign: float = 1.0) -> np.ndarray:
+        return np.asarray(blip_operation(image, name, sign))
+
+    for name in ("identity", "brightness", "sharpness"):
+        assert np.array_equal(changed(name), image), name
+    assert changed("autocontrast")[..., 0].min() == 0 and changed("autocontrast")[..., 0].max() == 255
+    assert len(np.unique(changed("equalize")[..., 0])) == 4 and changed("equalize")[..., 0].max() == 255
+    for name in ("shear_x", "shear_y", "rotate"):
+        assert not np.array_equal(changed(name), changed(name, -1.0)) and (changed(name) == 128).all(-1).any(), name
+    assert (changed("shear_x")[79, -11:] == 128).all() and (changed("shear_x")[0] != 128).any()  # 0.15 · 79 = 11.9
+
+
+def test_blips_augmentation_of_a_picture_does_not_depend_on_its_batch() -> None:
+    items = [scene.item() for scene in Scenes(6)]
+    processor = CLIPImageProcessor(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    learner = SimpleNamespace(device="cpu", processor=processor, name="x")
+    learner.pixels = lambda images: processor(images=images, return_tensors="pt")["pixel_values"]
+    pixels = TrainingPixels(cast(Any, learner))
+    assert pixels.as_bytes
+    found = []
+    for order in (range(6), [4, 3], [3]):
+        seeds = ItemSeeds(tuple(items[row].id for row in order), 3, 5)
+        rows = pixels.augmented([items[row].picture for row in order], seeds)
+        assert rows.shape == (len(order), 32, 32, 3) and rows.dtype == np.uint8
+        found.append(rows[list(order).index(3)])
+    assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
 
 
 def test_a_rank_makes_the_pixels_of_its_share_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,3 +161,36 @@ def test_a_scorer_learns_from_the_pixels_that_scoring_sees(
         cropped = {**recipe, "training": training, "scorer": {"name": str(tmp_path)}}
         with pytest.raises(UsageError, match="augment crops pictures of one shape"):
             setup_of(cropped, objective={"kind": "contrastive"}).training_set()
+
+
+def test_references_are_cleaned_as_blip_learns_them(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """In training and in the loss of validation; metrics keep people's captions as they are."""
+    data = photos(tmp_path / "p", 'A RED circle... (above) "the" square; it\'s #1 ' + "red " * 40)
+    setup = setup_of(mle(tiny_recipe, data))
+    cleaned = setup_of({**mle(tiny_recipe, data), "data": {"train": data, "validation": data, "clean": "blip"}})
+    words = "a red circle above the square it's 1 " + "red " * 22
+    assert [item.references for item in cleaned.train_items] == [(words.strip(),)] * 4
+    assert cleaned.validation_items[0].references == setup.train_items[0].references
+    (wanted,) = cleaned.learner.tokenize([words.strip()])
+    batch = cleaned.training_set().batch(0)
+    assert batch.tokens_RT is not None and batch.tokens_RT[0].tolist() == list(wanted)
+    assert Validator(cleaned).token_rows[0] == list(wanted) != Validator(setup).token_rows[0]
+    only = mle(tiny_recipe, photos(tmp_path / "q", "..."))
+    with pytest.raises(UsageError, match="4 of 4 pictures have no reference"):
+        setup_of({**only, "data": {**only["data"], "clean": "blip"}}).training_set()
+
+
+def test_blips_augmentation_reads_the_pictures_themselves(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """Of 3:2 pictures parts of the usual proportions, at every step others; validation sees whole pictures."""
+    (tmp_path / "blip").mkdir()
+    blip = str(save_blip(tmp_path / "blip", list(WORDS), positions=64))
+    recipe = mle(tiny_recipe, photos(tmp_path / "p"), augment="blip")
+    setup = setup_of(recipe, captioner={"name": blip, "train": ["vision", "language_model"]})
+    data = setup.training_set()
+    first, again, later = (data.batch(step).visual for step in (0, 0, 2))
+    assert torch.equal(first, again) and not torch.equal(first, later)
+    plain = setup_of({**recipe, "training": {**recipe["training"], "augment": "none"}},
+                     captioner={"name": blip, "train": ["vision", "language_model"]})  # fmt: skip
+    assert plain.training_set().batch(0).visual.shape == first.shape
+    assert not torch.allclose(plain.training_set().batch(0).visual, first)
+    assert np.array_equal(setup.visual(setup.validation_items)[:2], plain.visual(plain.validation_items)[:2])

@@ -672,6 +672,40 @@ class Described(OnDemand):
         return Described(select_items(self._items, indices), self._prompt)
 
 
+_BLIP_MARKS = str.maketrans(dict.fromkeys('.!"()*#:;~', " "))
+BLIP_WORDS = 30
+
+
+def blip_clean(text: str) -> str:
+    """Returns a reference as BLIP learns it (`pre_caption` of its program): lower case, without ``.!"()*#:;~``, at most
+    30 words."""
+    return " ".join(text.lower().translate(_BLIP_MARKS).split()[:BLIP_WORDS])
+
+
+class Cleaned(OnDemand):
+    """Items whose references are cleaned by `blip_clean`; those of which nothing is left are dropped."""
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        self._items = items
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+    @overload
+    def __getitem__(self, index: slice) -> Cleaned: ...
+    def __getitem__(self, index: int | slice) -> Item | Cleaned:
+        if isinstance(index, slice):
+            return self.subset(range(len(self))[index])
+        item = self._items[index]
+        return replace(item, references=tuple(filter(None, map(blip_clean, item.references))))
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def subset(self, indices: Iterable[int]) -> Cleaned:
+        """Returns the items at these places, in this order, again on demand."""
+        return Cleaned(select_items(self._items, indices))
+
+
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
     """The references as sentences of one text behind the prompt, once from each on; none where there are none.
 

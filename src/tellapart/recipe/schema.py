@@ -213,6 +213,10 @@ class Data(Strict):
     train: DataSpecs
     validation: DataSpecs
     test: DataSpecs | None = None
+    clean: Literal["none", "blip"] = Field(
+        "none",
+        description='blip: references that are learned are in lower case, without .!"()*#:;~, of at most 30 words',
+    )
 
 
 Moment = Annotated[float, Field(ge=0, lt=1)]
@@ -254,7 +258,10 @@ class Training(Strict):
         "none",
         description="full: each of several ranks keeps a share of weights, gradients and optimizer state (FSDP2)",
     )
-    augment: Literal["none", "crop", "crop-flip"] = "none"
+    augment: Literal["none", "crop", "crop-flip", "blip"] = Field(
+        "none",
+        description="blip: random resized crop, flip and RandAugment(2, 5) of the pictures themselves, as BLIP trains",
+    )
     log_every: int = Field(10, ge=1)
     checkpoint_every: int = Field(100, ge=1)
     trackers: tuple[str, ...] = ()
@@ -383,7 +390,7 @@ class Recipe(Strict):
             )
         if self.scorer is None and self.evaluation.decoding.asks_scorer:
             yield "[scorer] is missing; evaluation.decoding.scorer_weight needs its name"
-        if self.objective.kind == "self_distillation" and self.training.augment == "crop-flip":
+        if self.objective.kind == "self_distillation" and self.training.augment in ("crop-flip", "blip"):
             yield f"training.augment flips pictures, and {writes}, learns one caption of each; set it to 'crop'"
         if own and self.training.captions_per_picture > 1:
             yield f"training.captions_per_picture is of no use to {writes}"

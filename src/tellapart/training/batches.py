@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -20,7 +22,8 @@ from tellapart.features.store import FeatureStore, RowMaker
 from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Item, Rows
+from tellapart.types import Batch, Item, Picture, Rows
+from tellapart.utils.ahead import ahead
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
@@ -60,6 +63,25 @@ class TrainingPixels:
         label, name = f"pixels uint8 {digest}", f"{self.learner.name}, pixels"
         return RowMaker(label, lambda images: self._bytes(images[0]), np.stack, name=name)
 
+    def augmented(self, pictures: Sequence[Picture], seeds: ItemSeeds) -> np.ndarray:
+        """Returns `blip_augmented` pictures as `tensor` takes them, uint8 B×H×W×C; read and changed in threads."""
+        height, width = self.size
+        draws = zip(pictures, seeds.uniform("blip", BLIP_DRAWS).tolist(), strict=True)
+
+        def made(one: tuple[Picture, list[float]]) -> np.ndarray:
+            picture, drawn = one
+            return self._bytes(blip_augmented(picture.image(), (width, height), drawn))
+
+        return np.stack(list(ahead(made, draws, buffer=len(pictures))))
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Height and width of a picture as it is stored, in pixels."""
+        from PIL import Image
+
+        height, width, _ = self._bytes(Image.new("RGB", (64, 64))).shape
+        return height, width
+
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
         """Returns stored rows as input of the vision encoder, on the learner's device: float B×C×H×W, or B×… ."""
         block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
@@ -96,6 +118,78 @@ def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
         mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
     mean, std = (x.to(device) * grey_levels for x in (mean, std))
     return ((pictures_BHWC.float() - mean) / std).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+
+
+TRIES, OPERATIONS = 10, 2
+BLIP_DRAWS = 4 * TRIES + 1 + 3 * OPERATIONS  # random numbers of a picture
+LEVEL = 5 / 10  # of RandAugment's strength
+GREY = (128, 128, 128)
+BLIP_OPERATIONS = (
+    *("identity", "autocontrast", "brightness", "sharpness", "equalize"),
+    *("shear_x", "shear_y", "translate_x", "translate_y", "rotate"),
+)
+
+
+def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[float]) -> Image.Image:
+    """Returns a picture as BLIP's program augments it for training, of the given ``size`` (width, height).
+
+    A random part (0.5 to 1 of its area, proportions 3:4 to 4:3) is resized, bicubic, and mirrored half the time. Then
+    two of ten operations are drawn, with replacement, and each is applied half the time (`blip_operation`). ``drawn``:
+    `BLIP_DRAWS` random numbers in [0, 1).
+    """
+    from PIL import Image, ImageOps
+
+    image = image.resize(size, Image.Resampling.BICUBIC, box=resized_crop(image.size, drawn))
+    if drawn[4 * TRIES] < 0.5:
+        image = ImageOps.mirror(image)
+    rest = drawn[4 * TRIES + 1 :]
+    for choice, applied, sign in zip(rest[::3], rest[1::3], rest[2::3], strict=True):
+        if applied < 0.5:
+            name = BLIP_OPERATIONS[int(choice * len(BLIP_OPERATIONS))]
+            image = blip_operation(image, name, 1.0 if sign < 0.5 else -1.0)
+    return image
+
+
+def resized_crop(size: tuple[int, int], drawn: Sequence[float], smallest: float = 0.5) -> tuple[int, int, int, int]:
+    """Returns the part of a picture that is kept, as (left, upper, right, lower).
+
+    The first of ten draws that fits into the picture: an area of ``smallest`` to 1 of it, width : height between 3:4
+    and 4:3, uniform in the logarithm. Where none fits, the largest part of such proportions, in the middle.
+    """
+    width, height = size
+    for share, turn, left, upper in zip(*(drawn[k : 4 * TRIES : 4] for k in range(4)), strict=True):
+        area, ratio = width * height * (smallest + (1 - smallest) * share), (4 / 3) ** (2 * turn - 1)
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            x, y = int(left * (width - w + 1)), int(upper * (height - h + 1))
+            return x, y, x + w, y + h
+    w, h = min(width, round(height * 4 / 3)), min(height, round(width * 4 / 3))
+    x, y = (width - w) // 2, (height - h) // 2
+    return x, y, x + w, y + h
+
+
+def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
+    """Returns a picture changed by one of `BLIP_OPERATIONS` at strength 5 of 10.
+
+    Shears are by 0.15, shifts by 5 pixels, rotations by 15 degrees, in the direction of ``sign``, over grey. Brightness
+    and sharpness have the factor 1.8 · 0.5 + 0.1 = 1 at this strength, which leaves a picture as it is.
+    """
+    from PIL import Image, ImageOps
+
+    if name == "autocontrast":
+        return ImageOps.autocontrast(image)
+    if name == "equalize":
+        return ImageOps.equalize(image)
+    if name == "rotate":
+        return image.rotate(sign * 30 * LEVEL, Image.Resampling.BILINEAR, fillcolor=GREY)
+    shear, shift = sign * 0.3 * LEVEL, sign * 10 * LEVEL
+    maps = {  # from a place of the result to one of the picture
+        "shear_x": (1, shear, 0, 0, 1, 0), "shear_y": (1, 0, 0, shear, 1, 0),
+        "translate_x": (1, 0, shift, 0, 1, 0), "translate_y": (1, 0, 0, 0, 1, shift),
+    }  # fmt: skip
+    if name not in maps:  # identity, brightness, sharpness
+        return image
+    return image.transform(image.size, Image.Transform.AFFINE, maps[name], Image.Resampling.BILINEAR, fillcolor=GREY)
 
 
 BLOCK = 4096  # rows hashed at a time
@@ -280,6 +374,8 @@ class TrainingSet:
 
     def _pixels(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> torch.Tensor:
         assert self.pixels is not None
+        if self.augment == "blip":
+            return self.pixels.tensor(self.pixels.augmented([self.items[i].picture for i in chosen_B], seeds))
         pixels_BCHW = self.pixels.tensor(self.visual[chosen_B])
         return pixels_BCHW if self.augment == "none" else random_crops(pixels_BCHW, seeds, flip="flip" in self.augment)
 

@@ -18,7 +18,7 @@ from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.load import add_words, load_vision, quoted
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
-from tellapart.data.dataset import Dataset
+from tellapart.data.dataset import Cleaned, Dataset, blip_clean
 from tellapart.errors import UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
@@ -140,7 +140,10 @@ class TrainingSetup:
     @cached_property
     def train_data(self) -> Dataset:
         """The training pictures as the recipe names them, unreadable ones included."""
-        return open_specs(self.recipe.data.train)
+        dataset = open_specs(self.recipe.data.train)
+        if self.recipe.data.clean == "none":
+            return dataset
+        return Dataset(dataset.spec, Cleaned(dataset), dataset.missing)
 
     @cached_property
     def train_items(self) -> list[Item]:
@@ -193,9 +196,11 @@ class TrainingSetup:
             texts = [text for item in items for text in item.references]
             tokens = iter(tokenize_references(self, texts, "training references"))
             rows = [[next(tokens) for _ in item.references] for item in items]
+        # Augmented pictures are read anew at every step.
+        streamed = self.reads_pixels and recipe.training.augment == "blip"
         return TrainingSet(
             items,
-            self.visual(items),
+            StreamedRows(items, self.pixels.maker()) if streamed else self.visual(items),
             rows,
             self.learner,
             sampler_of(recipe, items, self.store, lambda name: load_scorer(self.upstream(name), self.device)),
@@ -424,7 +429,8 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
     Raises `UsageError` where there are none.
     """
     if setup.reads_pixels:
-        maker = decodable() if keeps_nothing(setup.recipe) else setup.pixels.maker()
+        streamed = keeps_nothing(setup.recipe) or setup.recipe.training.augment == "blip"
+        maker = decodable() if streamed else setup.pixels.maker()
         items = setup.store.readable(dataset, maker, skipped=dataset.unreadable)
     else:
         items = setup.view.readable(dataset, dataset.unreadable)
@@ -448,6 +454,8 @@ def check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: s
 def tokenize_references(setup: TrainingSetup, texts: Sequence[str], what: str) -> list[list[int]]:
     """Returns token ids of references that the learner is trained or measured on; stderr gets how many were cut."""
     learner, limit = setup.learner, setup.recipe.training.max_reference_tokens
+    if setup.recipe.data.clean == "blip":
+        texts = [blip_clean(text) for text in texts]
     before = learner.cut_texts
     if isinstance(learner, Scorer):
         rows, limit = learner.tokenize(texts), learner.window
