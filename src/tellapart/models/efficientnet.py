@@ -1,0 +1,188 @@
+"""EfficientNet-Lite, a small convolutional vision encoder (Tan and Le 2019; the "Lite" release of 2020).
+
+Inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and a head whose
+widths do not scale. Transformers has EfficientNet with squeeze-and-excitation only. As `models.vision.GridResNet`, it
+gives a pooled vector and one vector for each cell of a grid, so it fits wherever a CLIP vision model fits.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+# (blocks, kernel, stride of the first block, expansion, channels) of each stage, before scaling.
+STAGES = (
+    (1, 3, 1, 1, 16),
+    (2, 3, 2, 6, 24),
+    (2, 5, 2, 6, 40),
+    (3, 3, 2, 6, 80),
+    (3, 5, 1, 6, 112),
+    (4, 5, 2, 6, 192),
+    (1, 3, 1, 6, 320),
+)
+STEM = 32
+AT_ONCE = 4  # pictures on a CPU, without gradient: their maps stay in its cache, which takes a third of the time off
+SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1.4, 280), 4: (1.4, 1.8, 300)}
+
+
+@strict
+class EfficientNetLiteConfig(PreTrainedConfig):
+    """What an EfficientNet-Lite is made of.
+
+    ``width`` and ``depth``: factors of channels and of blocks. ``grid``: cells of ``last_hidden_state`` a side, pooled
+    from the map of the last layer; 0: the map as it is (7×7 at 224 pixels).
+    """
+
+    model_type = "efficientnet_lite"
+
+    width: float = 1.0
+    depth: float = 1.0
+    image_size: int = 224
+    hidden_size: int = 1280
+    grid: int = 4
+
+
+def scaled_channels(channels: int, width: float) -> int:
+    """Returns the number of channels times ``width``, to the nearest multiple of 8 that is not 10 % less."""
+    wide = channels * width
+    near = max(8, int(wide + 4) // 8 * 8)
+    return near + 8 if near < 0.9 * wide else near
+
+
+def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yields (channels in, channels out, kernel, stride, expansion) of each block; first and last stage keep depth."""
+    before = STEM
+    for number, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES):
+        after = scaled_channels(channels, config.width)
+        count = blocks if number in (0, len(STAGES) - 1) else math.ceil(blocks * config.depth)
+        for block in range(count):
+            yield (before if block == 0 else after), after, kernel, (stride if block == 0 else 1), expansion
+        before = after
+
+
+class ConvNorm(nn.Module):
+    """A convolution with TensorFlow's "same" padding (odd pixels go right and below), batch norm, and ReLU6."""
+
+    def __init__(
+        self, before: int, after: int, kernel: int = 1, stride: int = 1, groups: int = 1, *, clipped: bool = True
+    ) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(before, after, kernel, stride, groups=groups, bias=False)
+        self.norm = nn.BatchNorm2d(after, eps=1e-3, momentum=0.01)
+        self.kernel, self.stride, self.clipped = kernel, stride, clipped
+
+    def forward(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
+        if self.kernel > 1:
+            height, width = (
+                max((math.ceil(side / self.stride) - 1) * self.stride + self.kernel - side, 0)
+                for side in grid_BCHW.shape[-2:]
+            )
+            grid_BCHW = F.pad(grid_BCHW, (width // 2, width - width // 2, height // 2, height - height // 2))
+        normed = self.norm(self.conv(grid_BCHW)) if self.training else self.folded(grid_BCHW)
+        return F.relu6(normed) if self.clipped else normed
+
+    def folded(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
+        """Convolves with the frozen norm in the weights: one pass over the map in place of two."""
+        conv, norm = self.conv, self.norm
+        assert norm.running_mean is not None and norm.running_var is not None
+        factor_C = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        weight, bias_C = conv.weight * factor_C[:, None, None, None], norm.bias - norm.running_mean * factor_C
+        return F.conv2d(grid_BCHW, weight, bias_C, conv.stride, groups=conv.groups)
+
+
+class Bottleneck(nn.Module):
+    """Expands the channels, convolves each, projects them; beside a shortcut where in and out have one shape."""
+
+    def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int) -> None:
+        super().__init__()
+        wide = before * expansion
+        self.expand = ConvNorm(before, wide) if expansion > 1 else nn.Identity()
+        self.depthwise = ConvNorm(wide, wide, kernel, stride, groups=wide)
+        self.project = ConvNorm(wide, after, clipped=False)
+        self.shortcut = stride == 1 and before == after
+
+    def forward(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
+        new: torch.Tensor = self.project(self.depthwise(self.expand(grid_BCHW)))
+        return new + grid_BCHW if self.shortcut else new
+
+
+class EfficientNetLite(PreTrainedModel):
+    """EfficientNet-Lite with ``last_hidden_state`` B×cells×D (row by row) and ``pooler_output`` B×D, their mean."""
+
+    config_class = EfficientNetLiteConfig
+    base_model_prefix = "efficientnet_lite"
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: EfficientNetLiteConfig) -> None:
+        super().__init__(config)
+        blocks = list(blocks_of(config))
+        self.stem = ConvNorm(3, STEM, 3, 2)
+        self.blocks = nn.ModuleList(Bottleneck(*block) for block in blocks)
+        self.head = ConvNorm(blocks[-1][1], config.hidden_size)
+        self.post_init()
+
+    def forward(self, pixel_values: torch.Tensor, **_: Any) -> BaseModelOutputWithPooling:
+        if torch.is_grad_enabled() or self.training or pixel_values.device.type != "cpu":
+            cells_BPD, pooled_BD = self.features(pixel_values)
+        else:
+            parts = [self.features(part) for part in pixel_values.split(AT_ONCE)]
+            cells_BPD, pooled_BD = (torch.cat(outputs) for outputs in zip(*parts, strict=True))
+        return BaseModelOutputWithPooling(
+            last_hidden_state=cells_BPD,  # type: ignore[arg-type]
+            pooler_output=pooled_BD,  # type: ignore[arg-type]
+        )
+
+    def features(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Computes cells B×cells×D and their mean B×D."""
+        grid: torch.Tensor = self.stem(pixel_values.contiguous(memory_format=torch.channels_last))
+        for block in self.blocks:
+            grid = block(grid)
+        grid = self.head(grid)
+        pooled_BD = grid.mean((2, 3))
+        if self.config.grid:
+            grid = F.adaptive_avg_pool2d(grid, self.config.grid)
+        return grid.flatten(2).transpose(1, 2), pooled_BD
+
+
+PUBLISHED = (
+    (r"^_conv_stem", "stem.conv"),
+    (r"^_bn0", "stem.norm"),
+    (r"^_conv_head", "head.conv"),
+    (r"^_bn1", "head.norm"),
+    (r"^_blocks\.(\d+)\._expand_conv", r"blocks.\1.expand.conv"),
+    (r"^_blocks\.(\d+)\._bn0", r"blocks.\1.expand.norm"),
+    (r"^_blocks\.(\d+)\._depthwise_conv", r"blocks.\1.depthwise.conv"),
+    (r"^_blocks\.(\d+)\._bn1", r"blocks.\1.depthwise.norm"),
+    (r"^_blocks\.(\d+)\._project_conv", r"blocks.\1.project.conv"),
+    (r"^_blocks\.(\d+)\._bn2", r"blocks.\1.project.norm"),
+)  # names in the published PyTorch files, and ours
+
+
+def from_published(state: Mapping[str, torch.Tensor], scale: int, grid: int = 4) -> EfficientNetLite:
+    """Returns Lite ``scale`` (0 to 4) with the weights of a published PyTorch state dict, less its classifier.
+
+    Raises `RuntimeError` where a weight is missing, left over, or of another shape.
+    """
+    width, depth, side = SCALES[scale]
+    model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side, grid=grid))
+    renamed = {}
+    for key, tensor in state.items():
+        for pattern, ours in PUBLISHED:
+            key = re.sub(pattern, ours, key)
+        renamed[key] = tensor
+    model.load_state_dict({key: tensor for key, tensor in renamed.items() if not key.startswith("_fc.")})
+    return model.eval()
+
+
+AutoConfig.register("efficientnet_lite", EfficientNetLiteConfig)
+AutoModel.register(EfficientNetLiteConfig, EfficientNetLite)

