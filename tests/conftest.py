@@ -108,16 +108,16 @@ def tiny_captioner(tiny_scorer: Path) -> Path:
     """The folder of a ClipCap with random weights."""
     import torch
 
+    from tellapart.captioners.load import load_vision
     from tellapart.recipe.schema import NewCaptioner
     from tellapart.scenes import Scenes
-    from tellapart.scorers import load_scorer
     from tellapart.training.build import build_captioner
 
     torch.manual_seed(1)
     texts = [text for scene in Scenes(60, detail=0.8) for text in scene.references]
     new = NewCaptioner(vision=str(tiny_scorer), width=16, layers=1, heads=2, prefix_length=2, dropout=0.1)
     folder = tiny_scorer.parent / "captioner"
-    build_captioner(new, texts, load_scorer(str(tiny_scorer)), "tiny").save(folder)
+    build_captioner(new, texts, *load_vision(str(tiny_scorer)), "tiny").save(folder)
     return folder
 
 

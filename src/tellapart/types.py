@@ -84,6 +84,8 @@ class Encoder:
         a still picture, with F = 1. None: the row is the features of the single frame.
     precision: of the model's weights; rows of "bf16" and "fp16" are stored in half the bytes where that is lossless.
     name: the name shown by ``tellapart cache``.
+    tower: the frozen encoder that comes first, where there is one. ``encode`` takes its output, too, so that a picture
+        which is stored for the tower is not encoded again.
     """
 
     fingerprint: str
@@ -93,6 +95,7 @@ class Encoder:
     join: Callable[[torch.Tensor], torch.Tensor] | None = None
     precision: str = "fp32"
     name: str = ""
+    tower: Encoder | None = None
 
 
 @dataclass(slots=True)

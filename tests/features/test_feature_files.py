@@ -192,7 +192,7 @@ def test_a_clipcap_refuses_different_numbers_of_regions(items: list[Item], tmp_p
     torch.manual_seed(0)
     scorer = build_scorer(NewScorer(image_size=32, width=4, text_width=16, text_heads=2, projection=16), ["a"], "tiny")
     new = NewCaptioner(vision="tiny", visual="cells", mapper="linear", width=16, heads=2, layers=1)
-    captioner = build_captioner(new, ["a red dog"], scorer, "tiny")
+    captioner = build_captioner(new, ["a red dog"], scorer.model.vision_model, scorer.processor, "tiny")
     captioner.save(tmp_path / "clipcap")
     width = captioner.model.config.visual_size
     for n, item in enumerate(items):

@@ -19,10 +19,10 @@ def made_corpus(root: Path) -> dict[str, Path]:
     """The corpus below ``root`` with tiny models of its own; the cache of features goes there, too."""
     import torch
 
+    from tellapart.captioners.load import load_vision
     from tellapart.metrics import meteor
     from tellapart.recipe.schema import NewCaptioner, NewScorer
     from tellapart.scenes import Scenes
-    from tellapart.scorers import load_scorer
     from tellapart.training.build import build_captioner, build_scorer
 
     os.environ |= {"TELLAPART_CACHE": str(root / "cache"), "HF_HUB_OFFLINE": "1"}
@@ -33,7 +33,7 @@ def made_corpus(root: Path) -> dict[str, Path]:
         scorer = NewScorer(image_size=32, width=4, text_width=16, text_layers=1, text_heads=2, projection=16)
         build_scorer(scorer, texts, "tiny").save(root / "scorer")
         captioner = NewCaptioner(vision=str(root / "scorer"), width=16, layers=1, heads=2, prefix_length=2)
-        build_captioner(captioner, texts, load_scorer(str(root / "scorer")), "tiny").save(root / "captioner")
+        build_captioner(captioner, texts, *load_vision(str(root / "scorer")), "tiny").save(root / "captioner")
         build_corpus(root / "corpus", root / "scorer", root / "captioner")
         _typed_once(root)
     assets = {path.name: path for path in (root / "corpus").iterdir()}

@@ -50,7 +50,7 @@ def scorer() -> Scorer:
 def captioner(scorer: Scorer) -> ClipCap:
     torch.manual_seed(1)
     new = NewCaptioner(vision="tiny-scorer", width=16, heads=2, layers=1, max_tokens=16)
-    return build_captioner(new, [WORDS], scorer, "tiny-captioner")
+    return build_captioner(new, [WORDS], scorer.model.vision_model, scorer.processor, "tiny-captioner")
 
 
 @pytest.fixture

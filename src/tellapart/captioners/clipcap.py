@@ -20,6 +20,7 @@ from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, che
 from tellapart.captioners.generate import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
 from tellapart.models.loading import load_whole
+from tellapart.models.vision import cells_of, pooled_of, width_of
 
 
 class ClipCapConfig(PreTrainedConfig):
@@ -27,7 +28,8 @@ class ClipCapConfig(PreTrainedConfig):
 
     ``vision_config`` and ``text_config``: any vision encoder and any causal language model of transformers.
     ``visual``: which output of the encoder is the picture: ``projected`` (CLIP's image embedding, as
-    ClipCap uses it), ``pooled``, or ``cells`` (every cell of the grid).
+    ClipCap uses it), ``pooled``, or ``cells`` (every cell of the grid). ``grid``: cells a side that these are pooled
+    to; 0: as the encoder gives them.
     ``mapper``: ``mlp`` (H·P/2 tanh units between, DiscriTune's), ``transformer`` (ClipCap's other one), or
     ``linear`` (one prefix position for each cell). ``prefix_length``: P, for the first two.
     """
@@ -44,8 +46,10 @@ class ClipCapConfig(PreTrainedConfig):
         mapper_layers: int = 8,
         mapper_heads: int = 8,
         mapper_constants: int = 10,
+        grid: int = 0,
         **kwargs: Any,
     ) -> None:
+        self.grid = grid
         self.vision_config = as_config(vision_config or {"model_type": "clip_vision_model", "projection_dim": 512})
         self.text_config = as_config(text_config or {"model_type": "gpt2"})
         self.visual, self.mapper, self.prefix_length = visual, mapper, prefix_length
@@ -55,8 +59,8 @@ class ClipCapConfig(PreTrainedConfig):
     @property
     def visual_size(self) -> int:
         """D, the width of a picture's features."""
-        config = self.vision_config
-        return int(config.projection_dim if self.visual == "projected" else config.hidden_size)
+        config: Any = self.vision_config
+        return int(config.projection_dim) if self.visual == "projected" else width_of(config)
 
     @property
     def text_size(self) -> int:
@@ -167,10 +171,9 @@ class ClipCapModel(PreTrainedModel):
         """Features of pictures: B×D, or B×cells×D where ``visual`` is ``cells``."""
         output = self.vision(pixel_values=pixels_BCHW)
         if self.config.visual == "projected":
-            features: torch.Tensor = output.image_embeds
-        else:
-            features = output.last_hidden_state if self.config.visual == "cells" else output.pooler_output
-        return features
+            projected: torch.Tensor = output.image_embeds
+            return projected
+        return cells_of(output, self.config.grid) if self.config.visual == "cells" else pooled_of(output)
 
     def forward(
         self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
@@ -219,7 +222,8 @@ class ClipCap(Captioner):
 
     @property
     def view(self) -> str:
-        return str(self.model.config.visual)
+        config = self.model.config
+        return f"{config.visual} {config.grid}" if config.grid else str(config.visual)
 
     @property
     def max_caption_tokens(self) -> int | None:

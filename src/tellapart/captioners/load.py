@@ -223,16 +223,36 @@ def quoted(value: str) -> str:
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
-    """Any vision encoder of transformers, or that of a scorer, and its processor. Raises as `load_captioner`."""
+    """Any vision encoder of transformers, or that of a scorer, and its processor. Raises as `load_captioner`.
+
+    ``NAME?pixels=192``: its processor makes pictures of 192 × 192; a CNN takes any number.
+    """
     from transformers import AutoImageProcessor, AutoModel
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
 
-    where = checked_model_folder(name, "scorer")
+    bare, _, written = name.partition("?")
+    options = parse_options(written, {"pixels": int}, bare)
+    where = checked_model_folder(bare, "scorer")
     with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    if (side := options.get("pixels")) is not None:
+        processor.size, processor.do_center_crop = {"height": side, "width": side}, False
     return getattr(model, "vision_model", model), processor
+
+
+def load_language_model(name: str) -> tuple[Any, Any]:
+    """Loads any causal language model of transformers, in fp32, and its tokenizer. Raises as `load_captioner`."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    where = checked_model_folder(name, "language model")
+    with loading_errors(name, "a causal language model such as gpt2"):
+        model = load_whole(AutoModelForCausalLM, where, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
 
 
 def load_family(model_type: str, folder: str) -> tuple[Any, type[Captioner]] | None:

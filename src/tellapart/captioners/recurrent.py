@@ -19,6 +19,7 @@ from tellapart.captioners.clipcap import as_config
 from tellapart.captioners.generate import hidden_cached
 from tellapart.errors import UsageError
 from tellapart.models.loading import load_whole
+from tellapart.models.vision import cells_of, pooled_of
 from tellapart.types import Encoder
 
 State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
@@ -177,14 +178,7 @@ class RecurrentModel(PreTrainedModel):
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         """Features of pictures: their spatial mean B×D, or B×cells×D with attention."""
         output = self.vision(pixel_values=pixels_BCHW)
-        cells = output.last_hidden_state
-        cells_BPD: torch.Tensor = (
-            cells.flatten(2).transpose(1, 2) if cells.ndim == 4 else cells
-        )  # a CNN gives B×D×height×width
-        if self.config.attention:
-            return cells_BPD
-        pooled: torch.Tensor | None = getattr(output, "pooler_output", None)
-        return cells_BPD.mean(1) if pooled is None else pooled.flatten(1)
+        return cells_of(output) if self.config.attention else pooled_of(output)
 
     def look(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """values_BPH, what the decoder sees of each region, and there_BP."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["FeatureStore", "RowMaker", "StoredRows", "encoder_rows"]
 
 BATCH = 64
+TOWER_ROWS = 256  # of a frozen encoder that are in memory at once
 SMALL = 8 << 20  # bytes of a file that is hashed again sooner than asked for in the index
 
 
@@ -73,6 +74,7 @@ class FeatureStore:
         what is not in the store. Raises
         `PictureError` that names the pictures which cannot be read: leave them out with `readable` first.
         """
+        self._fill_by_tower(items, encoder, batch_size, progress)
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
@@ -94,6 +96,8 @@ class FeatureStore:
 
         encoder: or the `RowMaker` of other rows.
         """
+        if not isinstance(encoder, RowMaker):
+            self._fill_by_tower(items, encoder, batch_size, progress)
         maker = encoder if isinstance(encoder, RowMaker) else encoder_rows(encoder)
         keys, errors = self._fill(items, maker, batch_size, progress)
         if skipped is not None:
@@ -152,6 +156,28 @@ class FeatureStore:
             if array is not None:
                 return array
         raise TellapartError(f"{self.folder}: the cache is emptied as fast as it fills; raise TELLAPART_CACHE_GB")
+
+    def _fill_by_tower(self, items: Sequence[Item], encoder: Encoder, batch_size: int, progress: bool) -> None:
+        """Brings the rows of pictures that stand still into the store, by those of the encoder's ``tower``, if any."""
+        if encoder.tower is None:
+            return
+        import torch
+
+        tower, maker = encoder_rows(encoder.tower), encoder_rows(encoder)
+        still = [item for item in items if not is_clip(item.picture)]
+        keys = list(dict.fromkeys(key for key in self._fill(still, tower, batch_size, progress)[0] if key is not None))
+        known = self._rows.known_rows(maker.label, keys)
+        missing = [key for key in keys if key not in known]
+        for start in range(0, len(missing), TOWER_ROWS):
+            some = missing[start : start + TOWER_ROWS]
+            if (rows := self._rows.read(tower.label, some)) is None:
+                return  # dropped meanwhile: they are encoded as others are
+            with torch.no_grad():
+                features = encoder.encode(torch.from_numpy(np.asarray(rows)))
+                if encoder.join is not None:
+                    features = torch.stack([encoder.join(one) for one in features[:, None]])
+            self._rows.append(maker.label, some, features.float().cpu().numpy(), maker.precision, maker.name)
+        self._rows.touch(tower.label)
 
     def _fill(
         self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool

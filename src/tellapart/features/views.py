@@ -5,7 +5,7 @@ Training, captioning and the final evaluation use them through one interface.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
@@ -37,14 +37,15 @@ class View(Protocol):
 
 
 class EncodedView:
-    """Features of the captioner's encoder, with the weights at the first access, in a feature store."""
+    """Features of an encoder in a feature store; ``make_encoder`` is called at the first access, when weights are
+    hashed."""
 
-    def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
-        self.captioner, self.store, self.progress = captioner, store, progress
+    def __init__(self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True) -> None:
+        self.make_encoder, self.store, self.progress = make_encoder, store, progress
 
     @cached_property
     def encoder(self) -> Encoder:
-        return self.captioner.encoder
+        return self.make_encoder()
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         return self.store.readable(items, self.encoder, skipped=skipped, progress=self.progress)
@@ -118,7 +119,7 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     if features == OFF or (features is None and getattr(captioner, "tower", captioner) is None):  # rows would be pixels
         return StreamedView(captioner, store, progress)
     if features is None:
-        return EncodedView(captioner, store, progress)
+        return EncodedView(lambda: captioner.encoder, store, progress)
     width = getattr(captioner.model.config, "visual_size", None)
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 

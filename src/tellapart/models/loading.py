@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.utils.files import check_sums, sha256
 from tellapart.utils.messages import say, say_once
 from tellapart.utils.text import parse_json
@@ -141,10 +142,13 @@ BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 def model_folder(name: str, kind: str) -> str:
     """The folder (or hub name) behind ``name``; ``kind`` is 'captioner' or 'scorer'.
 
-    ``scenes`` is the model that ships with the package; a run folder stands for the model it made.
+    ``scenes`` is the model that ships with the package; a run folder stands for the model it made; the name of a part
+    that comes in a Python package (`models.packages`), for that.
     """
     if name == "scenes":
         return str(BUILTIN / kind)
+    if name in PARTS:
+        return str(packaged_folder(name))
     folder = Path(name).expanduser()
     if name.endswith(".toml"):
         raise UsageError(f"{name} is a recipe, not a {kind}; type: tellapart train {name}, then give its run's folder")

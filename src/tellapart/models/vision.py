@@ -1,17 +1,57 @@
-"""The small vision tower of the models that this project trains itself.
+"""Vision encoders: two views of any of transformers' (cells and pooled), and the small tower that is trained here.
 
-A ResNet of transformers, whose output is given the two shapes that CLIP's towers have: a pooled
+The small tower is a ResNet of transformers, whose output is given the two shapes that CLIP's towers have: a pooled
 vector, and one vector for each cell of the grid. So it fits wherever a CLIP vision model fits.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+import tellapart.models.efficientnet  # noqa: F401  (registers its classes with transformers)
+from tellapart.errors import UsageError
+
+
+def width_of(config: Any) -> int:
+    """Returns D, the width of a vision encoder's output. Raises `UsageError` where its configuration says none."""
+    sizes = getattr(config, "hidden_sizes", None)
+    found = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
+    if not found:
+        raise UsageError(
+            f"a {config.model_type} does not say how wide its output is; expected a vision encoder with hidden_size"
+        )
+    return int(found)
+
+
+def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
+    """Returns a vision encoder's output B×cells×D, row by row: a map of a CNN, or the tokens of a transformer.
+
+    ``grid``: pooled to so many cells a side; a token before a square of cells (CLS) is left out then. 0: as they are.
+    Raises `UsageError` for tokens that are no square.
+    """
+    found: torch.Tensor = output.last_hidden_state
+    if not grid:
+        return found.flatten(2).transpose(1, 2) if found.ndim == 4 else found
+    if found.ndim == 3:
+        side = math.isqrt(found.shape[1])
+        first = found.shape[1] - side * side
+        if first > 1:
+            raise UsageError(f"{found.shape[1]} cells are no square; leave out the grid")
+        found = found[:, first:].transpose(1, 2).unflatten(2, (side, side))
+    return F.adaptive_avg_pool2d(found, grid).flatten(2).transpose(1, 2)
+
+
+def pooled_of(output: Any) -> torch.Tensor:
+    """Returns one vector B×D: the encoder's own pooled one, or the mean over its cells."""
+    pooled: torch.Tensor | None = getattr(output, "pooler_output", None)
+    return cells_of(output).mean(1) if pooled is None else pooled.flatten(1)
 
 
 @strict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, field_validator, model_validator
@@ -65,12 +65,21 @@ class Bags(Strict):
         return max(size for _, size in self.stages)
 
 
+def changed(table: Strict, keys: Collection[str]) -> list[str]:
+    """Returns those of ``keys`` whose values are not their defaults, sorted."""
+    return sorted(key for key in keys if getattr(table, key) != type(table).model_fields[key].default)
+
+
 class NewCaptioner(Strict):
-    """A ClipCap to be trained from scratch: a small GPT-2 behind a vision encoder."""
+    """A new ClipCap: a vision encoder, a mapper, and a small new GPT-2 or a ``language_model`` that exists."""
 
     kind: Literal["clipcap"] = "clipcap"
-    vision: ModelName = Field(description="whose vision tower: a scorer's name, folder or recipe")
+    vision: ModelName = Field(description="any vision encoder of transformers or timm, or a scorer's, or a recipe")
+    language_model: ModelName | None = Field(
+        None, description="any causal language model of transformers; by default a new GPT-2 of whole words"
+    )
     visual: Literal["pooled", "cells"] = "pooled"
+    grid: int = Field(0, ge=0, le=32, description="cells a side that the encoder's are pooled to; 0: as they are")
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
     prefix_length: int = Field(4, ge=1)
     width: int = Field(192, ge=8)
@@ -89,6 +98,11 @@ class NewCaptioner(Strict):
             raise ValueError(f"width = {self.width} is no multiple of heads = {self.heads}; choose one that is")
         if (self.visual == "cells") != (self.mapper == "linear"):
             raise ValueError("visual = 'cells' and mapper = 'linear' go together: a prefix position for each cell")
+        if self.grid and self.visual != "cells":
+            raise ValueError("grid says how many cells a side there are; set visual = 'cells' with it")
+        of_new = {"width", "layers", "heads", "dropout", "min_count", "max_tokens", "sentences"}
+        if self.language_model is not None and (idle := changed(self, of_new)):
+            raise ValueError(f"{idle[0]} is of a new language model, and language_model names one; leave it out")
         return self
 
 
@@ -104,8 +118,18 @@ class NewRecurrent(Strict):
 
 
 class NewScorer(Strict):
-    """A dual encoder to be trained from scratch: a small ResNet and a small CLIP text tower."""
+    """A new dual encoder: from scratch (a small ResNet and a small CLIP text tower), or from two encoders that exist.
 
+    Those are ``vision`` and ``text``, with a new head behind each; ``scorer.train`` says what learns, by default the
+    heads alone.
+    """
+
+    vision: ModelName | None = Field(None, description="any vision encoder of transformers or timm, or a scorer's")
+    text: ModelName | None = Field(None, description="any text encoder of transformers")
+    visual: Literal["pooled", "cells"] = Field("pooled", description="cells are averaged by learned weights")
+    grid: int = Field(0, ge=0, le=32, description="cells a side that the encoder's are pooled to; 0: as they are")
+    pooling: Literal["mean", "first", "pooler"] = Field("mean", description="the vector that stands for a text")
+    hidden: int = Field(0, ge=0, description="width of a hidden layer beside a head's linear one; 0: none")
     image_size: int = Field(64, ge=16)
     width: int = Field(32, ge=4)
     depth: int = Field(1, ge=1)
@@ -124,6 +148,16 @@ class NewScorer(Strict):
             raise ValueError(
                 f"text_width = {self.text_width} is no multiple of text_heads = {self.text_heads}; choose one that is"
             )
+        if (self.vision is None) != (self.text is None):
+            raise ValueError("vision and text go together: two encoders that exist; give both, or none")
+        scratch = {"image_size", "width", "depth", "stem_pooling", "text_width", "text_layers", "text_heads"}
+        scratch |= {"min_count", "max_tokens"}
+        parts = {"visual", "grid", "pooling", "hidden"}
+        if idle := changed(self, parts if self.vision is None else scratch):
+            whose = "two encoders that exist" if self.vision is None else "a scorer from scratch"
+            raise ValueError(f"{idle[0]} is of {whose}; leave it out, or change vision and text")
+        if self.grid and self.visual != "cells":
+            raise ValueError("grid says how many cells a side there are; set visual = 'cells' with it")
         return self
 
 
@@ -193,10 +227,14 @@ class CaptionerOptions(Strict):
 
 
 class ScorerOptions(Strict):
-    """Names a scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained)."""
+    """Names a scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained).
+
+    ``train``: which parts of one that is made of two encoders learn; by default its heads. Any other learns as a whole.
+    """
 
     name: ModelName | None = None
     new: NewScorer | None = None
+    train: tuple[Literal["vision", "text", "heads"], ...] | None = Field(None, min_length=1)
 
 
 if TYPE_CHECKING:
@@ -239,6 +277,9 @@ class Training(Strict):
         None, ge=2, description="longer references are cut there and counted; by default what the model has room for"
     )
     learning_rate: float = Field(gt=0, le=1000)
+    learning_rates: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
+        {}, description="of single parts, in place of learning_rate: { vision = 1e-5 }"
+    )
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     schedule_every: int = Field(
         1, ge=1, description="steps between changes of the rate; the steps of an epoch set it by epoch, as LAVIS does"
@@ -311,6 +352,13 @@ class Recipe(Strict):
     def trains(self) -> Literal["captioner", "scorer"]:
         return self.objective.trains
 
+    @property
+    def frozen_vision(self) -> bool:
+        """Whether this trains a scorer made of two encoders whose vision encoder stays as it is."""
+        scorer = self.scorer if self.trains == "scorer" else None
+        made = scorer is not None and scorer.new is not None and scorer.new.vision is not None
+        return scorer is not None and "vision" not in (scorer.train or ()) and (made or scorer.train is not None)
+
     @field_validator("name")
     @classmethod
     def names_a_folder(cls, name: str) -> str:
@@ -360,6 +408,10 @@ class Recipe(Strict):
             yield "training.sharding is of a captioner, and this trains a scorer; leave it out"
         if self.captioner is not None:
             yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
+        if self.scorer is not None and self.scorer.train and (made := self.scorer.new) and made.vision is None:
+            yield "scorer.train is of a scorer made of two encoders, and this one is new as a whole; leave it out"
+        if self.training.augment != "none" and self.frozen_vision:
+            yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
         if (select := self.validation.select) in ("loss", "cider"):
             yield f"validation.select is '{select}', which a scorer does not have; expected a recall"
         if self.training.gradient_checkpointing:
@@ -417,7 +469,9 @@ class Recipe(Strict):
         if shuffled and any(reward.per_bag for reward in rewards):
             yield "candidates = 'bag' compares a picture with its bag; shuffled batches have none; set training.batches"
         learns = (self.captioner.train if self.captioner else None) or ()
-        if self.captioner and self.captioner.lora and (self.captioner.new or learns == ("mapper",)):
+        made = self.captioner.new if self.captioner else None
+        scratch = made is not None and getattr(made, "language_model", None) is None
+        if self.captioner and self.captioner.lora and (scratch or learns == ("mapper",)):
             yield "[captioner.lora] adapts a vision encoder or a language model that exists; name one and train it"
         if self.training.augment != "none" and "vision" not in learns:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"

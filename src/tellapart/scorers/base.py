@@ -286,6 +286,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
     from tellapart.models.device import exact_precision, resolve_device, set_precision
     from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
+    from tellapart.scorers.parts import PartsModel, PartsScorer
 
     device = resolve_device(device)
     chosen = exact_precision(precision, device)
@@ -310,7 +311,8 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; type: --scorer "
     check_whole(name, model, report, f"{why}openai/clip-vit-base-patch32")
     set_precision(model, chosen)
-    return Scorer(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
+    made = PartsScorer if isinstance(model, PartsModel) else Scorer
+    return made(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
 
 
 SCORERS.register(

@@ -15,7 +15,7 @@ from PIL import Image
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.captioners.adapt import add_lora, enable_gradient_checkpointing, set_dropout
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.load import add_words, load_vision, quoted
+from tellapart.captioners.load import add_words, load_language_model, load_vision, quoted
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
 from tellapart.data.dataset import Cleaned, Dataset, blip_clean
@@ -23,17 +23,18 @@ from tellapart.errors import UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import OFF, StreamedRows, View, decodable, make_view
+from tellapart.features.views import OFF, EncodedView, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
 from tellapart.models.tokens import word_tokenizer
-from tellapart.models.vision import grid_resnet_config
+from tellapart.models.vision import grid_resnet_config, width_of
 from tellapart.objectives.base import Objective, build_objective
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import CaptionerOptions, NewCaptioner, NewRecurrent, NewScorer, Recipe
 from tellapart.rewards.base import RunParts
 from tellapart.scorers import Scorer, load_scorer
+from tellapart.scorers.parts import PartsScorer, load_text, make_parts_scorer
 from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
 from tellapart.types import Item, Rows, StepContext
 from tellapart.utils.messages import say
@@ -90,7 +91,10 @@ class TrainingSetup:
     @property
     def trained_parts(self) -> tuple[str, ...]:
         """Names of the learner's parts that are trained; by default all but a captioner's vision encoder."""
-        return ("scorer",) if self.recipe.trains == "scorer" else parts_of(self.recipe, self.captioner)
+        if self.recipe.trains == "captioner":
+            return parts_of(self.recipe, self.captioner)
+        named = self.recipe.scorer.train if self.recipe.scorer else None
+        return named or (("heads",) if self.recipe.frozen_vision else ("scorer",))
 
     @property
     def vision_learns(self) -> bool:
@@ -100,7 +104,7 @@ class TrainingSetup:
     @property
     def reads_pixels(self) -> bool:
         """True if batches hold pixels, because a vision encoder is trained."""
-        return self.recipe.trains == "scorer" or self.vision_learns
+        return self.vision_learns or (self.recipe.trains == "scorer" and not self.recipe.frozen_vision)
 
     @cached_property
     def step_context(self) -> StepContext:
@@ -159,7 +163,9 @@ class TrainingSetup:
 
     @cached_property
     def view(self) -> View:
-        """The captioner's input, if its vision encoder is not trained."""
+        """The input of the model in training, if its vision encoder is not trained."""
+        if isinstance(self.learner, PartsScorer):
+            return EncodedView(lambda: self.learner.tower, self.store)  # type: ignore[union-attr]
         return self.view_of(self.captioner)
 
     def view_of(self, captioner: Captioner) -> View:
@@ -241,10 +247,16 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
     if recipe.trains == "scorer":
         assert recipe.scorer is not None
         if recipe.scorer.name is not None:
-            return load_scorer(setup.upstream(recipe.scorer.name), setup.device)
-        assert recipe.scorer.new is not None
-        scorer = build_scorer(recipe.scorer.new, training_texts(setup), recipe.name)
-        scorer.model.to(setup.device)
+            scorer = load_scorer(setup.upstream(recipe.scorer.name), setup.device)
+        else:
+            assert recipe.scorer.new is not None
+            scorer = new_scorer(setup, recipe.scorer.new)
+            scorer.model.to(setup.device)
+        if isinstance(scorer, PartsScorer):
+            scorer.model.requires_grad_(False)  # what learns is told apart when the optimizer is made
+            scorer.kept_texts = {}
+        elif recipe.scorer.train is not None:
+            raise UsageError(f"scorer.train is of a scorer of two encoders, and {scorer.name} is none; leave it out")
         return scorer
     assert recipe.captioner is not None
     if recipe.captioner.name is not None:
@@ -309,7 +321,11 @@ def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
     new, texts, name = options.new, training_texts(setup), setup.recipe.name
     assert new is not None
     if isinstance(new, NewCaptioner):
-        return build_captioner(new, texts, load_scorer(setup.upstream(new.vision), "cpu"), name)
+        captioner = build_captioner(new, texts, *load_vision(setup.upstream(new.vision)), name)
+        if options.lora is not None:
+            parts = [part for part in parts_of(setup.recipe, captioner) if part != "mapper"]
+            add_lora(captioner, parts, **options.lora.model_dump())
+        return captioner
     if new.vision is not None:
         return build_recurrent(new, texts, name, *load_vision(setup.upstream(new.vision)))
     assert options.features is not None, "the recipe's schema asks for it"
@@ -345,12 +361,55 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
     return Scorer(VisionTextDualEncoderModel(config), tokenizer, processor, name)
 
 
-def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, name: str) -> ClipCap:
-    """Makes a ClipCap with a small new GPT-2, behind the vision tower of ``vision_of`` (its weights are copied)."""
+def new_scorer(setup: TrainingSetup, new: NewScorer) -> Scorer:
+    """Makes a scorer from two encoders that exist, with new heads, or one with random weights throughout."""
+    if new.vision is None or new.text is None:
+        return build_scorer(new, training_texts(setup), setup.recipe.name)
+    vision, text = load_vision(setup.upstream(new.vision)), load_text(setup.upstream(new.text))
+    kept = ("visual", "grid", "pooling", "hidden", "dropout")
+    settings = {key: getattr(new, key) for key in kept}
+    return make_parts_scorer(vision, text, setup.recipe.name, projection_dim=new.projection, **settings)
+
+
+def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, processor: Any, name: str) -> ClipCap:
+    """Makes a ClipCap behind a copy of the vision encoder ``tower``: with a small new GPT-2, or a language model that
+    exists."""
+    config: Any
+    if new.language_model is not None:
+        language_model, tokenizer = load_language_model(new.language_model)
+        config = language_model.config
+    else:
+        language_model, tokenizer = (
+            None,
+            word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens, sentences=new.sentences),
+        )
+        config = small_gpt2(new, tokenizer)
+    model = ClipCapModel(
+        ClipCapConfig(
+            vision_config=tower.config,
+            text_config=config,
+            visual=new.visual,
+            grid=new.grid,
+            mapper=new.mapper,
+            prefix_length=new.prefix_length,
+        )
+    )
+    with torch.no_grad():
+        model.vision.load_state_dict(tower.state_dict())
+        if language_model is not None:
+            model.language_model.load_state_dict(language_model.state_dict())
+    made = ClipCap(model, tokenizer, processor, name)
+    # The frozen encoder, in eval mode: a probe in train mode would change the running statistics of a batch norm.
+    if new.visual == "cells" and made.encoder.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
+        raise UsageError(f"{new.vision} gives no features of cells; leave out captioner.new.visual")
+    return made
+
+
+def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
+    """Returns the configuration of a new GPT-2 of whole words."""
     from transformers import GPT2Config
 
-    tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens, sentences=new.sentences)
-    text = GPT2Config(
+    return GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=new.max_tokens,
         n_embd=new.width,
@@ -364,24 +423,6 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], vision_of: Scorer, 
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    tower: Any = getattr(vision_of.model, "vision_model", None)
-    if tower is None:
-        raise UsageError(f"{vision_of.name} has no vision tower to copy; name another with captioner.new.vision")
-    config = ClipCapConfig(
-        vision_config=tower.config,
-        text_config=text,
-        visual=new.visual,
-        mapper=new.mapper,
-        prefix_length=new.prefix_length,
-    )
-    model = ClipCapModel(config)
-    with torch.no_grad():
-        model.vision.load_state_dict(tower.state_dict())
-    made = ClipCap(model, tokenizer, vision_of.processor, name)
-    # The frozen encoder, in eval mode: a probe in train mode would change the running statistics of a batch norm.
-    if new.visual == "cells" and made.encoder.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
-        raise UsageError(f"{vision_of.name} gives no features of cells; leave out captioner.new.visual")
-    return made
 
 
 def build_recurrent(
@@ -391,7 +432,7 @@ def build_recurrent(
     numbers."""
     tokenizer = word_tokenizer(texts, min_count=new.min_count)
     if vision is not None:
-        width = getattr(vision.config, "hidden_size", None) or vision.config.hidden_sizes[-1]
+        width = width_of(vision.config)
     config = RecurrentConfig(
         vision_config=None if vision is None else vision.config,
         visual_size=width,

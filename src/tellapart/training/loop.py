@@ -225,7 +225,7 @@ class Validator:
     def _of_scorer(self) -> dict[str, float]:
         """Computes R@1 of the references themselves, mean over the first five."""
         items = self.items
-        images_ND = self.encode_pixels(self.pictures, self.setup.trained_scorer.image_features).cpu().numpy()
+        images_ND = self._scorer_images().cpu().numpy()
         lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
         count = min(5, min(len(item.references) for item in items))
         recalls = []
@@ -233,6 +233,14 @@ class Validator:
             texts_ND = self.setup.trained_scorer.text_features([item.references[k] for item in items]).cpu().numpy()
             recalls.append(self._recalls(texts_ND, images_ND, lookalikes))
         return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
+
+    def _scorer_images(self) -> torch.Tensor:
+        """Computes the features N×D that the scorer in training gives of the validation pictures."""
+        pictures, scorer = self.pictures, self.setup.trained_scorer
+        if self.setup.reads_pixels:
+            return self.encode_pixels(pictures, scorer.image_features)
+        blocks = (torch.as_tensor(np.asarray(pictures[start : start + 100])) for start in range(0, len(pictures), 100))
+        return torch.cat([at_least_float32(scorer.image_features(block)) for block in blocks])
 
     def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
         pools = random_pools(len(images_ND), self._pool_size)

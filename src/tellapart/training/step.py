@@ -6,7 +6,7 @@ Parameters and optimizer state are whole on each rank (`TrainableParts`) or shar
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +106,16 @@ class TrainableParts:
         learning = (p for module in self.modules.values() for p in module.parameters() if p.requires_grad)
         self.parameters = list({id(p): p for p in learning}.values())
 
+    def parameters_of(self, part: str | None, others: Collection[str]) -> list[nn.Parameter]:
+        """Returns what learns in a part; None: in all parts but ``others``. Tied ones belong to the first of them."""
+        owner: dict[int, str] = {}
+        for name, module in self.modules.items():
+            for parameter in module.parameters():
+                owner.setdefault(id(parameter), name)
+        if not others:
+            return self.parameters
+        return [p for p in self.parameters if (owner[id(p)] == part if part else owner[id(p)] not in others)]
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns parameters and buffers (the running means of a batch norm move too) by name; tied ones once.
 
@@ -146,10 +156,22 @@ class TrainableParts:
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Makes Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed."""
-    matrices = [p for p in trainable.parameters if p.ndim > 1]
-    vectors = [p for p in trainable.parameters if p.ndim <= 1]
-    groups = [{"params": matrices, "weight_decay": settings.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    """Makes Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed.
+
+    A part with a learning rate of its own has two groups of its own. Raises `UsageError` for one of a part that does
+    not learn.
+    """
+    if idle := sorted(settings.learning_rates.keys() - trainable.modules.keys()):
+        raise UsageError(
+            f"training.learning_rates has '{idle[0]}', which does not learn; expected {', '.join(trainable.modules)}"
+        )
+    groups: list[dict[str, Any]] = []
+    for part in (None, *settings.learning_rates):
+        mine = trainable.parameters_of(part, settings.learning_rates)
+        rate = {} if part is None else {"lr": settings.learning_rates[part]}
+        matrices, vectors = ([p for p in mine if (p.ndim > 1) == many] for many in (True, False))
+        groups += [{"params": matrices, "weight_decay": settings.weight_decay, **rate}]
+        groups += [{"params": vectors, "weight_decay": 0.0, **rate}]
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
     fused = True if runs_fused(trainable.parameters) else None
     return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas, fused=fused)

@@ -1,0 +1,267 @@
+"""Scorers from pretrained parts: any vision encoder and any text encoder, and a head behind each.
+
+The encoders may stay frozen. A picture is then encoded once, into the feature store, in the rows that a captioner with
+the same encoder and the same view reads; and a training run encodes each reference once.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from tellapart.models.vision import cells_of, pooled_of, width_of
+from tellapart.scorers.base import Scorer, mean_feature, settings_of, weights_fingerprint
+from tellapart.types import Encoder
+
+
+def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
+    """Returns a configuration of transformers from what a ``config.json`` holds of it."""
+    if isinstance(value, PreTrainedConfig):
+        return value
+    settings = dict(value)
+    return AutoConfig.for_model(settings.pop("model_type"), **settings)
+
+
+class PartsConfig(PreTrainedConfig):
+    """What a scorer from parts is made of.
+
+    ``vision_config`` and ``text_config``: any vision and any text encoder of transformers. ``visual``: the picture is
+    one ``pooled`` vector, or ``cells``, which the head pools with learned weights; ``grid``: cells a side that those
+    are pooled to first, 0: as they are. ``pooling``: the text is the ``mean`` of its tokens' states (sentence
+    encoders), the ``first`` token's (BERT), or the ``pooler``'s output. ``hidden``: width of a head's hidden layer; 0:
+    a head is one linear layer. ``dropout``: of what a head reads.
+    """
+
+    model_type = "scorer_from_parts"
+
+    def __init__(
+        self,
+        vision_config: dict[str, Any] | PreTrainedConfig | None = None,
+        text_config: dict[str, Any] | PreTrainedConfig | None = None,
+        projection_dim: int = 256,
+        visual: Literal["pooled", "cells"] = "pooled",
+        grid: int = 0,
+        pooling: Literal["mean", "first", "pooler"] = "mean",
+        hidden: int = 0,
+        dropout: float = 0.0,
+        logit_scale_init_value: float = 2.6592,
+        **kwargs: Any,
+    ) -> None:
+        self.vision_config = config_of(vision_config or {"model_type": "efficientnet_lite"})
+        self.text_config = config_of(text_config or {"model_type": "bert"})
+        self.projection_dim, self.visual, self.grid, self.pooling = projection_dim, visual, grid, pooling
+        self.hidden, self.dropout, self.logit_scale_init_value = hidden, dropout, logit_scale_init_value
+        super().__init__(**kwargs)
+
+
+class Head(nn.Module):
+    """Width of an encoder to D: dropout and a linear layer, and beside it, with ``hidden``, one hidden layer."""
+
+    def __init__(self, width: int, config: PartsConfig) -> None:
+        super().__init__()
+        self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(config.dropout)
+        self.linear = nn.Linear(width, config.projection_dim)
+        self.mlp = (
+            nn.Sequential(
+                nn.Linear(width, config.hidden),
+                nn.GELU(),
+                nn.Dropout(config.dropout),
+                nn.Linear(config.hidden, config.projection_dim),
+            )
+            if config.hidden
+            else None
+        )
+
+    def forward(self, features_BD: torch.Tensor) -> torch.Tensor:
+        normed_BD = self.dropout(self.norm(features_BD))
+        out_BE: torch.Tensor = self.linear(normed_BD)
+        return out_BE if self.mlp is None else out_BE + self.mlp(normed_BD)
+
+
+class PartsModel(PreTrainedModel):
+    """Two encoders and a head behind each; ``get_image_features``, ``get_text_features``, ``logit_scale`` as CLIP."""
+
+    config_class = PartsConfig
+    base_model_prefix = "parts"
+    main_input_name = "pixel_values"
+
+    def __init__(self, config: PartsConfig) -> None:
+        super().__init__(config)
+        width = width_of(config.vision_config)
+        self.vision_model: Any = AutoModel.from_config(config.vision_config)
+        self.text_model: Any = AutoModel.from_config(config.text_config)
+        self.cell_weight = nn.Linear(width, 1) if config.visual == "cells" else None
+        self.image_head = Head(width, config)
+        self.text_head = Head(width_of(config.text_config), config)
+        self.logit_scale = nn.Parameter(torch.tensor(config.logit_scale_init_value))
+        self.post_init()
+
+    def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Computes what the vision encoder gives of pictures: B×cells×D, or B×D where ``visual`` is ``pooled``."""
+        output = self.vision_model(pixel_values=pixel_values)
+        return cells_of(output, self.config.grid) if self.config.visual == "cells" else pooled_of(output)
+
+    def place_images(self, visual: torch.Tensor) -> torch.Tensor:
+        """Computes B×E of what `look` gives: cells are averaged by learned weights first."""
+        if self.cell_weight is not None:
+            visual = (self.cell_weight(visual).softmax(1) * visual).sum(1)
+        placed_BE: torch.Tensor = self.image_head(visual)
+        return placed_BE
+
+    def read(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Computes one vector R×H of each text, by the text encoder alone."""
+        output = self.text_model(input_ids=input_ids, attention_mask=attention_mask)
+        if self.config.pooling == "pooler":
+            pooled_RH: torch.Tensor = output.pooler_output
+            return pooled_RH
+        states_RTH: torch.Tensor = output.last_hidden_state
+        if self.config.pooling == "first":
+            return states_RTH[:, 0]
+        valid_RT1 = attention_mask[..., None].to(states_RTH.dtype)
+        return (states_RTH * valid_RT1).sum(1) / valid_RT1.sum(1).clamp(min=1)
+
+    def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
+        """Returns features B×E, not normalised, as ``pooler_output``."""
+        return BaseModelOutputWithPooling(pooler_output=self.place_images(self.look(pixel_values)))  # type: ignore[arg-type]
+
+    def get_text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
+        """Returns features R×E, not normalised, as ``pooler_output``."""
+        return BaseModelOutputWithPooling(pooler_output=self.text_head(self.read(input_ids, attention_mask)))  # type: ignore[arg-type]
+
+    def train(self, mode: bool = True) -> PartsModel:
+        """Sets the mode; a frozen encoder stays as it is in use: without dropout, with its running means."""
+        super().train(mode)
+        for tower in (self.vision_model, self.text_model):
+            if not any(parameter.requires_grad for parameter in tower.parameters()):
+                tower.eval()
+        return self
+
+
+class PartsScorer(Scorer):
+    """`PartsModel` as a scorer.
+
+    ``kept_texts``: what the frozen text encoder gave of rows of tokens, by their bytes, while the heads are trained;
+    None: nothing is kept.
+    """
+
+    model: PartsModel
+
+    def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
+        super().__init__(model, tokenizer, processor, name)
+        self.kept_texts: dict[bytes, torch.Tensor] | None = None
+
+    def parts(self) -> dict[str, nn.Module]:
+        """Returns ``vision``, ``text`` and ``heads``."""
+        model = self.model
+        heads = {"image": model.image_head, "text": model.text_head}
+        if model.cell_weight is not None:
+            heads["cells"] = model.cell_weight
+        return {"vision": model.vision_model, "text": model.text_model, "heads": Heads(heads, model.logit_scale)}
+
+    @property
+    def view(self) -> str:
+        """As `Captioner.view`."""
+        return f"{self.model.config.visual} {grid}" if (grid := self.model.config.grid) else self.model.config.visual
+
+    @cached_property
+    def tower(self) -> Encoder:
+        """The vision encoder alone, by the fingerprint that a captioner of the same encoder and view gives it.
+
+        It is hashed once: for an encoder that stays frozen."""
+        vision = self.model.vision_model
+        fingerprint = weights_fingerprint(vision, self.processor, f"{self.view} {settings_of(vision)}")
+        return Encoder(fingerprint, self.pixels, self._look, name=self.name)
+
+    @property
+    def encoder(self) -> Encoder:
+        encode = self._frozen_image_features
+        return Encoder(
+            self._of_features, self.pixels, encode, self.frames, mean_feature, name=self.name, tower=self.tower
+        )
+
+    def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        """Computes L2-normalised features B×E of what `pixels` gives, or of what `tower` gives of that."""
+        given = pixels_BCHW.to(self.device, self.dtype)
+        visual = self.model.look(given) if given.ndim == 4 else given
+        return F.normalize(self.model.place_images(visual).float(), dim=-1)
+
+    def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        mask_RT = valid_RT.long()
+        if self.kept_texts is None or any(p.requires_grad for p in self.model.text_model.parameters()):
+            read_RH = self.model.read(tokens_RT.to(self.device), mask_RT.to(self.device))
+        else:
+            read_RH = self._kept(tokens_RT.cpu(), mask_RT.cpu(), self.kept_texts)
+        return F.normalize(self.model.text_head(read_RH).float(), dim=-1)
+
+    def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[bytes, torch.Tensor]) -> torch.Tensor:
+        """Returns what the text encoder gives of these rows, and keeps what is new."""
+        sizes = mask_RT.sum(1).tolist()
+        keys = [row[mask].numpy().tobytes() for row, mask in zip(tokens_RT, mask_RT.bool(), strict=True)]
+        new = sorted({key: row for row, key in enumerate(keys) if key not in kept}.values(), key=lambda row: sizes[row])
+        with torch.no_grad():
+            for start in range(0, len(new), 32):
+                rows = new[start : start + 32]
+                width = max(sizes[row] for row in rows)
+                ids, mask = (x[rows, :width].to(self.device) for x in (tokens_RT, mask_RT))
+                for row, read_H in zip(rows, self.model.read(ids, mask), strict=True):
+                    kept[keys[row]] = read_H.clone()
+        return torch.stack([kept[key] for key in keys])
+
+    def _look(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
+        training = self.model.training
+        self.model.eval()
+        with torch.no_grad():
+            visual = self.model.look(pixels_BCHW.to(self.device, self.dtype)).float()
+        self.model.train(training)
+        return visual
+
+
+class Heads(nn.Module):
+    """The heads of a `PartsModel` and its scale, as one part that learns; the model keeps them."""
+
+    def __init__(self, heads: dict[str, nn.Module], scale: nn.Parameter) -> None:
+        super().__init__()
+        for name, head in heads.items():
+            self.add_module(name, head)
+        self.scale = scale
+
+
+def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str, **settings: Any) -> PartsScorer:
+    """Makes a scorer with new heads: ``vision`` is an encoder and its processor, ``text`` one and its tokenizer.
+
+    settings: as `PartsConfig` takes them.
+    """
+    config = PartsConfig(vision_config=vision[0].config, text_config=text[0].config, **settings)
+    model = PartsModel(config)
+    with torch.no_grad():
+        model.vision_model.load_state_dict(vision[0].state_dict())
+        model.text_model.load_state_dict(text[0].state_dict())
+    scorer = PartsScorer(model, text[1], vision[1], name)
+    scorer.kept_texts = {}
+    return scorer
+
+
+def load_text(name: str) -> tuple[Any, Any]:
+    """Loads any text encoder of transformers, in fp32, and its tokenizer. Raises as `load_scorer`."""
+    from transformers import AutoTokenizer
+
+    from tellapart.models.loading import checked_model_folder, loading_errors
+
+    where = checked_model_folder(name, "text encoder")
+    with loading_errors(name, "a text encoder such as sentence-transformers/all-MiniLM-L6-v2"):
+        model: Any = AutoModel.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    return getattr(model, "text_model", model), tokenizer
+
+
+AutoConfig.register("scorer_from_parts", PartsConfig)
+AutoModel.register(PartsConfig, PartsModel)
