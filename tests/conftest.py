@@ -13,6 +13,8 @@ import pytest
 from command_line import Cli, Done
 from real_data import DATA
 
+from tellapart.models.packages import PARTS, is_installed
+
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 
@@ -22,6 +24,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("data"):  # a folder of that name is a keyword, too
                 item.add_marker(skip)
+    if missing := [name for name in PARTS if not is_installed(name)]:
+        why = f"no pretrained {', '.join(missing)}; type: make pretrained"
+        for item in items:
+            if item.get_closest_marker("pretrained"):
+                item.add_marker(pytest.mark.skip(reason=why))
 
 
 @pytest.fixture(scope="session", autouse=True)

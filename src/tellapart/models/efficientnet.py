@@ -129,7 +129,7 @@ class EfficientNetLite(PreTrainedModel):
         self.stem = ConvNorm(3, STEM, 3, 2)
         self.blocks = nn.ModuleList(Bottleneck(*block) for block in blocks)
         self.head = ConvNorm(blocks[-1][1], config.hidden_size)
-        self.post_init()
+        PreTrainedModel.post_init(self)
 
     def forward(self, pixel_values: torch.Tensor, **_: Any) -> BaseModelOutputWithPooling:
         if torch.is_grad_enabled() or self.training or pixel_values.device.type != "cpu":
@@ -138,8 +138,8 @@ class EfficientNetLite(PreTrainedModel):
             parts = [self.features(part) for part in pixel_values.split(AT_ONCE)]
             cells_BPD, pooled_BD = (torch.cat(outputs) for outputs in zip(*parts, strict=True))
         return BaseModelOutputWithPooling(
-            last_hidden_state=cells_BPD,  # type: ignore[arg-type]
-            pooler_output=pooled_BD,  # type: ignore[arg-type]
+            last_hidden_state=cells_BPD,
+            pooler_output=pooled_BD,
         )
 
     def features(self, pixel_values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -181,7 +181,8 @@ def from_published(state: Mapping[str, torch.Tensor], scale: int, grid: int = 4)
             key = re.sub(pattern, ours, key)
         renamed[key] = tensor
     model.load_state_dict({key: tensor for key, tensor in renamed.items() if not key.startswith("_fc.")})
-    return model.eval()
+    model.train(False)
+    return model
 
 
 AutoConfig.register("efficientnet_lite", EfficientNetLiteConfig)

