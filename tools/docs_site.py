@@ -38,7 +38,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def reference_pages() -> Iterator[tuple[str, str]]:
     """The top of the package, then a page for each folder, with every module's docstrings."""
-    top = "".join(f"::: tellapart.{name}\n\n" for name in ("types", "errors", "progress"))
+    top = "".join(f"::: tellapart.{name}\n\n" for name in ("types", "errors"))
     yield "reference/index.md", "# tellapart\n\nThe package, folder by folder.\n\n" + top
     for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
         modules = sorted(file for file in folder.rglob("*.py") if file.name != "__init__.py")
@@ -75,7 +75,7 @@ def target(top: str, rest: str) -> str:
     if top == "src/tellapart":
         folder, _, module = rest.strip("/").removesuffix(".py").partition("/")
         if not module or not (PACKAGE / folder / f"{module}.py").is_file():
-            return "reference/index.md" if folder in ("", "types", "errors", "progress") else f"reference/{folder}.md"
+            return "reference/index.md" if folder in ("", "types", "errors") else f"reference/{folder}.md"
         return f"reference/{folder}.md#tellapart.{folder}.{module.replace('/', '.')}"
     if top == "examples":
         return f"reference/examples.md#{Path(rest).stem}"
