@@ -94,6 +94,18 @@ def test_folder_order_references_and_what_is_left_out(tmp_path: Path) -> None:
     }
 
 
+def test_a_text_file_beside_no_picture_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A picture that was removed from a folder for fine-tuning; a folder's notes where no picture has text are not."""
+    draw(tmp_path / "a.png")
+    (tmp_path / "README.txt").write_text("about\n")
+    assert ids(open_data(str(tmp_path))) == ["a.png"] and not capsys.readouterr().err
+    (tmp_path / "a.txt").write_text("a dog\n")
+    (tmp_path / "b.txt").write_text("a cat\n")
+    assert ids(open_data(str(tmp_path))) == ["a.png"]
+    told = capsys.readouterr().err
+    assert "2 text files are beside no picture of their name and were not read: b.txt, README.txt" in told
+
+
 def test_missing_and_empty_folder(tmp_path: Path) -> None:
     assert "no such folder" in wrong(f"folder:{tmp_path}/nope")
     assert "no pictures in this folder" in wrong(tmp_path)

@@ -127,6 +127,18 @@ def test_resumes_after_a_kill_anywhere(captioner: ClipCap, photos: Dataset, tmp_
         assert (summary.written, summary.already) == (COUNT - there, there)
 
 
+@pytest.mark.parametrize("line", ["{}", '{"id": "2.png"}', '{"id": "2.png", "captions": []}', '["2.png", "a dog"]'])
+def test_a_line_without_a_caption_is_not_a_picture_that_is_done(
+    captioner: ClipCap, photos: Dataset, tmp_path: Path, line: str
+) -> None:
+    out = tmp_path / "a.jsonl"
+    run(captioner, photos, out)
+    whole = out.read_text().splitlines()
+    out.write_text("\n".join([*whole[:2], line, *whole[3:]]) + "\n")
+    with pytest.raises(UsageError, match=r"a\.jsonl, line 3: not a caption as this command writes them"):
+        run(captioner, photos, out)
+
+
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_replaced_pictures_are_captioned_again(
     captioner: ClipCap, photos: Dataset, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]

@@ -227,14 +227,22 @@ def _records(text: str, format: str, path: Path) -> Iterator[tuple[str, str]]:
             continue
         try:
             if format == "csv":
-                yield str(line[0]), _csv_line(line)
+                id_, _ = line[:2]
+                yield str(id_), _csv_line(line)
             else:
-                yield str(parse_json(line)["id"]), line
-        except (ValueError, KeyError, IndexError, TypeError):
+                value = parse_json(line)
+                if not isinstance(value.get("caption"), str) and not _texts(value.get("captions")):
+                    raise ValueError("no caption")
+                yield str(value["id"]), line
+        except (ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(
                 f"{path}, line {number}: not a caption as this command writes them; mend or remove the "
                 "line, or type --overwrite"
             ) from None
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
 def _csv_line(values: Sequence[str]) -> str:

@@ -5,8 +5,8 @@ signs as in a URL where that is not text (``caf%E9.jpg``).
 References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``, else
 ``cat.caption``), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv``
 (``{"file_name": "cat.jpg", "text": "a cat"}``), in the folder and in any below it. Hidden files and folders are passed
-over; rows without a picture, pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads that
-were broken off (``.part``) are reported.
+over; text files without a picture, rows without one, pictures of a kind that is not read here (HEIC, SVG, …), empty
+files and downloads that were broken off (``.part``) are reported.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTE
 from tellapart.data.records import REFERENCE_KEYS
 from tellapart.errors import UsageError
 from tellapart.types import Item
+from tellapart.utils.messages import say
 from tellapart.utils.text import path_id
 
 TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
@@ -55,6 +56,12 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     pictures, texts, lists = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
     texts_beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
+    homes = {str(Path(name).parent) for name, end in texts_beside.items() if end}  # folders with captions in text files
+    used = {_stem(name) for name in names}
+    alone = [text for text in texts if _stem(text) not in used and str(Path(text).parent) in homes]
+    if alone:
+        some = ", ".join(sorted(alone, key=natural_key)[:3]) + (", …" if len(alone) > 3 else "")
+        say(f"{path}: {len(alone):,} text files are beside no picture of their name and were not read: {some}")
     for archive in () if pictures else sorted(path.rglob("*.zip")):
         missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
     for name in sorted(listed.keys() - set(pictures)):
