@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tellapart.training.optimizer import TrainableParts, make_optimizer, make_scheduler
 from transformers import BertConfig, BertModel, CLIPImageProcessorPil, GPT2Config, GPT2LMHeadModel, ResNetConfig
 from transformers import ResNetModel as ResNet
 
@@ -24,7 +23,7 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
 from tellapart.scorers.parts import PartsScorer
 from tellapart.training.build import TrainingSetup
-from tellapart.training.loop import train_step
+from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 
 WORDS = ["a red circle left of a blue square on grass", "a small green ring above a star"]
 DATA = {"train": "scenes:plain?n=40", "validation": "scenes:plain?n=30&split=validation"}
