@@ -17,7 +17,8 @@ import h5py
 import numpy as np
 import torch
 from PIL import Image
-from tiny_blip import save_blip
+from tiny_blip import save_blip, write_blip
+from transformers import BertTokenizer
 
 from tellapart.scenes import Scenes
 
@@ -265,14 +266,24 @@ class World:
         blip.mkdir(parents=True)
         words = ["picture", *self.words, *(f"##{word}" for word in self.words)]  # other forms, for first-token shifting
         save_blip(blip, words, positions=96)
-        for copy in ("Salesforce/blip-image-captioning-large", "blip-scratch", "model_base_capfilt_large.pth"):
+        for copy in ("Salesforce/blip-image-captioning-large", "blip-scratch"):
             shutil.copytree(blip, self.folder / copy)
+        self.write_pretrained_blip(words)
         llama = self.folder / "huggyllama" / "llama-13b"
         words_too = word_tokenizer([*self.texts, *(f"say {word} it is" for word in self.words)])
         ends = {"bos_token_id": words_too.bos_token_id, "eos_token_id": words_too.eos_token_id}
         llama_config = LlamaConfig(vocab_size=len(words_too), max_position_embeddings=640, **small, **heads, **ends)
         LlamaForCausalLM(llama_config).save_pretrained(llama)
         words_too.save_pretrained(llama)
+
+    def write_pretrained_blip(self, words: list[str]) -> None:
+        """BLIP's pre-trained checkpoint as its authors distribute it, and BERT's tokenizer, to which it adds two."""
+        bert = self.folder / "bert-base-uncased"
+        bert.mkdir()
+        (bert / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+        tokenizer = BertTokenizer(str(bert / "vocab.txt"))
+        tokenizer.save_pretrained(bert)
+        write_blip(self.folder / "model_base_capfilt_large.pth", words=len(tokenizer) + 2)
 
     def write_clipcap(self, path: Path, gpt2: Any) -> None:
         """ClipCap's published layout: ``gpt.*`` with GPT-2's old buffers, and ``clip_project.model.{0,2}.*``."""

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from families import LLAMA, SMALL, VISION, decoder, tokenizer
 from PIL import Image
+from tiny_blip import official_blip, write_blip
 from torch import nn
 from transformers import (
     AutoModelForCausalLM,
@@ -351,47 +352,6 @@ def test_an_unknown_mapper_is_one_line() -> None:
 # --- BLIP
 
 
-def official_blip(width: int, layers: int, patches: int, *, text: int = 768, words: int = 30524) -> dict[str, Any]:
-    """Name to shape of all that is in a BLIP caption checkpoint: a ViT as timm names it, BERT with cross-attention."""
-    shapes: dict[str, Any] = {
-        "visual_encoder.cls_token": (1, 1, width),
-        "visual_encoder.pos_embed": (1, 1 + patches, width),
-        "visual_encoder.patch_embed.proj.weight": (width, 3, 16, 16),
-        "visual_encoder.patch_embed.proj.bias": (width,),
-        **both("visual_encoder.norm", (width,)),
-    }
-    for n in range(layers):
-        block = f"visual_encoder.blocks.{n}"
-        shapes |= both(f"{block}.norm1", (width,)) | both(f"{block}.norm2", (width,))
-        shapes |= both(f"{block}.attn.qkv", (3 * width, width)) | both(f"{block}.attn.proj", (width, width))
-        shapes |= both(f"{block}.mlp.fc1", (4 * width, width)) | both(f"{block}.mlp.fc2", (width, 4 * width))
-    bert = "text_decoder.bert"
-    shapes |= {
-        f"{bert}.embeddings.position_ids": (1, 512),
-        f"{bert}.embeddings.word_embeddings.weight": (words, text),
-        f"{bert}.embeddings.position_embeddings.weight": (512, text),
-        **both(f"{bert}.embeddings.LayerNorm", (text,)),
-    }
-    for n in range(min(layers, 12)):
-        layer = f"{bert}.encoder.layer.{n}"
-        for name, seen in (("attention", text), ("crossattention", width)):
-            shapes |= both(f"{layer}.{name}.self.query", (text, text))
-            shapes |= both(f"{layer}.{name}.self.key", (text, seen)) | both(f"{layer}.{name}.self.value", (text, seen))
-            shapes |= both(f"{layer}.{name}.output.dense", (text, text))
-            shapes |= both(f"{layer}.{name}.output.LayerNorm", (text,))
-        shapes |= both(f"{layer}.intermediate.dense", (4 * text, text)) | both(
-            f"{layer}.output.dense", (text, 4 * text)
-        )
-        shapes |= both(f"{layer}.output.LayerNorm", (text,))
-    head = "text_decoder.cls.predictions"
-    shapes |= {f"{head}.bias": (words,), **both(f"{head}.decoder", (words, text))}
-    return shapes | both(f"{head}.transform.dense", (text, text)) | both(f"{head}.transform.LayerNorm", (text,))
-
-
-def both(name: str, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-
-
 @pytest.mark.parametrize(("width", "layers"), [(768, 12), (1024, 24)], ids=["base", "large"])
 def test_every_key_of_the_full_size_layout_has_its_place(width: int, layers: int) -> None:
     """BLIP with ViT-B and ViT-L at 384 pixels; nothing is missing, nothing is left but what is named."""
@@ -407,7 +367,6 @@ def test_every_key_of_the_full_size_layout_has_its_place(width: int, layers: int
     assert given == wanted
 
 
-TINY = {"width": 128, "layers": 2, "patches": 4, "text": 128}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -419,17 +378,6 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *words]))
     BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
     return folder
-
-
-def write_blip(path: Path, **extra: torch.Tensor) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(4)
-    shapes = official_blip(**TINY, words=17)
-    state = {key: torch.randn(shape, generator=generator) * 0.2 for key, shape in shapes.items()}
-    state["text_decoder.bert.embeddings.position_ids"] = torch.arange(512)[None]
-    state["text_decoder.cls.predictions.decoder.weight"] = state["text_decoder.bert.embeddings.word_embeddings.weight"]
-    state["text_decoder.cls.predictions.decoder.bias"] = state["text_decoder.cls.predictions.bias"]
-    torch.save({"model": state | extra, "epoch": 3, "config": {"image_size": 32}}, path)
-    return state
 
 
 def transformers_own(state: dict[str, torch.Tensor]) -> BlipForConditionalGeneration:

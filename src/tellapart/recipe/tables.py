@@ -65,7 +65,7 @@ class Row(Strict):
 class TestSet(Strict):
     """Pictures with references, and what ``eval`` needs besides.
 
-    data: as ``--data``. options: further words of the ``eval`` command. needs: files without which it cannot run, with
+    data: as ``--data``. scorer: as ``--scorer``; none where it is empty, as of instructions without pictures. options: further words of the ``eval`` command. needs: files without which it cannot run, with
     where they come from. caption: further words of the ``caption`` command.
     """
 
@@ -335,7 +335,8 @@ class Plan:
     def _eval(self, test: str, systems: Sequence[str]) -> Step:
         on = self.paper.tests[test]
         metrics = dict.fromkeys(column.metric for _, column, where in self.cells() if where == test)
-        words = ["eval", "--data", on.data, "--scorer", on.scorer, "--metrics", ",".join(metrics), *on.options]
+        scorer = ["--scorer", on.scorer] if on.scorer else []
+        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options]
         for system in dict.fromkeys(systems):
             own = self.paper.systems[system]
             words += ["--human", own.human] if own.human else ["--captions", str(self.captions_of(system, test))]
