@@ -110,7 +110,7 @@ class World:
             self.picture(folder / "flickr30k-images" / image["filename"], int(image["filename"][:-4]) + 7)
         (folder / "dataset_flickr30k.json").write_text(json.dumps(document))
         (self.data / "capenrich" / "imgids_flickr30k.json").write_text(
-            json.dumps([f"{number}.jpg" for number in range(2000, 2030)])
+            json.dumps([f"{number}.jpg" for number in range(2090, 2105)])
         )
 
     def write_boosted(self) -> None:

@@ -97,7 +97,7 @@ def tables(
     for plan in plans:
         steps = [step for step in plan.commands() if not step.done]
         for number, step in enumerate(steps, 1):
-            run_step(step, f"command {number} of {len(steps)}", options)
+            run_step(step, f"command {number} of {len(steps)}", options if step.uses_models else [])
     from rich.console import Group
 
     show({"tables": [as_values(plan) for plan in plans]}, lambda: Group(*map(as_rich, plans)), as_json)

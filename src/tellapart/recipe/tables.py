@@ -13,7 +13,7 @@ import shlex
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -65,13 +65,15 @@ class Row(Strict):
 class TestSet(Strict):
     """Pictures with references, and what ``eval`` needs besides.
 
-    data: as ``--data``. scorer: as ``--scorer``; none where it is empty, as of instructions without pictures. options: further words of the ``eval`` command. needs: files without which it cannot run, with
-    where they come from. caption: further words of the ``caption`` command.
+    data: as ``--data``. captioned: those of its pictures that ``caption`` reads, where these are not all. scorer: as
+    ``--scorer``; none where it is empty, as of instructions. options: further words of the ``eval`` command. needs:
+    files without which it cannot run, with where they come from. caption: further words of the ``caption`` command.
     """
 
     __test__ = False  # not a test of pytest's
 
     data: str
+    captioned: str = ""
     options: tuple[str, ...] = ()
     caption: tuple[str, ...] = ()
     scorer: str = CLIP
@@ -212,6 +214,11 @@ class Step:
     def done(self) -> bool:
         return self.out.exists()
 
+    @property
+    def uses_models(self) -> bool:
+        """Whether the command takes ``--device``: ``eval`` without a model refuses it."""
+        return bool(self.system) or "--scorer" in self.words or "--language-model" in self.words
+
     def typed(self) -> str:
         """Returns the command as a person types it: ``$TELLAPART_DATA`` stays a variable."""
         return " ".join(("tellapart", *map(_quoted, self.words)))
@@ -313,7 +320,10 @@ class Plan:
         words = ["train", own.recipe, "--out", str(self.run_of(system)), "--resume"]
         for setting in (*settings, *self.settings):
             words += ["--set", setting]
-        yield Step(tuple(words), self.run_of(system) / "results.json", system)
+        step = Step(tuple(words), self.run_of(system) / "results.json", system)
+        if recipe_of(step).data.test is None:  # as of instructions: such a run has no results
+            step = replace(step, out=self.run_of(system) / "model")
+        yield step
 
     def captions_of(self, system: str, test: str) -> Path:
         """Returns the file of a system's captions of a test set."""
@@ -326,7 +336,11 @@ class Plan:
         if own.human or system in self.files:
             return None
         out = self.captions_of(system, test)
-        return Step(("caption", self.model_of(system), on.data, "-o", str(out), *own.caption, *on.caption), out, system)
+        return Step(
+            ("caption", self.model_of(system), on.captioned or on.data, "-o", str(out), *own.caption, *on.caption),
+            out,
+            system,
+        )
 
     def result_of(self, test: str) -> Path:
         """Returns the file of the figures on a test set."""
