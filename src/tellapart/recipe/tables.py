@@ -322,7 +322,7 @@ class Plan:
             words += ["--set", setting]
         step = Step(tuple(words), self.run_of(system) / "results.json", system)
         if recipe_of(step).data.test is None:  # as of instructions: such a run has no results
-            step = replace(step, out=self.run_of(system) / "model")
+            step = replace(step, out=self.run_of(system) / "model" / "config.json")
         yield step
 
     def captions_of(self, system: str, test: str) -> Path:
