@@ -91,7 +91,8 @@ def captions_file(world: World, name: str, system: str) -> Path:
     path = world.folder / f"{test or 'none'}-{system}.jsonl"
     items = open_data(fill_in(paper.tests[test].data)) if test else []
     path.write_text(
-        "".join(json.dumps({"id": item.id, "caption": item.references[0]}) + "\n" for item in items) or "\n"
+        "".join(json.dumps({"id": item.id, "caption": item.references[0]}) + "\n" for item in items if item.references)
+        or "\n"
     )
     return path
 
