@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
     from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
-    from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.metrics.embedding import BERTScore, EMScore
     from tellapart.metrics.statistics import CaptionSlot
     from tellapart.models.protocols import Tokenizer
@@ -313,6 +314,8 @@ class EvalContext:
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)  # COCO's objects by picture, for CHAIR
     judge: Judge | str | None = None  # a name: it is not opened yet
     questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)  # by picture, for CaptionQA
+    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by picture, for search
+    query_encoder: SentenceEncoder | str | None = None  # a name: it is not loaded yet
     _kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def lacks(self, needs: Sequence[str]) -> str | None:
@@ -352,6 +355,24 @@ class EvalContext:
         """The judge of an evaluation that has one."""
         assert self.judge is not None and not isinstance(self.judge, str)
         return self.judge
+
+    @property
+    def loaded_query_encoder(self) -> SentenceEncoder:
+        """The sentence encoder of an evaluation that has one."""
+        assert self.query_encoder is not None and not isinstance(self.query_encoder, str)
+        return self.query_encoder
+
+    @property
+    def flat_queries(self) -> tuple[list[str], np.ndarray]:
+        """All queries, picture by picture, and target_Q: the row of each one's picture."""
+        pairs = [(text, row) for row, id_ in enumerate(self.ids) for text in self.queries.get(id_, ())]
+        return [text for text, _ in pairs], np.array([row for _, row in pairs], dtype=int)
+
+    @property
+    def queries_digest(self) -> str:
+        """Names the queries in signatures: how many, and a hash of their texts."""
+        texts, _ = self.flat_queries
+        return f"queries:{len(texts)},{hashlib.blake2b(repr(texts).encode(), digest_size=4).hexdigest()}"
 
     @property
     def loaded_text_encoder(self) -> TextEncoder:
@@ -587,6 +608,12 @@ NEEDS: dict[str, Need] = {
         lambda context: bool(context.questions),
         "questions about the pictures",
         "add --questions FILE, in CaptionQA's layout",
+    ),
+    "queries": Need(lambda context: bool(context.queries), "queries", "add --queries FILE"),
+    "query_encoder": Need(
+        lambda context: context.query_encoder is not None,
+        "a sentence encoder",
+        "add --query-encoder minilm-l6, or a model's folder",
     ),
     "several": Need(
         lambda context: context.several,

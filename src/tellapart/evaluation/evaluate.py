@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalScorer
     from tellapart.evaluation.facts.verify import Verdict
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
-    from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.metrics.statistics import CaptionSlot
     from tellapart.types import Item
 
@@ -160,6 +160,8 @@ def evaluate(
     objects: ObjectInputs | None = None,
     judge: Judge | None = None,
     questions: Mapping[str, Sequence[ChoiceQuestion]] | None = None,
+    queries: Mapping[str, Sequence[str]] | None = None,
+    query_encoder: SentenceEncoder | None = None,
 ) -> Results:
     """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
@@ -178,7 +180,8 @@ def evaluate(
     (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
     (`tellapart.evaluation.inputs.read_inputs`). ``pairs``: "first" tests each system against the first one, "all"
     every two systems. ``objects``: synonyms and COCO's instances, for CHAIR and facts. ``judge`` is a model
-    behind a server that metrics such as CLAIR ask, ``questions`` are CaptionQA's, by id.
+    behind a server that metrics such as CLAIR ask, ``questions`` are CaptionQA's, by id. ``queries``: what people would
+    type to find a picture, by id, for search by BM25 and by ``query_encoder``.
     """
     ids = same_ids(systems, items)
     all_references, notes = references_of(ids, items, references)
@@ -187,12 +190,16 @@ def evaluate(
     slots = {name: system_slots(lists_of(name, captions, ids), all_references) for name, captions in systems.items()}
     if human is not None:
         slots[HUMAN] = human_slots(human, all_references, seed)
+        queries, said = without_own_captions(queries or {}, slots[HUMAN], ids)
+        notes += said
     # People's references are measured for their diversity where that is asked for, not by default.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
     settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
     settings |= {
         "judge": judge,
         "questions": questions or {},
+        "queries": queries or {},
+        "query_encoder": query_encoder,
         "long_texts": long_texts,
         "emscore_idf": emscore_idf,
         "synonyms": objects.synonyms,
@@ -234,9 +241,49 @@ def evaluate(
             associated_words(texts_by_system, words),
             f"{WORDS}|{tagger_signature()}",
         )
+    results.notes += notes_on_queries(results, context)
     results.notes += judge.notes() if judge is not None else []
-    results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder)
+    results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder, query_encoder)
     return results
+
+
+def without_own_captions(
+    queries: Mapping[str, Sequence[str]], human: list[CaptionSlot], ids: list[str]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the queries without those that are the person's caption itself, which would find it by being it, and a
+    note on how many these were. Raises `UsageError` where none is left."""
+    own = {id_: {_plain_words(text) for text in texts} for id_, texts in zip(ids, caption_lists(human), strict=True)}
+    kept = {id_: [text for text in texts if _plain_words(text) not in own[id_]] for id_, texts in queries.items()}
+    left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))
+    if left_out and not any(kept.values()):
+        raise UsageError("every query is a caption of --human; type --human first, or name other queries")
+    note = f"{left_out:,} queries are left out of every system: they are the captions of {HUMAN}, word for word"
+    return kept, [note] if left_out else []
+
+
+def _plain_words(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+VERBATIM = 0.05  # from this share on a note says that captions are queries
+
+
+def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
+    """For each system a line on what its captions find, and one where many of them are the queries themselves."""
+    lines = []
+    queries = [{_plain_words(text) for text in context.queries.get(id_, ())} for id_ in context.ids]
+    for system, found in results.systems.items():
+        if (interval := found.get("search_bm25_r1")) is not None and system != CHANCE:
+            many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
+            first, ten = (f"{one.value:.1f} %" for one in (interval, found.get("search_bm25_r10", interval)))
+            more = f" ({ten} among the first ten)" if "search_bm25_r10" in found else ""
+            lines.append(f"{system}: its captions find {first} of the {many} first, by BM25{more}")
+            pairs = list(zip(results.captions[system], queries, strict=True))
+            if (same := sum(_plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
+                lines.append(
+                    f"{system}: {same:,} of its {len(pairs):,} captions are a query of their picture, word for word"
+                )
+    return lines
 
 
 def measure(
@@ -473,9 +520,12 @@ def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
 
 
 def notes_on_cut_texts(
-    contexts: Iterable[EvalContext], language_model: LanguageModel | None, text_encoder: TextEncoder | None
+    contexts: Iterable[EvalContext],
+    language_model: LanguageModel | None,
+    text_encoder: TextEncoder | None,
+    query_encoder: SentenceEncoder | None,
 ) -> list[str]:
-    """Returns notes on texts that were too long for a scorer, for the language model or for the text encoder."""
+    """Returns notes on texts that were too long for a scorer, for the language model or for an encoder of text."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
     if language_model is not None and language_model.cut_texts:
         notes.append(
@@ -486,5 +536,10 @@ def notes_on_cut_texts(
         notes.append(
             f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
             f"{text_encoder.name}; their BERTScore is of what fits"
+        )
+    if query_encoder is not None and query_encoder.cut_texts:
+        notes.append(
+            f"{query_encoder.cut_texts} texts are longer than the window of {query_encoder.window} tokens of "
+            f"{query_encoder.name}; they are searched by what fits"
         )
     return notes

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tellapart.data import Dataset
     from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.test_sets import FileSets
-    from tellapart.evaluation.text_models import LanguageModel, TextEncoder
+    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.metrics.results import Results
     from tellapart.scorers import Scorer
     from tellapart.types import Item
@@ -290,7 +290,40 @@ def load_text_encoder_from(
     return load_text_encoder(name, device, precision)
 
 
-def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | None]) -> dict[str, str]:
+def load_sentence_encoder_from(
+    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
+) -> SentenceEncoder | None:
+    if name is None:
+        return None
+    from tellapart.evaluation.text_models import load_sentence_encoder
+
+    return load_sentence_encoder(name, device, precision)
+
+
+def read_queries(
+    path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the queries of the captioned pictures, by id, and notes on how they were matched and what was left out.
+
+    Raises `UsageError` where none is of a captioned picture.
+    """
+    if path is None:
+        return {}, []
+    files = {} if items is None else {item.id: item.picture.name for item in items}
+    matched = match_captions(read_reference_file(path), KnownIds("the captions", ids, files), str(path))
+    wanted = set(ids)
+    found = {
+        key: kept for key, own in matched.texts.items() if key in wanted and (kept := [t for t in own if t.strip()])
+    }
+    if not found:
+        raise UsageError(f"{path}: none of its queries is of a captioned picture; expected the ids of the captions")
+    notes = [matched.how] if matched.how else []
+    if others := len(matched.texts) - len(found):
+        notes.append(f"{path}: the queries of {others:,} pictures are left out, which have no caption or no query text")
+    return found, notes
+
+
+def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | SentenceEncoder | None]) -> dict[str, str]:
     """The device and the precision that these models ran on; empty where there are none."""
     loaded = [found.model for found in models if found is not None]
     if not loaded:
@@ -352,9 +385,11 @@ def run_eval(options: EvalOptions) -> Results:
         check_words(len(captions) + (options.human is not None))
     check_scorer_options(options.scorer, options.long_texts, options.emscore_idf)
     if (options.device, options.precision) != ("auto", "auto") and not (
-        options.scorer or options.language_model or options.bertscore
+        options.scorer or options.language_model or options.bertscore or options.query_encoder
     ):
         raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
+    if options.query_encoder is not None and options.queries is None:
+        raise UsageError("--query-encoder encodes queries and captions; add --queries FILE")
     if options.scorer is not None and options.data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
@@ -381,6 +416,9 @@ def run_eval(options: EvalOptions) -> Results:
     # Before anything slow: a wrong name, a missing option.
     trial = EvalContext(ids, items, all_references, options.scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = options.language_model, options.bertscore
+    trial.queries, query_notes = read_queries(options.queries, ids, items)
+    trial.query_encoder = options.query_encoder
+    notes += query_notes
     judged = options.judge or JudgeInputs()
     trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
     try:
@@ -391,6 +429,7 @@ def run_eval(options: EvalOptions) -> Results:
     names = [name for name in (options.scorer, *eval_scorers) if name is not None]
     models, readable = load_scorers(names, items, notes, options.device, options.precision)
     perplexity_model = load_language_model_from(options.language_model, options.device, options.precision)
+    query_model = load_sentence_encoder_from(options.query_encoder, options.device, options.precision)
     bertscore_model = load_text_encoder_from(options.bertscore, options.device, options.precision)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
@@ -417,10 +456,12 @@ def run_eval(options: EvalOptions) -> Results:
         objects=objects,
         judge=judged.open(),
         questions=trial.questions,
+        queries=trial.queries,
+        query_encoder=query_model,
     )
     results.notes[:0] = notes
     results.extra["items"] = readable
-    results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model])
+    results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model, query_model])
     return results
 
 

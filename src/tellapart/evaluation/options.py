@@ -141,6 +141,12 @@ class EvalOptions:
     instances: Annotated[
         Path | None, typer.Option(help="For CHAIR: COCO's instances_*.json, whose objects count as there too.")
     ] = None
+    queries: Annotated[
+        Path | None, typer.Option(help="People's queries by picture: how often do the captions find them?")
+    ] = None
+    query_encoder: Annotated[
+        str | None, typer.Option(help="For --queries: a sentence encoder too, folder or hub name. Without: BM25 only.")
+    ] = None
     device: str = "auto"
     precision: str = "auto"
     judge: JudgeInputs | None = None

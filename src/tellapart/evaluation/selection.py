@@ -149,6 +149,7 @@ _MAIN = ("recall@1.lookalike", "recall@1.random100", "cider", "clipscore", "bleu
 _ASKED = {
     "language_model",
     "text_encoder",
+    "queries",
     "several",
     "clips",
 }  # needs that an option or the data shows an interest in

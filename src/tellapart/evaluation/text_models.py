@@ -1,9 +1,10 @@
-"""A text encoder of transformers (BERT, RoBERTa and their kin), as BERTScore wants it."""
+"""Text models of transformers: for perplexity, for BERTScore, and for search."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
+from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     import torch
@@ -186,11 +188,17 @@ class TextEncoder(HashedModel):
 
 
 def load_text_encoder(
-    name: str, device: str | torch.device = "auto", precision: str = "auto", *, layer: int | None = None
+    name: str,
+    device: str | torch.device = "auto",
+    precision: str = "auto",
+    *,
+    layer: int | None = None,
+    reader: str = "BERTScore",
+    option: str = "--bertscore roberta-large",
 ) -> TextEncoder:
     """A text encoder from a folder or a hub name; safetensors only.
 
-    ``precision`` of the weights: ``auto`` is fp32.
+    ``precision`` of the weights: ``auto`` is fp32. ``reader`` and ``option``: for whom, as errors say it.
 
     Raises `TellapartError` with the line to type where there is no such model, `UsageError` where it is none of text.
     """
@@ -209,7 +217,77 @@ def load_text_encoder(
     needed = ("num_hidden_layers", "max_position_embeddings")
     if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
         raise UsageError(
-            f"{name} is a {model.config.model_type} model; BERTScore expects a text encoder; "
-            "type: --bertscore roberta-large"
+            f"{name} is a {model.config.model_type} model; {reader} expects a text encoder; type: {option}"
         )
     return TextEncoder(model.requires_grad_(False).to(device), tokenizer, str(name), layer=layer)
+
+
+class SentenceEncoder(HashedModel):
+    """An encoder with its tokenizer that gives one vector for a text: the mean of its token states, or the first one.
+
+    ``pooling``: "mean", or "cls" where the folder's ``1_Pooling/config.json`` (of sentence-transformers) says so.
+    ``cut_texts`` counts the texts that were longer than the window and were cut.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str, window: int, pooling: str = "mean") -> None:
+        self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
+        self.window, self.cut_texts = window, 0
+
+    @property
+    def signature(self) -> str:
+        """Names the model and the pooling."""
+        return f"pooling:{self.pooling}|model:{self.name_and_hash}"
+
+    def features(self, texts: Sequence[str]) -> np.ndarray:
+        """Computes L2-normalised features N×D, float32; texts of similar length are encoded together."""
+        import torch
+
+        from tellapart.utils.messages import track
+
+        rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        self.cut_texts += sum(len(row) > self.window for row in rows)
+        rows = self.tokenizer(list(texts), truncation=True, max_length=self.window)["input_ids"]
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        found: dict[int, np.ndarray] = {}
+        device = next(self.model.parameters()).device
+        starts = range(0, len(order), _BATCH)
+        for start in track(starts, len(starts), f"encoding queries and captions ({_BATCH} texts a step)"):
+            numbers = order[start : start + _BATCH]
+            batch = self.tokenizer.pad({"input_ids": [rows[number] for number in numbers]}, return_tensors="pt")
+            mask_BT = batch["attention_mask"].to(device)
+            with torch.inference_mode():
+                output = self.model(input_ids=batch["input_ids"].to(device), attention_mask=mask_BT)
+            state_BTD = output.last_hidden_state.float()
+            weight_BT1 = mask_BT[..., None].float()
+            mean_BD = (state_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
+            pooled_BD = state_BTD[:, 0] if self.pooling == "cls" else mean_BD
+            rows_BD = torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
+            found.update(zip(numbers, rows_BD, strict=True))
+        return np.stack([found[number] for number in range(len(rows))])
+
+
+def load_sentence_encoder(name: str, device: str | torch.device = "auto", precision: str = "auto") -> SentenceEncoder:
+    """Loads a sentence encoder from a folder or a hub name: any encoder of transformers, safetensors only.
+
+    Raises `TellapartError` where there is no such model, `UsageError` where it pools in a way that is not known here.
+    """
+    from transformers.utils import cached_file
+
+    from tellapart.models.loading import model_folder
+
+    option = "--query-encoder minilm-l6"
+    base = load_text_encoder(name, device, precision, reader="a search by meaning", option=option)
+    if base.tokenizer.pad_token is None:
+        raise UsageError(f"{name}: its tokenizer has no padding token; expected a sentence encoder; type: {option}")
+    found = cached_file(
+        model_folder(name, "sentence encoder"), "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False
+    )
+    pooling = "mean"
+    if found is not None:
+        settings = parse_json(Path(found).read_text(encoding="utf-8"))
+        used = [key for key, value in settings.items() if key.startswith("pooling_mode_") and value is True]
+        ways = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+        if len(used) != 1 or used[0] not in ways:
+            raise UsageError(f"{found}: pools by {', '.join(used) or 'nothing'}; expected one of {', '.join(ways)}")
+        pooling = ways[used[0]]
+    return SentenceEncoder(base.model, base.tokenizer, base.name, base.window, pooling)

@@ -1,0 +1,178 @@
+"""Captions as an index for search: how often a query of the picture finds its caption among all, without its pixels.
+
+By BM25 (Robertson and Zaragoza 2009, in Lucene's form), by a sentence encoder, and, as a yardstick without captions,
+by the scorer from the query to the picture itself. Equal scores share their ranks: a caption that two pictures have is
+found first every second time. A caption without a word of the query is not found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.metrics.registry import context_metric
+from tellapart.metrics.results import APART
+from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
+
+K1, B = 1.2, 0.75
+BLOCK = 512  # queries that are scored at once
+_WORD = re.compile(r"\w")
+
+
+class BM25:
+    """An inverted index of N texts: for each word the texts that have it, with their weights."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self.size = len(texts)
+        words_N = [_words(text) for text in ptb_tokenize(texts)]
+        length_N = np.array([len(words) for words in words_N], dtype=float)
+        norm_N = K1 * (1 - B + B * length_N / max(length_N.mean(), 1.0)) if len(texts) else length_N
+        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        for number, words in enumerate(words_N):
+            for word, times in Counter(words).items():
+                found[word].append((number, times))
+        self.postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        for word, own in found.items():
+            number_P, times_P = np.array(own).T
+            idf = np.log(1 + (self.size - len(own) + 0.5) / (len(own) + 0.5))
+            self.postings[word] = number_P, idf * times_P / (times_P + norm_N[number_P])
+
+    def scores(self, query: Sequence[str]) -> np.ndarray:
+        """Returns the score of each text for the words of a query; 0 where it has none of them."""
+        score_N = np.zeros(self.size)
+        for word in query:
+            if word in self.postings:
+                number_P, weight_P = self.postings[word]
+                score_N[number_P] += weight_P
+        return score_N
+
+
+def _words(tokens: str) -> list[str]:
+    return [word for word in tokens.split() if _WORD.search(word)]
+
+
+def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndarray:
+    """Returns for each query (better, equal): texts with a higher score than its target, and texts with its score.
+
+    zero: a score of 0 is no match; ``better`` is infinite there.
+    """
+    own_Q1 = score_QN[np.arange(len(target_Q)), target_Q][:, None]
+    near = 1e-9 * np.maximum(np.abs(own_Q1), 1.0)
+    better_Q = (score_QN > own_Q1 + near).sum(1).astype(float)
+    equal_Q = (np.abs(score_QN - own_Q1) <= near).sum(1).astype(float)
+    if zero:
+        better_Q[own_Q1[:, 0] <= 0] = np.inf
+    return np.stack([better_Q, equal_Q], axis=1)
+
+
+def _expected(gain: Callable[[np.ndarray], np.ndarray], place_Q2: np.ndarray) -> np.ndarray:
+    """The mean gain over the ranks that equal scores share, from 1."""
+    value_Q = np.zeros(len(place_Q2))
+    for q, (better, equal) in enumerate(place_Q2):
+        if np.isfinite(better):
+            value_Q[q] = gain(better + 1 + np.arange(int(equal))).mean()
+    return value_Q
+
+
+def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
+    return lambda rank_E: (rank_E <= many).astype(float)
+
+
+GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
+    "r1": ("R@1", "per cent of the queries that find their picture first", _first(1)),
+    "r10": ("R@10", "per cent of the queries that find their picture among the first ten", _first(10)),
+    "mrr": ("MRR", "mean of 1 / rank over the queries, out of 100", lambda rank_E: 1 / rank_E),
+    "ndcg10": (
+        "nDCG@10",
+        "mean of 1 / log2(1 + rank) over the queries, 0 beyond rank 10, out of 100",
+        lambda rank_E: _first(10)(rank_E) / np.log2(1 + rank_E),
+    ),
+}
+
+
+def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
+    """Returns the place of each query's caption, Q×2, by BM25."""
+    index = BM25(slot.captions)
+    texts, target_Q = context.flat_queries
+    words = [_words(text) for text in ptb_tokenize(texts)]
+    return _blocks(target_Q, lambda part: np.stack([index.scores(own) for own in words[part]]), zero=True)
+
+
+def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
+    """Returns the place of each query's caption, Q×2, by a sentence encoder; an empty one is not found."""
+    texts, target_Q = context.flat_queries
+    encoder = context.loaded_query_encoder
+    query_QD = context.once("queries encoded", lambda: encoder.features(texts))
+    caption_ND = encoder.features(slot.captions)
+    place_Q2 = _blocks(target_Q, lambda part: query_QD[part] @ caption_ND.T, zero=False)
+    place_Q2[np.array([not text.strip() for text in slot.captions])[target_Q], 0] = np.inf
+    return place_Q2
+
+
+def by_scorer(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
+    """Returns the place of each query's picture, Q×2, by the scorer's cosine; no caption is read."""
+    texts, target_Q = context.flat_queries
+    query_QD = context.once("queries by the scorer", lambda: context.texts.encode(texts))
+    return _blocks(target_Q, lambda part: query_QD[part] @ context.images.T, zero=False)
+
+
+def _blocks(target_Q: np.ndarray, scores: Callable[[slice], np.ndarray], *, zero: bool) -> np.ndarray:
+    parts = [slice(start, start + BLOCK) for start in range(0, len(target_Q), BLOCK)]
+    return np.concatenate([places(scores(part), target_Q[part], zero=zero) for part in parts])
+
+
+Rank = Callable[[EvalContext, CaptionSlot], np.ndarray]
+
+
+def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Measures one number of a way to search: for each picture the mean over its queries × 100, NaN without one.
+
+    A picture counts as often as it has queries, so that the number is the mean over queries; intervals are over
+    pictures, as the queries of one picture are not independent.
+    """
+    owner = "" if way == "scorer" else id(slot)
+    place_Q2 = context.once(("search", way, owner), lambda: rank(context, slot))
+    value_Q = 100 * _expected(GAINS[name][2], place_Q2)
+    _, target_Q = context.flat_queries
+    count_N = np.bincount(target_Q, minlength=len(slot.captions)).astype(float)
+    sum_N = np.bincount(target_Q, value_Q, minlength=len(slot.captions))
+    value_N = np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
+    return Measurement(value_N, weight_N=count_N)
+
+
+def _by_bm25(context: EvalContext) -> str:
+    return f"bm25,lucene,k1:{K1},b:{B}|tok:ptb,words,unstemmed"
+
+
+def _by_encoder(context: EvalContext) -> str:
+    return f"cosine|{context.loaded_query_encoder.signature}"
+
+
+def _by_scorer(context: EvalContext) -> str:
+    return f"cosine|no-caption|scorer:{context.scorer_name()}"
+
+
+_WAYS: dict[str, tuple[Rank, tuple[str, ...], str, Callable[[EvalContext], str]]] = {
+    "bm25": (by_bm25, ("queries", "two"), "queries, BM25", _by_bm25),
+    "encoder": (by_encoder, ("queries", "query_encoder", "two"), "queries, sentence encoder", _by_encoder),
+    "scorer": (by_scorer, ("queries", "pictures", "scorer", "two"), "queries, the scorer on the pictures", _by_scorer),
+}
+for _way, (_rank, _needs, _label, _variant) in _WAYS.items():
+    for _name, (_short, _help, _) in GAINS.items():
+        context_metric(
+            f"search_{_way}_{_name}",
+            needs=_needs,
+            signature=lambda context, variant=_variant: f"{variant(context)}|ties:expected|{context.queries_digest}",
+            label=f"{_short} ({_label})",
+            help=f"{_help}; " + ("no caption is read" if _way == "scorer" else "among all captions of the system"),
+            bounds=PERCENT,
+            direction="higher",
+            group=APART,
+            families=("search",),
+        )(partial(search, _rank, _way, _name))
