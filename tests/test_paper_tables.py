@@ -89,11 +89,11 @@ def captions_file(world: World, name: str, system: str) -> Path:
     (row,) = [row for row in table.rows if row.system == system][:1]
     (test,) = {row.instead.get(column.test, column.test) for column in table.columns if column.metric} or {""}
     path = world.folder / f"{test or 'none'}-{system}.jsonl"
-    items = open_data(fill_in(paper.tests[test].data)) if test else []
-    path.write_text(
-        "".join(json.dumps({"id": item.id, "caption": item.references[0]}) + "\n" for item in items if item.references)
-        or "\n"
-    )
+    items = [item for item in (open_data(fill_in(paper.tests[test].data)) if test else []) if item.references]
+    several = any(column.metric in ("div1", "div2", "mbleu") for column in table.columns)  # of samples of a picture
+    texts = [{"captions": item.references} if several else {"caption": item.references[0]} for item in items]
+    lines = [json.dumps({"id": item.id} | text) for item, text in zip(items, texts, strict=True)]
+    path.write_text("".join(f"{line}\n" for line in lines) or "\n")
     return path
 
 

@@ -97,9 +97,11 @@ def caption(folder: Path) -> Walk:
     from tellapart.scorers import load_scorer
     from tellapart.training.build import build_captioner
 
-    build_captioner(NewCaptioner(vision="scenes"), ["a red circle"], load_scorer("scenes", "cpu"), "walk").save(
-        folder / "model"
+    scorer = load_scorer("scenes", "cpu")
+    made = build_captioner(
+        NewCaptioner(vision="scenes"), ["a red circle"], scorer.model.vision_model, scorer.processor, "walk"
     )
+    made.save(folder / "model")
     (folder / "pictures").mkdir()
     for name, color in (("red", (200, 0, 0)), ("blue", (0, 0, 200))):
         Image.new("RGB", (64, 64), color).save(folder / "pictures" / f"{name}.png")

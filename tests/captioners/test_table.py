@@ -31,6 +31,8 @@ LONGER = {  # 20 are too few to show above the noise of their few samples
     ("LSTM", "self-retrieval"): 60,
     ("LSTM with attention", "self-retrieval"): 60,
     ("qwen2_vl", "self-retrieval"): 60,
+    ("idefics3", "self-retrieval"): 60,
+    ("smolvlm", "self-retrieval"): 60,
     ("paligemma", "CIDEr"): 60,
 }
 WRITTEN = Decoding(kind="sample", samples=4, max_tokens=6)

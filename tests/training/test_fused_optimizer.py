@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tellapart.recipe.schema import Training
-from tellapart.training import optimizer
+from tellapart.training import step as optimizer
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
@@ -20,7 +20,10 @@ def test_fused_steps_are_those_of_the_plain_optimizer(kind: str, monkeypatch: py
         monkeypatch.setattr(optimizer, "LARGE", large)
         torch.manual_seed(0)
         layer = torch.nn.Linear(7, 5)
-        trainable: Any = SimpleNamespace(parameters=list(layer.parameters()))
+        parameters = list(layer.parameters())
+        trainable: Any = SimpleNamespace(
+            parameters=parameters, modules={"model": layer}, parameters_of=lambda part, rates: parameters
+        )
         made = optimizer.make_optimizer(trainable, settings)
         assert bool(made.defaults["fused"]) == (large == 1)
         for step in range(5):

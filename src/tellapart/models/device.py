@@ -342,7 +342,9 @@ def packs(module: torch.nn.Module) -> bool:
     weight: torch.Tensor = cast(Any, module).weight
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not _has_operators():
         return False
-    return weight.dtype == torch.float32 or (weight.dtype == torch.bfloat16 and multiplies_in_bf16(weight.device))
+    if weight.dtype == torch.bfloat16:
+        return multiplies_in_bf16(weight.device) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
 
 
 def _has_operators() -> bool:

@@ -177,11 +177,23 @@ def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> N
 
 
 def default_decoding(name: str) -> Decoding:
-    """Returns the generation settings that a captioner was saved with, without loading it; else `DEFAULT`."""
+    """Returns the generation settings that a captioner was saved with, without loading it; else `DEFAULT`.
+
+    Of a hub name the file is downloaded.
+    """
     from tellapart.models.decoding import DEFAULT, Decoding
 
     try:
-        file = Path(model_folder(name.partition("?")[0], "captioner")) / OPTIONS_FILE
+        place = model_folder(name.partition("?")[0], "captioner")
+        file = Path(place) / OPTIONS_FILE
+        if place.count("/") == 1 and not Path(place).is_dir():
+            from transformers.utils.hub import cached_file
+
+            found = cached_file(
+                place, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False,
+                _raise_exceptions_for_connection_errors=False,
+            )  # fmt: skip
+            file = Path(found) if found else file
         saved = parse_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, UsageError):
         return DEFAULT  # no folder of ours; whoever loads it says what is wrong

@@ -70,9 +70,11 @@ def write_gguf(file: Path, folder: Path) -> None:
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    place = {"gguf_file": file.name, "local_files_only": True, "trust_remote_code": False}
-    read: Any = AutoModelForCausalLM.from_pretrained(str(file.parent), dtype=torch.float32, **place)
-    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), **place)
+    place = {"gguf_file": file.name, "local_files_only": True}
+    read: Any = AutoModelForCausalLM.from_pretrained(
+        str(file.parent), dtype=torch.float32, trust_remote_code=False, **place
+    )
+    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), trust_remote_code=False, **place)
     del read.config.quantization_config  # its weights are whole now
     plain: Any = AutoModelForCausalLM.from_config(read.config, dtype=torch.float16)
     plain.load_state_dict(read.state_dict())
