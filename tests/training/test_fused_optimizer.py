@@ -22,7 +22,7 @@ def test_fused_steps_are_those_of_the_plain_optimizer(kind: str, monkeypatch: py
         layer = torch.nn.Linear(7, 5)
         parameters = list(layer.parameters())
         trainable: Any = SimpleNamespace(
-            parameters=parameters, modules={"model": layer}, parameters_of=lambda part, rates: parameters
+            parameters=parameters, modules={"model": layer}, parameters_of=lambda part, rates, own=parameters: own
         )
         made = optimizer.make_optimizer(trainable, settings)
         assert bool(made.defaults["fused"]) == (large == 1)
