@@ -18,6 +18,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
+from tellapart.models.efficientnet import EfficientNetLite, EfficientNetLiteConfig
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
@@ -175,6 +176,18 @@ def test_a_captioner_starts_from_a_language_model(folders: dict[str, str], tmp_p
     assert load_captioner(str(tmp_path / "model")).caption(pictures, greedy) == setup.captioner.caption(
         pictures, greedy
     )
+
+
+def test_a_convolutional_encoder_at_another_size_is_saved_and_loaded(folders: dict[str, str], tmp_path: Path) -> None:
+    """``NAME?pixels=48``: the captioner reads pictures of that size again."""
+    torch.manual_seed(0)
+    EfficientNetLite(EfficientNetLiteConfig(width=0.1, depth=0.1, image_size=64, grid=2)).save_pretrained(
+        tmp_path / "lite"
+    )
+    CLIPImageProcessorPil(size={"height": 64, "width": 64}, do_center_crop=False).save_pretrained(tmp_path / "lite")
+    setup = captioner_setup({**folders, "vision": f"{tmp_path / 'lite'}?pixels=48"}, tmp_path / "cache")
+    setup.captioner.save(tmp_path / "model")
+    assert load_captioner(str(tmp_path / "model")).pixels([Image.new("RGB", (50, 40))]).shape[-2:] == (48, 48)
 
 
 def test_a_language_model_that_exists_learns_in_low_rank(folders: dict[str, str], tmp_path: Path) -> None:

@@ -373,11 +373,15 @@ def check_fit(captioner: Captioner) -> None:
 
 
 def check_pictures(captioner: Captioner) -> None:
-    """The processor makes pictures as large as the vision encoder has places for."""
+    """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder has places for.
+
+    A convolutional encoder such as EfficientNet-Lite has no places; it reads pictures of any size (``?pixels=192``).
+    """
     from PIL import Image
 
     config: Any = captioner.model.config
-    side = getattr(getattr(config, "vision_config", None), "image_size", None)
+    vision = getattr(config, "vision_config", None)
+    side = None if getattr(vision, "model_type", "") == "efficientnet_lite" else getattr(vision, "image_size", None)
     pixels = captioner.pixels([Image.new("RGB", (64, 48))])
     if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
         found = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
