@@ -373,7 +373,7 @@ def check_fit(captioner: Captioner) -> None:
 
 
 def check_pictures(captioner: Captioner) -> None:
-    """Raises `TellapartError` where the processor's pictures are not of the size that the vision encoder has places for.
+    """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads.
 
     A convolutional encoder such as EfficientNet-Lite has no places; it reads pictures of any size (``?pixels=192``).
     """
