@@ -164,7 +164,7 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
     from tellapart.utils.options import fill_in
 
     say(f"{place}: {step.typed()}")
-    step.out.parent.mkdir(parents=True, exist_ok=True)
+    step.make_folder()
     words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
     done = subprocess.run(words, stdout=sys.stderr, check=False)
     if done.returncode:

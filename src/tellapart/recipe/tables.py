@@ -219,6 +219,11 @@ class Step:
         """Whether the command takes ``--device``: ``eval`` without a model refuses it."""
         return bool(self.system) or "--scorer" in self.words or "--language-model" in self.words
 
+    def make_folder(self) -> None:
+        """Makes the folder of the file that is written; a run makes its own, which must not hold anything else."""
+        if self.words[0] != "train":
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+
     def typed(self) -> str:
         """Returns the command as a person types it: ``$TELLAPART_DATA`` stays a variable."""
         return " ".join(("tellapart", *map(_quoted, self.words)))
