@@ -18,13 +18,19 @@ from tellapart.captioners.generate import decode_rows
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
-from tellapart.models.loading import OPTIONS_FILE, checked_model_folder, load_whole, loading_errors
+from tellapart.models.loading import (
+    OPTIONS_FILE,
+    checked_model_folder,
+    decoding_in,
+    load_whole,
+    loading_errors,
+    saved_options,
+)
 from tellapart.models.plugins import call_factory, code_path
 from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows
 from tellapart.utils.files import check_sums, write_sums
 from tellapart.utils.rng import ItemSeeds
-from tellapart.utils.text import parse_json
 
 STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
 
@@ -177,25 +183,6 @@ def language_model(where: str, kind: str, name: str, dtype: torch.dtype) -> tupl
     return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 
-def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
-    """The options that a captioner was saved with; ``from_hub``: also where it is no folder, but a name of the hub."""
-    file: Path | None = Path(where) / OPTIONS_FILE
-    if from_hub and not Path(where).is_dir():
-        from transformers.utils.hub import cached_file
-
-        try:
-            found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
-        except OSError:
-            found = None  # what is needed was there without the network; this may not be
-        file = Path(found) if found else None
-    return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
-
-
-def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
-    """Returns the generation settings among the options that a captioner was saved with."""
-    return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
-
-
 def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
     """``key=value&key=value`` as options that are ``known``; see `quoted`. Raises `UsageError` for others."""
     options: dict[str, Any] = {}
@@ -237,9 +224,12 @@ def load_vision(name: str) -> tuple[Any, Any]:
     with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
         model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
         processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    vision = getattr(model, "vision_model", model)
     if (side := options.get("pixels")) is not None:
         processor.size, processor.do_center_crop = {"height": side, "width": side}, False
-    return getattr(model, "vision_model", model), processor
+        if hasattr(vision.config, "image_size"):
+            vision.config.image_size = side
+    return vision, processor
 
 
 def load_language_model(name: str) -> tuple[Any, Any]:
@@ -373,15 +363,11 @@ def check_fit(captioner: Captioner) -> None:
 
 
 def check_pictures(captioner: Captioner) -> None:
-    """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads.
-
-    A convolutional encoder such as EfficientNet-Lite has no places; it reads pictures of any size (``?pixels=192``).
-    """
+    """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads."""
     from PIL import Image
 
     config: Any = captioner.model.config
-    vision = getattr(config, "vision_config", None)
-    side = None if getattr(vision, "model_type", "") == "efficientnet_lite" else getattr(vision, "image_size", None)
+    side = getattr(getattr(config, "vision_config", None), "image_size", None)
     pixels = captioner.pixels([Image.new("RGB", (64, 48))])
     if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
         found = f"{pixels.shape[-1]}×{pixels.shape[-2]}"

@@ -25,7 +25,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -643,33 +643,27 @@ _ARTICLES = frozenset(("a", "an", "the"))
 _END = ".!?,; "
 
 
-class Described(OnDemand):
-    """Items whose references are descriptions that begin with ``prompt``; their ids end in ``#description``.
+class Changed(OnDemand):
+    """Items as ``change`` returns them, each when it is asked for."""
 
-    Of a picture with n references that differ there are n descriptions, each of which begins with another reference.
-    Pictures without references keep none.
-    """
-
-    def __init__(self, items: Sequence[Item], prompt: str) -> None:
-        self._items, self._prompt = items, prompt
+    def __init__(self, items: Sequence[Item], change: Callable[[Item], Item]) -> None:
+        self._items, self._change = items, change
 
     @overload
     def __getitem__(self, index: int) -> Item: ...
     @overload
-    def __getitem__(self, index: slice) -> Described: ...
-    def __getitem__(self, index: int | slice) -> Item | Described:
+    def __getitem__(self, index: slice) -> Changed: ...
+    def __getitem__(self, index: int | slice) -> Item | Changed:
         if isinstance(index, slice):
             return self.subset(range(len(self))[index])
-        item = self._items[index]
-        texts = descriptions(item.references, self._prompt)
-        return replace(item, id=f"{item.id}#description", references=texts)
+        return self._change(self._items[index])
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def subset(self, indices: Iterable[int]) -> Described:
-        """The items at these places, in this order, again on demand."""
-        return Described(select_items(self._items, indices), self._prompt)
+    def subset(self, indices: Iterable[int]) -> Changed:
+        """Returns the items at these places, in this order, again on demand."""
+        return Changed(select_items(self._items, indices), self._change)
 
 
 _BLIP_MARKS = str.maketrans(dict.fromkeys('.!"()*#:;~', " "))
@@ -682,28 +676,18 @@ def blip_clean(text: str) -> str:
     return " ".join(text.lower().translate(_BLIP_MARKS).split()[:BLIP_WORDS])
 
 
-class Cleaned(OnDemand):
-    """Items whose references are cleaned by `blip_clean`; those of which nothing is left are dropped."""
+def blip_cleaned(item: Item) -> Item:
+    """Returns an item with its references cleaned by `blip_clean`; those of which nothing is left are dropped."""
+    return replace(item, references=tuple(filter(None, map(blip_clean, item.references))))
 
-    def __init__(self, items: Sequence[Item]) -> None:
-        self._items = items
 
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> Cleaned: ...
-    def __getitem__(self, index: int | slice) -> Item | Cleaned:
-        if isinstance(index, slice):
-            return self.subset(range(len(self))[index])
-        item = self._items[index]
-        return replace(item, references=tuple(filter(None, map(blip_clean, item.references))))
+def described(item: Item, prompt: str) -> Item:
+    """Returns an item whose references are descriptions that begin with ``prompt``; its id ends in ``#description``.
 
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def subset(self, indices: Iterable[int]) -> Cleaned:
-        """Returns the items at these places, in this order, again on demand."""
-        return Cleaned(select_items(self._items, indices))
+    Of a picture with n references that differ there are n descriptions, each of which begins with another reference.
+    A picture without references keeps none.
+    """
+    return replace(item, id=f"{item.id}#description", references=descriptions(item.references, prompt))
 
 
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
@@ -763,7 +747,7 @@ def _open(spec: str, empty_part: bool = False) -> Dataset:
     if not len(items) and not (empty_part and "part" in options.values):
         raise UsageError(_nothing(spec, kind, options, missing))
     if prompt := options.text("describe").strip():
-        items = Described(items, prompt)
+        items = Changed(items, partial(described, prompt=prompt))
     return Dataset(spec, items, missing)
 
 

@@ -270,34 +270,16 @@ def load_scorers(
     return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items
 
 
-def load_language_model_from(
-    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
-) -> LanguageModel | None:
-    if name is None:
-        return None
-    from tellapart.evaluation.text_models import load_language_model
+def load_text_models(options: EvalOptions) -> tuple[LanguageModel | None, SentenceEncoder | None, TextEncoder | None]:
+    """Loads the models of text, for perplexity, for search and for BERTScore; None where none is named."""
+    from tellapart.evaluation.text_models import load_language_model, load_sentence_encoder, load_text_encoder
 
-    return load_language_model(name, device, precision)
-
-
-def load_text_encoder_from(
-    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
-) -> TextEncoder | None:
-    if name is None:
-        return None
-    from tellapart.evaluation.text_models import load_text_encoder
-
-    return load_text_encoder(name, device, precision)
-
-
-def load_sentence_encoder_from(
-    name: str | None, device: str | torch.device = "auto", precision: str = "auto"
-) -> SentenceEncoder | None:
-    if name is None:
-        return None
-    from tellapart.evaluation.text_models import load_sentence_encoder
-
-    return load_sentence_encoder(name, device, precision)
+    on = (options.device, options.precision)
+    return (
+        load_language_model(options.language_model, *on) if options.language_model is not None else None,
+        load_sentence_encoder(options.query_encoder, *on) if options.query_encoder is not None else None,
+        load_text_encoder(options.bertscore, *on) if options.bertscore is not None else None,
+    )
 
 
 def read_queries(
@@ -428,9 +410,7 @@ def run_eval(options: EvalOptions) -> Results:
         raise UsageError("; ".join([str(error), *why])) from None
     names = [name for name in (options.scorer, *eval_scorers) if name is not None]
     models, readable = load_scorers(names, items, notes, options.device, options.precision)
-    perplexity_model = load_language_model_from(options.language_model, options.device, options.precision)
-    query_model = load_sentence_encoder_from(options.query_encoder, options.device, options.precision)
-    bertscore_model = load_text_encoder_from(options.bertscore, options.device, options.precision)
+    perplexity_model, query_model, bertscore_model = load_text_models(options)
     if readable is not None:
         kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
     results = evaluate(

@@ -176,28 +176,40 @@ def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> N
         )
 
 
+def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
+    """Returns the options that a captioner was saved with; ``from_hub``: also of a hub name, by download."""
+    file: Path | None = Path(where) / OPTIONS_FILE
+    if from_hub and not Path(where).is_dir():
+        from transformers.utils.hub import cached_file
+
+        try:
+            found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
+        except OSError:
+            found = None  # what is needed was there without the network; this may not be
+        file = Path(found) if found else None
+    return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
+
+
+def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
+    """Returns the generation settings among the options that a captioner was saved with."""
+    from tellapart.models.decoding import Decoding
+
+    return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
+
+
 def default_decoding(name: str) -> Decoding:
     """Returns the generation settings that a captioner was saved with, without loading it; else `DEFAULT`.
 
-    Of a hub name the file is downloaded.
+    Of a hub name the file of options is downloaded.
     """
-    from tellapart.models.decoding import DEFAULT, Decoding
+    from tellapart.models.decoding import DEFAULT
 
     try:
         place = model_folder(name.partition("?")[0], "captioner")
-        file = Path(place) / OPTIONS_FILE
-        if place.count("/") == 1 and not Path(place).is_dir():
-            from transformers.utils.hub import cached_file
-
-            found = cached_file(
-                place, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False,
-                _raise_exceptions_for_connection_errors=False,
-            )  # fmt: skip
-            file = Path(found) if found else file
-        saved = parse_json(file.read_text(encoding="utf-8"))
+        saved = saved_options(place, from_hub=place.count("/") == 1)
+        return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
     except (OSError, ValueError, UsageError):
         return DEFAULT  # no folder of ours; whoever loads it says what is wrong
-    return Decoding.model_validate(saved["decoding"]) if isinstance(saved, dict) and "decoding" in saved else DEFAULT
 
 
 def check_shards(folder: Path) -> None:

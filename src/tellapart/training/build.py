@@ -18,7 +18,7 @@ from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.captioners.load import add_words, load_language_model, load_vision, quoted
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
-from tellapart.data.dataset import Cleaned, Dataset, blip_clean
+from tellapart.data.dataset import Changed, Dataset, blip_clean, blip_cleaned
 from tellapart.errors import UsageError
 from tellapart.features.files import FeatureFiles
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
@@ -147,7 +147,7 @@ class TrainingSetup:
         dataset = open_specs(self.recipe.data.train)
         if self.recipe.data.clean == "none":
             return dataset
-        return Dataset(dataset.spec, Cleaned(dataset), dataset.missing)
+        return Dataset(dataset.spec, Changed(dataset, blip_cleaned), dataset.missing)
 
     @cached_property
     def train_items(self) -> list[Item]:

@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from tellapart import __version__
-from tellapart.captioners.load import saved_options
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset, parse
 from tellapart.errors import PictureError, TellapartError, UsageError
@@ -20,7 +19,7 @@ from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
-from tellapart.models.loading import model_folder
+from tellapart.models.loading import model_folder, saved_options
 from tellapart.models.plugins import OPTION
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
