@@ -26,7 +26,7 @@ def test_bm25_by_hand() -> None:
 
 def test_ranks_are_counted_by_query_and_equal_captions_share_theirs() -> None:
     found = evaluate({"one": CAPTIONS}, queries=QUERIES, metrics=["search"]).systems["one"]
-    # black dog first; a hound: "a" alone, three share the first rank, the fourth is longer; white cat: two do; men first
+    # black dog and men first; a hound: "a" alone, three share the first rank, the fourth is longer; white cat: two do
     assert found["search_bm25_r10"].value == pytest.approx(100)
     assert found["search_bm25_r1"].value == pytest.approx(100 * (1 + 1 / 3 + 0.5 + 1) / 4)
     empty = evaluate({"one": dict.fromkeys(CAPTIONS, "")}, queries=QUERIES, metrics=["search"]).systems["one"]
