@@ -9,7 +9,6 @@ import difflib
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -206,7 +205,8 @@ def default_decoding(name: str) -> Decoding:
 
     try:
         place = model_folder(name.partition("?")[0], "captioner")
-        saved = saved_options(place, from_hub=place.count("/") == 1)
+        named = place.count("/") == 1 and not Path(place).is_dir()
+        saved = saved_options(place, from_hub=named and missing_on_hub(place) is None)
         return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
     except (OSError, ValueError, UsageError):
         return DEFAULT  # no folder of ours; whoever loads it says what is wrong
@@ -283,7 +283,10 @@ def files_digest(name: str, kind: str) -> str | None:
     if not folder.is_dir():
         from huggingface_hub import try_to_load_from_cache
 
-        config = try_to_load_from_cache(name, "config.json") if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) else None
+        try:
+            config = try_to_load_from_cache(name, "config.json")
+        except ValueError:
+            return None  # no name that the hub would give
         if not isinstance(config, str):
             return None
         folder = Path(config).parent
