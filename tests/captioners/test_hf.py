@@ -12,8 +12,8 @@ from families import FAMILIES
 from PIL import Image
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.adapt import add_lora
 from tellapart.captioners.base import is_adapter
+from tellapart.captioners.load import add_lora
 from tellapart.captioners.transformers import INSTRUCTION, Hf
 from tellapart.data import open_data
 from tellapart.errors import PictureError, UsageError

@@ -16,9 +16,9 @@ from test_table import CAPTIONERS
 
 from benchmarks import transformers_generate
 from tellapart.captioners import base, generate, load_captioner
-from tellapart.captioners.adapt import enable_gradient_checkpointing
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import ClipCap
+from tellapart.captioners.load import enable_gradient_checkpointing
 from tellapart.captioners.recurrent import Recurrent
 from tellapart.captioners.transformers import Hf
 from tellapart.models.decoding import Decoding

@@ -1,18 +1,21 @@
-"""Loads captioners by name: families of transformers, published checkpoints, adapters, a user's own; adds words."""
+"""Loads captioners by name: families of transformers, published checkpoints, adapters, a user's own.
+
+Changes a loaded one in place: adds words, and LoRA (Hu et al. 2021) on its parts (paper 2's SR-L, SR-V, SR-LV).
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import json
-from collections.abc import Callable, Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
-from tellapart.captioners.adapt import adapter_settings, base_of_adapter, merge_adapter
 from tellapart.captioners.base import CAPTIONERS, Captioner, saved_decoding
 from tellapart.captioners.generate import decode_rows
 from tellapart.errors import TellapartError, UsageError, nearest
@@ -31,6 +34,7 @@ from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows
 from tellapart.utils.files import check_sums, write_sums
 from tellapart.utils.rng import ItemSeeds
+from tellapart.utils.text import parse_json
 
 STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
 
@@ -388,3 +392,189 @@ def check_tokens(captioner: Captioner) -> None:
             f"{captioner.name}: its tokenizer has {highest + 1:,} tokens and its language model {rows:,}; expected the "
             "tokenizer that the model was saved with"
         )
+
+
+# Paper 2's program: attention of GPT-2; CLIP's vision without the output projection.
+ATTENTION = ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj")
+MODULES = (*ATTENTION, "fc1", "fc2")
+ALL_LINEAR: Literal["all-linear"] = "all-linear"  # peft's own word
+
+
+def add_lora(
+    captioner: Captioner,
+    parts: Sequence[str],
+    *,
+    rank: int = 32,
+    alpha: int = 16,
+    modules: Sequence[str] | Literal["all-linear"] = MODULES,
+) -> None:
+    """Puts ΔW = alpha/rank · B·A beside the ``modules`` of these ``parts``, in place: A ~ N(0, 1), B = 0, no dropout.
+
+    ``modules``: how the names of layers end, or ``all-linear``, which is every linear layer but the output layer. The
+    default names are those of paper 2's program; a part whose attention has other names (BLIP, GIT, T5, the vision
+    encoders of Qwen-VL) is adapted in all its linear layers. B = 0, so nothing changes until it learns. The captioner's
+    ``save`` writes merged weights from now on. Raises `UsageError` for a part that has no such layer.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # before anything is changed
+    for part, layers in chosen.items():
+        module = captioner.parts()[part]
+        transposed = any(type(layer).__name__ == "Conv1D" for layer in layers.values())  # GPT-2's linear layers
+        settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(layers), fan_in_fan_out=transposed)
+        inject_adapter_in_model(settings, module)
+        for name, parameter in module.named_parameters():
+            if ".lora_A." in name:
+                torch.nn.init.normal_(parameter)  # peft's own "gaussian" is 1/rank of it
+    check_output_layer(captioner)
+    captioner.adapted = True
+
+
+def set_dropout(captioner: Captioner, rate: float) -> None:
+    """Sets the rate of every dropout layer of the language model. What is saved keeps its configuration.
+
+    Raises `UsageError` for a language model that has no such layer.
+    """
+    modules = captioner.parts()["language_model"].modules()
+    layers = [module for module in modules if isinstance(module, torch.nn.Dropout)]
+    if not layers:
+        raise UsageError(f"the language model of {captioner.name} has no dropout layers; leave captioner.dropout out")
+    for layer in layers:
+        layer.p = rate
+
+
+def target_layers(
+    captioner: Captioner, part: str, modules: Sequence[str] | Literal["all-linear"]
+) -> dict[str, torch.nn.Module]:
+    """The layers of a part that LoRA adapts, by their names within it. Raises `UsageError` where there is none."""
+    module = captioner.parts()[part]
+    if modules == ALL_LINEAR:
+        return linear_layers(captioner, part)
+    layers = {name: layer for name, layer in module.named_modules() if not list(layer.children())}
+    if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
+        return linear_layers(captioner, part)
+    if found := ending_in(layers, modules):
+        return found
+    ends = sorted({name.rpartition(".")[2] for name in layers})
+    raise UsageError(
+        f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "
+        f"its layers' names end in {', '.join(ends)}; name some of these, or set captioner.lora.modules = 'all-linear'"
+    )
+
+
+def check_output_layer(captioner: Captioner) -> None:
+    """Raises `UsageError` where LoRA stands beside the output layer and `Captioner.head` reads its weights past it."""
+    from peft.tuners.lora import LoraLayer
+
+    head = captioner.head()
+    for name, layer in captioner.model.named_modules():
+        if isinstance(layer, LoraLayer) and head is not None and layer.get_base_layer().weight is head[0]:
+            raise UsageError(
+                f"captioner.lora.modules: {name} is the output layer of {captioner.name}, whose weights are read past "
+                "LoRA, so that it would not learn; leave it out of the modules, or train the part in full"
+            )
+
+
+def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dict[str, torch.nn.Module]:
+    dotted = tuple(f".{ending}" for ending in endings)
+    return {name: layer for name, layer in layers.items() if f".{name}".endswith(dotted)}
+
+
+def linear_layers(captioner: Captioner, part: str) -> dict[str, torch.nn.Module]:
+    """Every linear layer of a part but the output layer, whose weights are read past LoRA, and but those that
+    `torch.nn.MultiheadAttention` reads in the same way."""
+    from transformers.pytorch_utils import Conv1D
+
+    module, output = captioner.parts()[part], output_weight(captioner)
+    attentions = [name for name, each in module.named_modules() if isinstance(each, torch.nn.MultiheadAttention)]
+    layers: dict[str, torch.nn.Module] = {
+        name: layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, torch.nn.Linear | Conv1D)
+        and layer.weight is not output
+        and name.rpartition(".")[0] not in attentions
+    }
+    if not layers:
+        raise UsageError(
+            f"{part} of {captioner.name} has no linear layer that LoRA could adapt (only its output layer, if any); "
+            "train it in full: leave [captioner.lora] or --lora out"
+        )
+    return layers
+
+
+def output_weight(captioner: Captioner) -> torch.Tensor | None:
+    """The weights V×H of the layer that scores words."""
+    if (head := captioner.head()) is not None:
+        return head[0]
+    layer_of = getattr(captioner.model, "get_output_embeddings", None)
+    return getattr(layer_of() if layer_of else None, "weight", None)
+
+
+def enable_gradient_checkpointing(captioner: Captioner) -> None:
+    """The language model keeps the states between its blocks alone, and computes the others again for the gradient.
+
+    Raises `UsageError` for a language model that cannot.
+    """
+    language_model: Any = captioner.parts()["language_model"]
+    if not getattr(language_model, "supports_gradient_checkpointing", False):
+        raise UsageError(
+            f"training.gradient_checkpointing: the language model of {captioner.name} "
+            f"({type(language_model).__name__}) cannot; leave it out, or set training.gradient_accumulation_steps"
+        )
+    # Renamed within transformers 5; the older name goes with 6.
+    enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
+
+
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def adapter_settings(folder: Path) -> dict[str, Any] | None:
+    """The configuration of a PEFT adapter that lies in ``folder``, without its base; None where there is none."""
+    if not (folder / ADAPTER).is_file() or (folder / "config.json").is_file():
+        return None
+    settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
+    if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
+        raise TellapartError(f"{folder / ADAPTER}: not the configuration of an adapter as PEFT saves it")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise TellapartError(f"{folder} holds no {ADAPTER_WEIGHTS}; expected an adapter that PEFT or TRL saved")
+    if settings.get("megatron_config"):
+        raise TellapartError(f"{folder / ADAPTER} is of Megatron's layers, which are not loaded here")
+    return settings
+
+
+def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -> str:
+    """The captioner that the adapter changes: the one ``named``, else the one that its configuration names."""
+    base = named or settings.get("base_model_name_or_path")
+    if not base:
+        raise UsageError(f"{folder} is an adapter that names no base; type '{folder}?base_model=NAME'")
+    if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
+        raise UsageError(f"{folder} is an adapter of {base}, which is an adapter itself; expected a whole captioner")
+    return str(base)
+
+
+def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
+    """Merge a PEFT adapter into ``model``, in place. Raises `TellapartError` where the two do not fit together."""
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
+    with loading_errors(str(folder), "an adapter whose weights fit its base"):
+        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+            given = set(file.keys())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")  # an error below
+            adapted: Any = PeftModel.from_pretrained(model, str(folder))
+        wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        stray = given - wanted - set(adapted.state_dict())
+        for what, keys in (("lacks", wanted - given), ("also has", stray)):
+            if keys:
+                kind = type(model).__name__
+                raise TellapartError(
+                    f"{folder} {what} {len(keys)} weights of an adapter of this {kind} ({min(keys)}, …)"
+                )
+        if not hasattr(adapted.base_model, "merge_and_unload"):
+            raise TellapartError(f"{folder}: a {adapted.peft_config['default'].peft_type} adapter cannot be merged")
+        adapted.merge_and_unload()
+    for parameter, wants in zip(model.parameters(), wants_gradient, strict=True):
+        parameter.requires_grad_(wants)

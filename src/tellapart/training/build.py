@@ -13,9 +13,16 @@ import torch
 from PIL import Image
 
 from tellapart.captioners import Captioner, load_captioner
-from tellapart.captioners.adapt import add_lora, enable_gradient_checkpointing, set_dropout
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.load import add_words, load_language_model, load_vision, quoted
+from tellapart.captioners.load import (
+    add_lora,
+    add_words,
+    enable_gradient_checkpointing,
+    load_language_model,
+    load_vision,
+    quoted,
+    set_dropout,
+)
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
 from tellapart.data.dataset import Changed, Dataset, blip_clean, blip_cleaned
