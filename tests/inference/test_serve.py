@@ -13,6 +13,7 @@ from typing import Any
 
 import openai
 import pytest
+import torch
 from PIL import Image
 
 from tellapart.captioners import load_captioner
@@ -96,6 +97,50 @@ def test_what_caption_offers_is_a_field(client: openai.OpenAI, fields: dict[str,
     assert texts[0] == texts[1] and isinstance(texts[0], str)
 
 
+@pytest.mark.parametrize("fields", [{}, {"n": 3, "temperature": 1.5}], ids=str)
+def test_logprobs_are_those_of_the_captioner_token_by_token(
+    client: openai.OpenAI, service: Service, fields: dict[str, Any]
+) -> None:
+    answer = client.chat.completions.create(
+        model="default", messages=asks(photo()), logprobs=True, max_tokens=6, seed=3, **fields
+    )
+    plain = client.chat.completions.create(model="default", messages=asks(photo()), max_tokens=6, seed=3, **fields)
+    texts = [choice.message.content for choice in answer.choices]
+    assert len(texts) == fields.get("n", 1) and texts == [choice.message.content for choice in plain.choices]
+    captioner = service.captioner
+    visual = captioner._encode_frozen(captioner.pixels([read_messages(asks(photo()))[0].image()]))
+    for text, choice in zip(texts, answer.choices, strict=True):
+        assert choice.logprobs is not None and choice.logprobs.content is not None and text is not None
+        content = choice.logprobs.content
+        assert b"".join(bytes(token.bytes or ()) for token in content).decode().split() == text.split()
+        (ids,) = captioner.tokenize([text])
+        tokens_1T, valid_1T = captioner.pad([ids[: len(content)]])
+        with torch.no_grad():
+            log_p_TV = captioner.logits(visual, tokens_1T, valid_1T)[0].log_softmax(-1)
+        expected = log_p_TV.gather(1, tokens_1T[0, :, None])[:, 0].tolist()
+        assert [token.logprob for token in content] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_text_that_the_client_gives_is_scored(client: openai.OpenAI, service: Service) -> None:
+    given = "a red star on the snow"
+    answer = client.chat.completions.create(
+        model="default", messages=[*asks(photo()), {"role": "assistant", "content": given}], max_tokens=1,
+        extra_body={"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True},
+    )  # fmt: skip
+    first, *tokens = list(answer.model_extra["prompt_logprobs"])  # type: ignore[index]
+    assert first is None and answer.choices[0].message.content == ""
+    found = [next(iter(token.values())) for token in tokens]
+    captioner = service.captioner
+    tokens_1T, valid_1T = captioner.pad(captioner.tokenize([given]))
+    assert [int(next(iter(token))) for token in tokens] == tokens_1T[0].tolist()
+    assert "".join(one["decoded_token"] for one in found) == given
+    visual = captioner._encode_frozen(captioner.pixels([read_messages(asks(photo()))[0].image()]))
+    with torch.no_grad():
+        log_p_TV = captioner.logits(visual, tokens_1T, valid_1T)[0].log_softmax(-1)
+    expected = log_p_TV.gather(1, tokens_1T[0, :, None])[:, 0].tolist()
+    assert [one["logprob"] for one in found] == pytest.approx(expected, abs=1e-5)
+
+
 def test_several_captions_are_samples_and_a_seed_draws_others(client: openai.OpenAI) -> None:
     def texts(**fields: Any) -> list[str | None]:
         answer = client.chat.completions.create(model="default", messages=asks(photo()), n=5, temperature=2.0, **fields)
@@ -124,6 +169,11 @@ def test_text_that_is_not_read_is_said(client: openai.OpenAI) -> None:
         ({"messages": asks("data:image/png;base64,AAAA")}, "cannot be read"),
         ({"messages": asks("data:image/png;base64,!!")}, "is not base64"),
         ({"messages": []}, "messages"),
+        ({"logprobs": True, "consensus": 4}, "log-probabilities are of captions as they are written"),
+        ({"top_logprobs": 3}, "top_logprobs = 3 would have no effect here"),
+        ({"prompt_logprobs": 0}, "send one, with continue_final_message = true"),
+        ({"prompt_logprobs": 5}, "prompt_logprobs: Input should be less than or equal to 0"),
+        ({"continue_final_message": True}, "are of prompt_logprobs"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_met_is_a_400_of_one_line(address: str, body: dict[str, Any], line: str) -> None:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import View
     from tellapart.scorers.base import Scorer
-    from tellapart.types import Rows
+    from tellapart.types import Rollout, Rows
 else:
     np, torch = LazyModule("numpy"), LazyModule("torch")
 
@@ -288,6 +288,31 @@ class CaptionEngine:
         """For some items after another how many they are, and the captions of those that can be read, in order."""
         for count, kept, visual in self._encoded(items) if self._encoder is not None else self._viewed(items):
             yield count, self._write(kept, visual, chooser) if kept else []
+
+    def log_probs(self, item: Item, text: str | None = None) -> tuple[Rollout, torch.Tensor] | None:
+        """Generates the captions of a picture, or takes this ``text``; computes log_p_RT in nats of each token.
+
+        The log-probabilities are those of the captioner itself, at temperature 1. None where it cannot be read.
+        """
+        from tellapart.rewards.speaker import Speaker
+        from tellapart.types import Rollout
+
+        windows = self._encoded([item]) if self._encoder is not None else self._viewed([item])
+        ((_, kept, visual),) = windows
+        if not kept:
+            return None
+        captioner, training = self._captioner, self._captioner.model.training
+        captioner.model.eval()
+        with torch.no_grad():
+            visual = captioner.inputs(visual)
+            if text is None:
+                rollout = captioner.generate(visual, self._decoding, ItemSeeds((item.id,)))
+            else:
+                tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text]))
+                rollout = Rollout(tokens_RT.to(captioner.device), valid_RT.to(captioner.device), [text])
+            log_p_RT = Speaker(captioner).score(visual, rollout)
+        captioner.model.train(training)
+        return rollout, log_p_RT
 
     # The captioner's input
     def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:

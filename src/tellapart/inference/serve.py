@@ -2,7 +2,8 @@
 
 A request holds one picture, as a ``data:`` address (nothing is fetched), and may ask for what ``tellapart caption``
 offers: ``consensus``, ``best_of``, ``confidence`` and ``drop_guesses`` (or ``truthful``, the same) beside OpenAI's own
-``n``, ``temperature`` and ``max_tokens``. A field that would have no effect is refused. Pictures are captioned one
+``n``, ``temperature``, ``max_tokens`` and ``logprobs``, and vLLM's ``prompt_logprobs``: the log-probabilities of a text
+that the last message, the assistant's, begins. A field that would have no effect is refused. Pictures are captioned one
 request after the other, each in one batch of all its samples.
 """
 
@@ -34,6 +35,7 @@ from tellapart.data import Skipped
 from tellapart.data.pictures import BytesPicture, content_key
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.inference.caption import BestOf, CaptionEngine
+from tellapart.language.words import token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
@@ -45,7 +47,7 @@ WAITING = 64  # requests that may wait for the model; more are told to come agai
 # Fields that clients send and that say nothing here, with the values that they may have.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "user": (), "metadata": (), "store": (), "stream_options": (), "safety_identifier": (), "prompt_cache_key": (),
-    "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "logprobs": (False, None),
+    "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "top_logprobs": (0, None),
     "stop": (None, []), "response_format": (None, {"type": "text"}), "tools": (None, []),
 }  # fmt: skip
 
@@ -70,6 +72,30 @@ class Asked(BaseModel):
     confidence: float | None = Field(None, ge=0.01, le=0.99)
     drop_guesses: bool = False
     truthful: bool = False
+    logprobs: bool | None = None
+    prompt_logprobs: int | None = Field(None, ge=0, le=0)
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+    @property
+    def given(self) -> str | None:
+        """The text whose log-probabilities are asked for. Raises `UsageError` for fields that contradict each other."""
+        last = self.messages[-1]
+        continues = bool(self.continue_final_message) and self.add_generation_prompt is False
+        if self.prompt_logprobs is None:
+            if self.continue_final_message is not None or self.add_generation_prompt is not None:
+                raise UsageError(
+                    "continue_final_message and add_generation_prompt are of prompt_logprobs; leave them out"
+                )
+            return None
+        if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not continues:
+            raise UsageError(
+                "prompt_logprobs scores the text of a last message of the assistant; send one, with "
+                "continue_final_message = true and add_generation_prompt = false"
+            )
+        if self.logprobs or self.n > 1 or (self.max_completion_tokens or self.max_tokens) != 1:
+            raise UsageError("prompt_logprobs scores a text and writes none; send max_tokens = 1, no logprobs and no n")
+        return str(last["content"])
 
     def decoding(self, default: Decoding) -> Decoding:
         """Returns how captions are generated. Raises `UsageError` where fields contradict each other."""
@@ -124,12 +150,27 @@ class Service:
                 raise UsageError(f"{name} = {json.dumps(value)[:60]} would have no effect here; leave it out")
         if asked.model and asked.model not in (self.captioner.name, "default"):
             raise UsageError(f"this server has no model '{asked.model}'; it serves '{self.captioner.name}'")
-        picture, question = read_messages(asked.messages)
-        started = time.monotonic()
-        captions = self.captions(picture, asked)
+        given = asked.given
+        picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
+        started, captions, more = time.monotonic(), [""], {}
+        tokens: list[list[dict[str, Any]]] | None = None
+        if given is not None:
+            ((_, scored),) = self.scored(picture, asked, given)
+            by_id = [{str(token.pop("id")): token} for token in scored]
+            more = {"prompt_logprobs": [None, *by_id]}  # a prompt's first token has nothing before it
+        elif asked.logprobs:
+            found = self.scored(picture, asked)
+            captions, tokens = [text for text, _ in found], [content for _, content in found]
+        else:
+            captions = self.captions(picture, asked)
         words = sum(len(caption.split()) for caption in captions)
-        choices = [
-            {"index": n, "finish_reason": "stop", "message": {"role": "assistant", "content": caption}}
+        choices: list[dict[str, Any]] = [
+            {
+                "index": n,
+                "finish_reason": "stop" if given is None else "length",
+                "message": {"role": "assistant", "content": caption},
+                "logprobs": None if tokens is None else {"content": tokens[n], "refusal": None},
+            }
             for n, caption in enumerate(captions)
         ]
         answer: dict[str, Any] = {
@@ -140,6 +181,7 @@ class Service:
             "choices": choices,
             "usage": {"prompt_tokens": 0, "completion_tokens": words, "total_tokens": words},
             "seconds": round(time.monotonic() - started, 3),
+            **more,
         }
         if question:
             answer["warnings"] = [
@@ -156,7 +198,7 @@ class Service:
             raise UsageError("best_of and scorer_weight need a scorer; start the server with --scorer MODEL")
         if guesses and (asked.n > 1 or asked.best_of):
             raise UsageError("drop_guesses edits one caption; leave out n and best_of")
-        item, skipped = Item(content_key(f"{picture.key()}|{asked.seed}".encode()), picture), Skipped()
+        item, skipped = seeded(picture, asked.seed), Skipped()
         with self._turn:
             engine = CaptionEngine.open(self.captioner, decoding, None, skipped)
             if guesses:
@@ -168,8 +210,50 @@ class Service:
                 chooser = BestOf.of_features(self.scorer, [item.id], features_1D.cpu().float().numpy(), progress=False)
             found = [one for _, some in engine.captions([item], chooser) for one in some]
         if not found:
-            raise UsageError(f"the picture cannot be read: {skipped[0][1] if skipped else 'unknown'}")
+            raise _unreadable(skipped)
         return list(found[0].samples[: asked.n]) if asked.n > 1 else [found[0].caption]
+
+    def scored(
+        self, picture: BytesPicture, asked: Asked, text: str | None = None
+    ) -> list[tuple[str, list[dict[str, Any]]]]:
+        """Returns captions, or this ``text``, each with its tokens as ``logprobs`` has them.
+
+        With a ``text`` a token also has its ``id``, and its text under the name that vLLM's ``prompt_logprobs`` use.
+        """
+        if asked.consensus or asked.best_of or asked.confidence or asked.drop_guesses or asked.truthful:
+            raise UsageError(
+                "log-probabilities are of captions as they are written; leave out consensus, best_of, confidence and "
+                "drop_guesses"
+            )
+        skipped = Skipped()
+        with self._turn:
+            engine = CaptionEngine.open(self.captioner, asked.decoding(self.decoding), None, skipped)
+            result = engine.log_probs(seeded(picture, asked.seed), text)
+        if result is None:
+            raise _unreadable(skipped)
+        rollout, log_p_RT = result
+        found = []
+        for written, tokens_T, valid_T, log_p_T in zip(
+            rollout.texts, rollout.tokens_RT, rollout.valid_RT, log_p_RT, strict=True
+        ):
+            row = tokens_T[valid_T].tolist()
+            pieces = token_bytes(row, written, self.captioner.tokenizer)
+            tokens: list[dict[str, Any]] = []
+            for id_, piece, log_p in zip(row, pieces, log_p_T[valid_T].tolist(), strict=True):
+                shown = piece.decode("utf-8", "replace")
+                token = {"token": shown, "logprob": log_p, "bytes": list(piece), "top_logprobs": []}
+                tokens.append(token if text is None else token | {"id": id_, "decoded_token": shown})
+            found.append((" ".join(written.split()), tokens))
+        return found
+
+
+def seeded(picture: BytesPicture, seed: int | None) -> Item:
+    """Returns the item of a request: the same content and seed draw the same samples."""
+    return Item(content_key(f"{picture.key()}|{seed}".encode()), picture)
+
+
+def _unreadable(skipped: Skipped) -> UsageError:
+    return UsageError(f"the picture cannot be read: {skipped[0][1] if skipped else 'unknown'}")
 
 
 def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
@@ -273,7 +357,8 @@ def _events(answer: dict[str, Any]) -> Any:
     """Yields an answer as server-sent events, each caption in one piece."""
     head = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
     for choice in answer["choices"]:
-        delta = {"index": choice["index"], "delta": choice["message"], "finish_reason": None}
+        delta = {**choice, "delta": choice["message"], "finish_reason": None}
+        delta.pop("message")
         yield f"data: {json.dumps({**head, 'choices': [delta]})}\n\n"
         end = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
         yield f"data: {json.dumps({**head, 'choices': [end]})}\n\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from tellapart.errors import need_extra
@@ -239,6 +239,16 @@ def token_spans(
     one that is not ASCII) or white space. A token that completes no letter, and one that writes nothing, has an empty
     span at its place; one that writes characters and begins a letter has that letter in its span, too.
     """
+    return [
+        [(start, end + (letter and start < end < len(text))) for start, end, letter in row]
+        for row, text in zip(_written_spans(rows, texts, tokenizer), texts, strict=True)
+    ]
+
+
+def _written_spans(
+    rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
+) -> list[list[tuple[int, int, bool]]]:
+    """For every token (start, end) of the whole characters that it writes, and whether it begins a further letter."""
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
     decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
     spans = []
@@ -248,9 +258,61 @@ def token_spans(
             written = next(decoded).lstrip()
             ends.append(max(ends[-1], common_start(written, text)))
             begun.append(written.endswith("\ufffd"))  # the first bytes of a letter
-        places = zip(pairwise(ends), begun, strict=True)
-        spans.append([(start, end + (letter and start < end < len(text))) for (start, end), letter in places])
+        spans.append([(start, end, letter) for (start, end), letter in zip(pairwise(ends), begun, strict=True)])
     return spans
+
+
+def token_bytes(row: Sequence[int], text: str, tokenizer: DecodesTokens) -> list[bytes]:
+    """Returns the bytes of ``text``, in UTF-8, that each token of a row writes; joined they are the text.
+
+    A letter that several tokens write is shared among them: a byte for each that begins it, the rest for the last.
+    """
+    (spans,) = _written_spans([row], [text], tokenizer)
+    found, begun = [], 0  # bytes of the next letter that are given out already
+    for start, end, letter in spans:
+        data = text[start:end].encode("utf-8", "surrogatepass")[begun:]
+        begun = 0 if start < end else begun
+        following = text[end : end + 1].encode("utf-8", "surrogatepass") if letter else b""
+        if begun + 1 < len(following):
+            data += following[begun : begun + 1]
+            begun += 1
+        found.append(data)
+    return found
+
+
+def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] | None:
+    """Returns for each token, given by the bytes that it writes, its characters of ``text``, as `token_spans` does.
+
+    Tokens may write more than the text, in front of it (reasoning) and behind it (a stop token): those have an empty
+    span at its end. White space may differ. None where the tokens do not spell the text.
+    """
+    wanted = [(byte, at) for at, letter in enumerate(text) if not letter.isspace() for byte in _utf8(letter)]
+    letters = b"".join(pieces).decode("utf-8", "surrogateescape")
+    written = [(byte, letter.isspace()) for letter in letters for byte in letter.encode("utf-8", "surrogateescape")]
+    first = bytes(byte for byte, space in written if not space).rfind(bytes(byte for byte, _ in wanted))
+    if not wanted or first < 0:
+        return None
+    places, left = [at for _, at in wanted], iter(written)
+    spans, passed = [], -first  # bytes so far that are no white space, counted from the text's first
+    for piece in pieces:
+        chars = []
+        for _, space in islice(left, len(piece)):
+            inside = 0 <= passed < len(places)
+            if not space:
+                chars += [places[passed]] if inside else []
+                passed += 1
+            elif inside and passed and places[passed - 1] + 1 < places[passed]:
+                chars.append(places[passed - 1] + 1)
+        if chars:
+            spans.append((chars[0], chars[-1] + 1))
+        else:  # in front of the text only where nothing but white space is written before
+            at = places[passed] if 0 <= passed < len(places) and (passed or not first) else len(text)
+            spans.append((at, at))
+    return spans
+
+
+def _utf8(letter: str) -> bytes:
+    return letter.encode("utf-8", "surrogatepass")
 
 
 def common_start(one: str, other: str) -> int:
@@ -274,13 +336,22 @@ def words_of_tokens(
     spans = dict(zip(unique, token_spans(list(unique), list(unique.values()), tokenizer), strict=True))
     found = {text: find(text) for text in dict.fromkeys(rollout.texts)}
     for r, (row, text) in enumerate(zip(rows, rollout.texts, strict=True)):
-        for t, (start, end) in enumerate(spans[tuple(row)]):
-            for number, word in enumerate(found[text]):
-                overlaps = start < word.end and word.start < end
-                if overlaps or (start == end and word.start <= start < word.end):
-                    word_RT[r, t] = number
-                    break
+        for t, span in enumerate(spans[tuple(row)]):
+            word_RT[r, t] = word_of_span(span, found[text])
     return [found[text] for text in rollout.texts], word_RT
+
+
+def word_of_span(span: tuple[int, int], words: Sequence[Word]) -> int:
+    """Returns the number of the word that a token with these characters belongs to, or `NO_WORD`.
+
+    That is the word that it writes a character of; with an empty span the word that goes on there.
+    """
+    start, end = span
+    for number, word in enumerate(words):
+        overlaps = start < word.end and word.start < end
+        if overlaps or (start == end and word.start <= start < word.end):
+            return number
+    return NO_WORD
 
 
 WORD_FINDERS: dict[str, FindWords] = {"list": content_words, "tagger": tagged_words}
