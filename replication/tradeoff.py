@@ -38,7 +38,7 @@ from replication.tradeoff_arms import (
 from replication.verdict import RECORDS
 from replication.worker_pool import Task, WorkerPool
 from tellapart.features.nearest import Vectors
-from tellapart.inference.caption import BestOf
+from tellapart.inference.best_of import BestOf
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
 
 FOLDER = Path("runs") / "tradeoff"

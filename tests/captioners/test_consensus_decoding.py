@@ -18,7 +18,7 @@ from test_table import CAPTIONERS
 
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.postprocess import agreement, consensus
-from tellapart.inference.caption import BestOf, chosen_captions
+from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe

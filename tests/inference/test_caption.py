@@ -22,7 +22,8 @@ from tellapart.cli.caption import caption_decoding
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.inference.caption import BestOf, CaptionSummary, caption_pictures
+from tellapart.inference.best_of import BestOf
+from tellapart.inference.caption import CaptionSummary, caption_pictures
 from tellapart.inference.writers import settings_file
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe

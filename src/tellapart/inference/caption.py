@@ -5,10 +5,9 @@ model, encodes and captions them in batches and returns captions in order: threa
 captioner's own processor while the model works; inputs of different lengths (prompts, pictures that keep their shapes)
 are captioned in batches of like length, which need less padding; where memory runs out, batches become half as large.
 
-`BestOf` needs no training: of several samples it keeps the caption by which the scorer finds the picture best, alone
-(``--best-of``) or together with the agreement of the samples (``--consensus --scorer``). Nor does `Beliefs`
-(``--drop-guesses``): a content word that is no likelier for this picture than for others was a guess, and is dropped
-or softened by rules of English grammar without a tagger.
+`tellapart.inference.best_of` chooses among samples without training. `Beliefs` needs none either (``--drop-guesses``):
+a content word that is no likelier for this picture than for others was a guess, and is dropped or softened by rules
+of English grammar without a tagger.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,11 +26,12 @@ from typing import TYPE_CHECKING, Any
 from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, in_flight
 from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.inference.best_of import BestOf
 from tellapart.inference.server import MAX_TOKENS, caption_by_server, is_server
 from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
 from tellapart.language.phrases import soften
 from tellapart.language.words import content_words
-from tellapart.models.decoding import Decoding
+from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.device import BatchSize, hardware
 from tellapart.models.loading import default_decoding, files_digest, warn_outside_scenes
 from tellapart.types import Encoder, Item, Picture
@@ -41,141 +41,18 @@ from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
 
     from tellapart.captioners.base import Captioner
-    from tellapart.features.nearest import Vectors
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import View
     from tellapart.scorers.base import Scorer
-    from tellapart.types import Rollout, Rows
+    from tellapart.types import Rollout
 else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")
-
-
-RANKED = 100  # pictures whose samples are scored at once
-DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers evaluate
-
-
-class BestOf:
-    """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
-
-    ``places``: id to row of ``vectors``, of the pictures that can be read. ``near``: row to the rows of a picture's
-    look-alikes.
-    """
-
-    def __init__(
-        self, scorer: Scorer, places: dict[str, int], vectors: Vectors, near: Mapping[int, np.ndarray]
-    ) -> None:
-        self._scorer, self.places, self._vectors, self._near = scorer, places, vectors, near
-
-    @classmethod
-    def among(
-        cls,
-        dataset: Dataset,
-        scorer: Scorer,
-        store: FeatureStore | None,
-        *,
-        wanted: Sequence[str] | None = None,
-        distractors: int = DISTRACTORS,
-        progress: bool = True,
-    ) -> BestOf:
-        """Encode the pictures and find their look-alikes: the ``distractors`` nearest in the whole data set.
-
-        Nearest by the scorer's image features (ties: `tellapart.features.nearest`). Those of the ``wanted`` pictures
-        (ids; None: all) are found by one search, in blocks.
-        """
-        from tellapart.features.store import FeatureStore
-
-        store = store or FeatureStore()
-        encoder = scorer.encoder
-        kept = store.readable(dataset, encoder, skipped=dataset.unreadable, progress=progress)
-        image_ND = np.asarray(store.features(kept, encoder, progress=progress)) if kept else np.zeros((0, 1), "f4")
-        ids = [item.id for item in kept]
-        return cls.of_features(scorer, ids, image_ND, wanted=wanted, distractors=distractors, progress=progress)
-
-    @classmethod
-    def of_features(
-        cls,
-        scorer: Scorer,
-        ids: Sequence[str],
-        image_ND: np.ndarray,
-        *,
-        wanted: Sequence[str] | None = None,
-        distractors: int = DISTRACTORS,
-        progress: bool = True,
-    ) -> BestOf:
-        """The same from the scorer's features of the pictures, whose ``ids`` are in the rows' order."""
-        from tellapart.features.nearest import Exclusions, Vectors, nearest_among
-
-        places = {id_: place for place, id_ in enumerate(ids)}
-        gallery = Vectors.of(image_ND)
-        chosen = places if wanted is None else [id_ for id_ in wanted if id_ in places]
-        row_W = np.array([places[id_] for id_ in chosen], dtype=np.intp)
-        label = "look-alikes" if progress else None
-        itself, count = Exclusions(row_W, np.arange(len(gallery))), min(distractors, max(len(ids) - 1, 0))
-        near_WK = nearest_among(gallery.take(row_W), gallery, count, itself, label=label).rows_NK
-        return cls(scorer, places, gallery, dict(zip(row_W.tolist(), near_WK, strict=True)))
-
-    def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
-        """For each item its captions with their scores in nats, best first; equal scores keep their order."""
-        return [
-            tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
-            for group, row in zip(groups, self._scores(items, groups), strict=True)
-        ]
-
-    def consensus(self, items: Sequence[Item], groups: Sequence[Sequence[str]], weight: float) -> list[str]:
-        """For each item the sample with the highest agreement (0 to 5) + ``weight`` x score in nats.
-
-        The agreement is that of `tellapart.captioners.postprocess`; the first of equal ones is taken.
-        """
-        from tellapart.captioners.postprocess import consensus
-
-        scores_BS = self._scores(items, groups).double().numpy()
-        return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]
-
-    def _scores(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> torch.Tensor:
-        """scores_BS in nats: log-probability of each picture among its look-alikes, by each of its S captions."""
-        sets_BKD = self._sets([self.places[item.id] for item in items])
-        texts = [text for group in groups for text in group]
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}  # samples are often the same
-        text_UD = self._scorer.text_features(list(row_of)).cpu().float()
-        text_BSD = text_UD[[row_of[text] for text in texts]].reshape(len(items), -1, text_UD.shape[-1])
-        score_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
-        # A data set of one picture has no distractors: rank by similarity.
-        return score_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else score_BSK[..., 0]
-
-    def _sets(self, rows: Sequence[int]) -> torch.Tensor:
-        """sets_BKD: the features of each picture (first) and of its nearest neighbours."""
-        near_BK = np.stack([self._near[row] for row in rows])
-        row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
-        return torch.from_numpy(self._vectors.given_ND[row_BK])
-
-
-def chosen_captions(
-    captioner: Captioner,
-    visual: torch.Tensor | Rows,
-    decoding: Decoding,
-    items: Sequence[Item],
-    chooser: BestOf,
-    seeds: ItemSeeds | None = None,
-) -> list[str]:
-    """Captions of the ``items`` from their features N×…: the consensus of samples, by a decoding that asks a scorer."""
-    from tellapart.captioners.base import generate_captions
-
-    texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
-    each = decoding.drawn.samples
-    groups = [texts[start : start + each] for start in range(0, len(texts), each)]
-    chosen: list[str] = []
-    for start in range(0, len(items), RANKED):
-        some = slice(start, start + RANKED)
-        chosen += chooser.consensus(items[some], groups[some], decoding.scorer_weight)
-    return chosen
+    torch = LazyModule("torch")
 
 
 CONTRASTS = 8  # pictures that a caption's own is compared with
-EVIDENCE = 0.5  # nats: a word stays where it is e^0.5 = 1.6 times as likely as for other pictures
 
 
 class Beliefs:

@@ -17,7 +17,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery, save_pictures
 from tellapart.evaluation.word_values import add_word_values
-from tellapart.inference.caption import BestOf, chosen_captions
+from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
 from tellapart.models import ranks
 from tellapart.recipe.reading import check_recipe, read_recipe
