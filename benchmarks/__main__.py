@@ -9,8 +9,7 @@ import typer
 from typer.main import get_command
 
 from benchmarks import BENCHMARKS, run_bench
-from tellapart.cli.app import run
-from tellapart.cli.common import App, Json, show
+from tellapart.cli.app import App, Json, run, show
 
 app = App(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
 

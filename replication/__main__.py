@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.app import app_of, run
-from tellapart.cli.common import RESEARCH, App, Device, Json, RecipePrecision, precision_settings, show
+from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, app_of, precision_settings, run, show
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:

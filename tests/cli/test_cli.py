@@ -19,8 +19,7 @@ from PIL import Image
 from typer.main import get_command
 
 from tellapart import __version__
-from tellapart.cli.app import whole_app
-from tellapart.cli.common import refuse_repeats
+from tellapart.cli.app import refuse_repeats, whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
@@ -617,7 +616,7 @@ def test_a_finished_caption_does_not_load_the_model(
         raise AssertionError("loaded")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.captioners.load_captioner", never)
+        patch.setattr("tellapart.captioners.load.load_captioner", never)
         done = cli(*command)
         count = len(list(photos.glob("*.png")))
         assert done.status == 0 and done.err == f"0 captions written, {count:,} already done\n"

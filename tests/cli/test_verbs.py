@@ -9,14 +9,13 @@ from pathlib import Path
 import typer
 from typer.testing import CliRunner
 
-from tellapart.cli.app import whole_app
-from tellapart.cli.common import FORMER_VERBS, VerbGroup
+from tellapart.cli.app import FORMER_VERBS, VerbGroup, whole_app
 
 VERB = '''
 from typing import Annotated
 import typer
-from tellapart.cli.common import MEASURING, App
-from tellapart.cli.common import Json, show
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.app import Json, show
 app = App()
 @app.command(rich_help_panel=MEASURING)
 def greet(name: Annotated[str, typer.Argument(help="Whom.")], as_json: Json = False) -> None:

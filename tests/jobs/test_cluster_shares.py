@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from tellapart.cli.common import with_optional_values
+from tellapart.cli.app import with_optional_values
 from tellapart.errors import UsageError
 from tellapart.jobs.run import Share, Workers, share
 

@@ -1,27 +1,398 @@
-"""The command line before typer parses it: options that may stand anywhere, and characters that no file name holds.
+"""The command ``tellapart``: the app with all verbs, what the verbs share, and how errors end a command.
 
-The command ``tellapart``: the app with all verbs, and how errors end a command.
+Verbs share aliases and checks of options, the order of the help, and options that several have. `show` prints a result
+as a table or a line for people, or as JSON alone. ``--device`` and ``--precision``: docs/devices.md. Options that
+may stand anywhere in a line are taken out of it before typer parses it.
 """
 
 from __future__ import annotations
 
+import atexit
+import builtins
+import gc
+import inspect
 import io
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_origin, get_type_hints
 
 import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from tellapart.cli.common import FORMER_VERBS, App
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.plugins import OPTION, allow_code, allow_named_in
-from tellapart.utils.messages import Verbosity, set_verbosity
-from tellapart.utils.text import for_terminal, single_line
+from tellapart.utils.messages import Verbosity, console, say, set_verbosity
+from tellapart.utils.text import for_terminal, json_text, single_line
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tellapart.jobs.run import Workers as ClusterWorkers
+
+
+RAY_ADDRESS = re.compile(r"auto|ray://\S+|[\w.\-\[\]:]+:\d+")  # the value of --ray, which may be left out
+F = TypeVar("F", bound=Callable[..., Any])
+
+# The panels of ``tellapart --help``, in the order of work.
+TRAINING, MEASURING = "Train a captioner", "Caption and measure"
+DATA, RESEARCH, HOUSEKEEPING = "Better data", "Replicate", "Housekeeping"
+ORDER = (
+    *(
+        "demo",
+        "finetune",
+        "train",
+        "caption",
+        "eval",
+        "check",
+        "report",
+        "recipes",
+        "bags",
+        "study",
+        "boost",
+    ),
+    *("data", "tables", "cache", "job"),
+)
+# Verbs of earlier versions, which stay.
+FORMER_VERBS = {
+    "boost-merge": ("job", "merge"),
+    "changes": ("report", "changes"),
+    "encode": ("data", "encode"),
+    "headroom": ("eval", "headroom"),
+}
+# Other names of options: those of other tools, and old ones. An alias works where the command has no option of that
+# name, and is hidden from its help.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "--lr": ("--rate", "--learning-rate"),
+    "--learning-rate": ("--rate",),
+    "--output": ("--out",),
+    "--num-beams": ("--beams",),
+    "--max-new-tokens": ("--max-tokens",),
+    "--metric": ("--metrics",),
+    "--concurrency": ("--in-flight",),
+    "--in-flight": ("--concurrency",),
+    "--reference": ("--references",),
+    "--truthful": ("--drop-guesses",),
+}
+
+
+class Command(TyperCommand):
+    """A command that refuses an option given twice where only the last value would count.
+
+    The help of a command that takes data sets ends with the kinds of data.
+    """
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """See click."""
+        if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
+            from tellapart.data.dataset import kinds_help
+
+            self.epilog = kinds_help()
+        verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})
+        if more := [f"tellapart {name} --help" for name in verbs if name.startswith(f"{self.name} ")]:
+            self.epilog = "\n\n".join(filter(None, (self.epilog, f"See also: {', '.join(more)}")))
+        super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click. Raises `UsageError`."""
+        args = with_optional_values(without_aliases(args, self.get_params(ctx)))
+        refuse_repeats(self, ctx, args)
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(param.name or "")
+            values = value if isinstance(value, list | tuple) else [value]
+            if param.type.name not in ("path", "file", "directory"):
+                continue
+            if "" in values:
+                raise UsageError(f"{param.opts[0]} '': expected the name of a {param.type.name}")
+            if "-" in values:
+                expected = "expected a name, for this is neither stdin nor stdout; a file that is called so is ./-"
+                raise UsageError(f"{param.opts[0]} -: {expected}")
+        return rest
+
+
+class VerbGroup(TyperGroup):
+    """A group of commands, listed in `ORDER`. Its own options follow the rules of `Command`.
+
+    A command may have a name of two words beside one of the first word alone: ``eval headroom`` and ``eval``. It is
+    hidden, and named in the help of the other.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See click. Raises `UsageError`."""
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit()
+        refuse_repeats(self, ctx, args)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See click. Knows commands of two words, and `FORMER_VERBS`."""
+        if args[0] not in self.commands:
+            args = [*FORMER_VERBS.get(args[0], args[:1]), *args[1:]]
+        if (command := self.commands.get(name := " ".join(args[:2]))) is not None:
+            return name, command, args[2:]
+        return super().resolve_command(ctx, args)
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names in `ORDER`; others follow in the order in which they were added."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
+
+class App(typer.Typer):
+    """A `typer.Typer` of `Command` and `VerbGroup`, whose commands get their options by `with_options`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"cls": VerbGroup, **settings})
+
+    def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
+        """See `typer.Typer.command`."""
+        register = super().command(*args, **{"cls": Command, **settings})
+
+        def decorator(function: F) -> F:
+            register(with_options(function))
+            return function
+
+        return decorator
+
+
+def with_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Returns the command with an option for each annotated field of its parameters that are dataclasses.
+
+    The options stand in the place of the parameter, which the function gets as an object made of them.
+    """
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    options = {each.name: option_parameters(each.annotation) for each in own if is_dataclass(each.annotation)}
+    if not options:
+        return function
+
+    def command(**values: Any) -> None:
+        made = {each.name: each.annotation(**{one.name: values.pop(one.name) for one in options[each.name]})
+                for each in own if each.name in options}  # fmt: skip
+        function(**values, **made)
+
+    parameters = [one for each in own for one in options.get(each.name, [each])]
+    signature = inspect.Signature([each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    return command
+
+
+def option_parameters(kind: Any) -> list[inspect.Parameter]:
+    """Returns the annotated fields of a dataclass as parameters. Other fields are no options."""
+
+    class Names(dict[str, Any]):
+        def __missing__(self, name: str) -> Any:  # imported for type checkers only
+            return object
+
+    names = Names(vars(builtins) | vars(sys.modules[kind.__module__]))
+    hints, keyword = get_type_hints(kind, localns=names, include_extras=True), inspect.Parameter.KEYWORD_ONLY
+    return [
+        inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
+        for each in fields(kind)
+        if get_origin(hints[each.name]) is Annotated
+    ]
+
+
+def without_aliases(args: list[str], params: Iterable[Any]) -> list[str]:
+    """The arguments with `ALIASES` replaced by the option that the command has."""
+    known = {option for param in params for option in (*param.opts, *param.secondary_opts)}
+    replaced = list(args)
+    for place, argument in enumerate(args):
+        if argument == "--":
+            break
+        name, equals, value = argument.partition("=")
+        ours = next((option for option in ALIASES.get(name, ()) if option in known), None)
+        if ours is not None and name not in known:
+            replaced[place] = ours + equals + value
+    return replaced
+
+
+def with_optional_values(args: list[str]) -> list[str]:
+    """The arguments with a bare ``--ray`` as ``--ray=auto``: what follows it is its value where it is an address."""
+    replaced: list[str] = []
+    for place, argument in enumerate(args):
+        if argument == "--":
+            return [*replaced, *args[place:]]
+        following = args[place + 1] if place + 1 < len(args) else ""
+        bare = argument == "--ray" and not RAY_ADDRESS.fullmatch(following)
+        replaced.append("--ray=auto" if bare else argument)
+    return replaced
+
+
+def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
+    """Raise `UsageError` for an option that takes one value and is given several times.
+
+    A plain flag may be repeated: nothing is lost, unless it has an opposite (``--exact --approximate``).
+    """
+    if ctx.resilient_parsing:  # shell completion parses incomplete lines
+        return
+    _, _, order = command.make_parser(ctx).parse_args(args=list(args))
+    for param, count in Counter(param for param in order if isinstance(param, TyperOption)).items():
+        flag = param.is_flag and not param.secondary_opts
+        if count > 1 and not (param.multiple or param.count or flag):
+            names = "/".join((*param.opts[:1], *param.secondary_opts[:1]))
+            raise UsageError(f"{names} is typed {count} times and takes one value; leave one of them")
+
+
+WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
+
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
+]
+
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Remove the run in --out and begin anew, once all is checked and loaded.")
+]
+
+
+def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print ``value`` as JSON, or what ``render`` returns: a line of text or anything that rich prints."""
+    if as_json:
+        print(json_text(value))
+    elif isinstance(rendered := render(), str):
+        print(for_terminal(rendered))
+    else:
+        console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
+
+
+def show_run(folder: Path, as_json: bool) -> None:
+    """Print the results of a finished run, and where its model and report are."""
+    from tellapart.evaluation.formats import read_results
+
+    value, results = read_results(folder)
+    show(value, lambda: results.table(without=("human", "chance")), as_json)
+    for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
+        if file.exists():
+            say(f"{label}: {file}")
+
+
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, mps. Auto: the accelerator, else the CPU.")
+]
+InferencePrecision = Annotated[
+    str, typer.Option("--precision", help="auto, fp32, bf16, fp16. Auto: bf16 where the device multiplies in it.")
+]
+ExactPrecision = Annotated[
+    str, typer.Option("--precision", help="auto, fp32, bf16, fp16. Auto: fp32, as metrics are compared in.")
+]
+RecipePrecision = Annotated[str, typer.Option("--precision", help="auto, fp32, bf16. Auto: what the recipe says.")]
+
+
+def precision_settings(precision: str) -> Sequence[str]:
+    """The ``--set`` that ``--precision`` stands for in training. Raises `UsageError`."""
+    if precision == "fp16":
+        raise UsageError("fp16 would need a scaled loss, which training here does not have; type: --precision bf16")
+    if precision not in ("auto", "fp32", "bf16"):
+        raise UsageError(f"--precision {precision}: expected auto, fp32 or bf16")
+    return () if precision == "auto" else (f"training.precision={precision}",)
+
+
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The options of commands that ask a judge."""
+
+    llm_judge: Annotated[
+        str | None,
+        typer.Option(help="The model that judges: openai:MODEL@URL (its key from the environment), or local:FOLDER."),
+    ] = None
+    ledger: Annotated[
+        Path, typer.Option(help="Where the judge's answers are kept; what is there is not asked again.")
+    ] = Path("judge.ledger.jsonl")
+    prompts: Annotated[
+        Path | None, typer.Option(help="A folder with prompts of your own for the judge: clair.txt, arena.txt, …")
+    ] = None
+
+
+PANEL = "Many workers"
+
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """The options of commands that many workers can do."""
+
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="N processes on this machine, by Ray.", rich_help_panel=PANEL),
+    ] = None
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="The Ray cluster that this machine has joined by ray start.",
+            rich_help_panel=PANEL,
+        ),
+    ] = None
+    cpus_per_worker: Annotated[
+        float | None, typer.Option(min=0.1, help="CPU cores of each worker.", rich_help_panel=PANEL)
+    ] = None
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(min=0, help="GPUs of each worker; 0.5: two share one.", rich_help_panel=PANEL)
+    ] = None
+    shard_items: Annotated[
+        int | None, typer.Option(min=1, help="Pictures in a shard of a list. Default: 1024.", rich_help_panel=PANEL)
+    ] = None
+
+    @property
+    def wanted(self) -> bool:
+        """Is True where the command is a job. Raises `UsageError` for an option that has no effect without."""
+        if self.workers is not None or self.ray is not None:
+            return True
+        for name, value in asdict(self).items():
+            if value not in (None, False):
+                option = f"--{name.replace('_', '-')}"
+                raise UsageError(f"{option} is for many workers; type --workers 2 or --ray with it, or leave it out")
+        return False
+
+    def cluster(self) -> ClusterWorkers:
+        """Returns the workers that are wanted."""
+        from tellapart.jobs.run import Workers
+
+        return Workers(self.workers, self.ray, self.cpus_per_worker, self.gpus_per_worker)
+
+
+@dataclass(frozen=True)
+class JobOptions(WorkerOptions):
+    """The options of commands that are one job, which can be estimated."""
+
+    estimate: Annotated[
+        bool,
+        typer.Option("--estimate", help="Time a sample, print hours, cost and disk, and stop.", rich_help_panel=PANEL),
+    ] = False
+    price: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="AMOUNT", help="With --estimate: of a worker for an hour.", rich_help_panel=PANEL),
+    ] = None
+
+    @property
+    def wanted(self) -> bool:
+        """As `WorkerOptions.wanted`."""
+        wanted = super().wanted
+        if wanted and self.price is not None and not self.estimate:
+            raise UsageError("--price is for --estimate; type it with it, or leave it out")
+        return wanted
+
+
+def recipe_names(incomplete: str) -> list[str]:
+    """Recipes that ship with the package, and TOML files and folders that begin so, for the shell's completion."""
+    from tellapart.recipe.reading import shipped
+
+    folder, begun = Path(incomplete).parent if "/" in incomplete else Path(), incomplete.rpartition("/")[2]
+    found = sorted(folder.glob(f"{begun}*")) if folder.is_dir() else []
+    files = [f"{each}/" if each.is_dir() else str(each) for each in found if each.is_dir() or each.suffix == ".toml"]
+    return [name for name in shipped() if name.startswith(incomplete)] + files
+
 
 # Flags that every command takes anywhere in the line; the short form maps to the long one.
 GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
@@ -122,8 +493,17 @@ def common(
 
 
 def main() -> None:
-    """Run ``tellapart COMMAND``."""
+    """Runs the command ``tellapart``; loads the typed verb alone."""
+    # Objects made at start-up stay alive. Without this, garbage collection takes longer than a short command's work.
+    gc.set_threshold(100_000)
+    atexit.register(_skip_last_collection)
     run(app_with_one_command)
+
+
+def _skip_last_collection() -> None:
+    """Spares the exit its garbage collection, except of Triton, which prints what is left of it as leaks."""
+    if "triton" not in sys.modules:
+        gc.freeze()
 
 
 def run(app_for: Callable[[list[str]], Any], prog_name: str = "tellapart") -> None:

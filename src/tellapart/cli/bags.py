@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tellapart.cli.common import DATA, App, Device, ExactPrecision, Json, show
-from tellapart.cli.workers import WorkerOptions
+from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import typed_command
 

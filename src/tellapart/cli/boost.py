@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import DATA, App, Device, InferencePrecision, Json, show
-from tellapart.cli.workers import JobOptions
+from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import typed_command
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import HOUSEKEEPING, App, Json, show
+from tellapart.cli.app import HOUSEKEEPING, App, Json, show
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:

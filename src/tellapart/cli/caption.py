@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import typer
 
-from tellapart.cli.common import MEASURING, App, Device, InferencePrecision
-from tellapart.cli.workers import JobOptions, finished_job, refuse_mostly_unreadable, told
+from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions
+from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
@@ -107,7 +107,7 @@ def caption(
     options: JobOptions,
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
-    from tellapart.data import open_many
+    from tellapart.data.dataset import open_many
     from tellapart.inference.server import MAX_TOKENS, is_server
     from tellapart.jobs.storage import is_url
     from tellapart.models.decoding import DEFAULT
@@ -145,11 +145,11 @@ def caption(
         _caption_by_server(model, dataset, path, format, decoding, concurrency, ledger, overwrite)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
-    from tellapart.captioners import load_captioner
+    from tellapart.captioners.load import load_captioner
     from tellapart.inference.caption import caption_pictures, nothing_left
     from tellapart.inference.writers import recorded_precision
     from tellapart.models.device import resolve_device, resolve_precision
-    from tellapart.scorers import load_scorer
+    from tellapart.scorers.load import load_scorer
 
     if options.wanted:
         whole = {"--best-of": best_of is not None, "--drop-guesses": drop_guesses, "--scorer": scorer is not None}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import MEASURING, App, Device, Json, show
+from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.utils.messages import say, typed_command
 

@@ -10,8 +10,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import DATA, App, Device, InferencePrecision, Json, show
-from tellapart.cli.workers import JobOptions
+from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 

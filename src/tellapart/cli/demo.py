@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
+from tellapart.cli.app import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:

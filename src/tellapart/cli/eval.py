@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import MEASURING, App, Device, ExactPrecision, Json, JudgeOptions, show
-from tellapart.cli.workers import WorkerOptions
+from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, JudgeOptions, WorkerOptions, show
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions
 from tellapart.utils.messages import say, typed_command

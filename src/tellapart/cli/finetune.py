@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from tellapart.cli.common import (
+from tellapart.cli.app import (
     TRAINING,
     App,
     Command,

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from tellapart.cli.app import HOUSEKEEPING, App, Json, show
 from tellapart.cli.boost import merge_parts
-from tellapart.cli.common import HOUSEKEEPING, App, Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import TRAINING, App, Json, recipe_names, show
+from tellapart.cli.app import TRAINING, App, Json, recipe_names, show
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:

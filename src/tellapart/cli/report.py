@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.common import MEASURING, App, Device, Json, show
+from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.text import for_terminal
 

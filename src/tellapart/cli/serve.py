@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tellapart.cli.common import MEASURING, App, Device, InferencePrecision
+from tellapart.cli.app import MEASURING, App, Device, InferencePrecision
 from tellapart.errors import UsageError, need_extra
 
 app = App()

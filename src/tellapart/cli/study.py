@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.common import DATA, App, Json, JudgeOptions, show
+from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
 
 if TYPE_CHECKING:

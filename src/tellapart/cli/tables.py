@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tellapart.cli.common import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
+from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
 from tellapart.errors import TellapartError, UsageError
 
 if TYPE_CHECKING:

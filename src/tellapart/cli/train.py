@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.common import (
+from tellapart.cli.app import (
     TRAINING,
     App,
     Device,

@@ -1,4 +1,4 @@
-"""``--workers`` and ``--ray``: the options of commands that many processes or machines can do, and how a job ends.
+"""``--workers`` and ``--ray``: how a command that many processes or machines can do begins and ends its job.
 
 Encoding by many workers: for ``encode``, and before ``eval`` and ``bags mine``, which go on from the store.
 """
@@ -9,86 +9,17 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tellapart.cli.app import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import detail, say
 
 if TYPE_CHECKING:
     from tellapart.jobs.job import Job, JobRequest
-    from tellapart.jobs.run import Workers as ClusterWorkers
-
-PANEL = "Many workers"
-
-
-@dataclass(frozen=True)
-class WorkerOptions:
-    """The options of commands that many workers can do."""
-
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="N processes on this machine, by Ray.", rich_help_panel=PANEL),
-    ] = None
-    ray: Annotated[
-        str | None,
-        typer.Option(
-            metavar="[ADDRESS]",
-            help="The Ray cluster that this machine has joined by ray start.",
-            rich_help_panel=PANEL,
-        ),
-    ] = None
-    cpus_per_worker: Annotated[
-        float | None, typer.Option(min=0.1, help="CPU cores of each worker.", rich_help_panel=PANEL)
-    ] = None
-    gpus_per_worker: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of each worker; 0.5: two share one.", rich_help_panel=PANEL)
-    ] = None
-    shard_items: Annotated[
-        int | None, typer.Option(min=1, help="Pictures in a shard of a list. Default: 1024.", rich_help_panel=PANEL)
-    ] = None
-
-    @property
-    def wanted(self) -> bool:
-        """Is True where the command is a job. Raises `UsageError` for an option that has no effect without."""
-        if self.workers is not None or self.ray is not None:
-            return True
-        for name, value in asdict(self).items():
-            if value not in (None, False):
-                option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{option} is for many workers; type --workers 2 or --ray with it, or leave it out")
-        return False
-
-    def cluster(self) -> ClusterWorkers:
-        """Returns the workers that are wanted."""
-        from tellapart.jobs.run import Workers
-
-        return Workers(self.workers, self.ray, self.cpus_per_worker, self.gpus_per_worker)
-
-
-@dataclass(frozen=True)
-class JobOptions(WorkerOptions):
-    """The options of commands that are one job, which can be estimated."""
-
-    estimate: Annotated[
-        bool,
-        typer.Option("--estimate", help="Time a sample, print hours, cost and disk, and stop.", rich_help_panel=PANEL),
-    ] = False
-    price: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="AMOUNT", help="With --estimate: of a worker for an hour.", rich_help_panel=PANEL),
-    ] = None
-
-    @property
-    def wanted(self) -> bool:
-        """As `WorkerOptions.wanted`."""
-        wanted = super().wanted
-        if wanted and self.price is not None and not self.estimate:
-            raise UsageError("--price is for --estimate; type it with it, or leave it out")
-        return wanted
 
 
 @contextmanager
