@@ -16,8 +16,7 @@ from tellapart.inference.caption import CaptionEngine
 from tellapart.inference.writers import open_writer
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import Precision, packed_linears
-from tellapart.models.loading import files_digest
-from tellapart.scorers.base import weights_fingerprint
+from tellapart.models.loading import files_digest, weights_fingerprint
 
 BATCH = 32  # as by default in `tellapart caption`
 

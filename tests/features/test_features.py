@@ -22,10 +22,8 @@ from PIL import Image
 from tellapart.data import Skipped, open_data
 from tellapart.data.pictures import BytesPicture, ClipFile, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features import row_store
 from tellapart.features import store as filling
-from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
-from tellapart.features.views import StreamedRows, decodable
+from tellapart.features.store import FeatureStore, RowMaker, StreamedRows, decodable, encoder_rows
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
 
@@ -474,7 +472,7 @@ def test_a_failed_pass_gives_its_claims_back(store: FeatureStore, items: list[It
 @pytest.fixture
 def small_shards(monkeypatch: pytest.MonkeyPatch) -> int:
     """Five rows of five numbers to a file."""
-    monkeypatch.setattr(row_store, "SHARD_BYTES", 5 * 5 * 4 + 7)
+    monkeypatch.setattr("tellapart.features.store.SHARD_BYTES", 5 * 5 * 4 + 7)
     return 5
 
 

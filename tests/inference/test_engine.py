@@ -17,11 +17,11 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
+from tellapart.data.pictures import ahead
 from tellapart.errors import PictureError, TellapartError
 from tellapart.inference.caption import caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import is_out_of_memory
-from tellapart.utils.ahead import ahead
 
 GREEDY = Decoding(max_tokens=5)
 WORDS = ["a", "red", "dog", "on", "the", "grass", "two", "cats"]
@@ -148,7 +148,7 @@ def test_slow_pictures_are_read_while_the_model_works(
 
     monkeypatch.setattr(blip, "pixels", pixels)
     monkeypatch.setattr(blip, "generate", generate)
-    monkeypatch.setattr("tellapart.utils.ahead.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("tellapart.data.pictures.os.cpu_count", lambda: 1)
     caption_pictures(blip, open_data(str(photos)), tmp_path / "c.jsonl", decoding=GREEDY, batch_size=2, progress=False)
     assert meanwhile >= 8, "of nineteen; read by the model's own thread it would be none"
 
@@ -169,7 +169,7 @@ def test_a_captioner_of_the_users_own_is_called_by_one_thread_at_a_time(
         return plain(images)
 
     monkeypatch.setattr(blip, "pixels", pixels)
-    monkeypatch.setattr("tellapart.utils.ahead.os.cpu_count", lambda: 4)
+    monkeypatch.setattr("tellapart.data.pictures.os.cpu_count", lambda: 4)
     for threads, expected in ((False, {1}), (True, {2, 3, 4})):
         most = 0
         monkeypatch.setattr(type(blip), "pixels_in_threads", threads)
@@ -192,7 +192,7 @@ def test_ahead_keeps_order_and_raises_in_its_place() -> None:
 
 
 def test_ahead_holds_no_more_bytes_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.utils.ahead.MOST_BYTES", 100)
+    monkeypatch.setattr("tellapart.data.pictures.MOST_BYTES", 100)
     begun: list[int] = []
 
     def begin() -> Iterator[int]:

@@ -104,7 +104,7 @@ class Captioner(ABC):
     def encoder(self) -> Encoder:
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
         from tellapart.models.device import precision_of
-        from tellapart.scorers.base import settings_of, weights_fingerprint
+        from tellapart.models.loading import settings_of, weights_fingerprint
 
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]

@@ -25,6 +25,7 @@ from tellapart.models.loading import (
     OPTIONS_FILE,
     checked_model_folder,
     decoding_in,
+    is_server,
     load_whole,
     loading_errors,
     saved_options,
@@ -63,7 +64,7 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     import tellapart.captioners.recurrent
     import tellapart.models.vision  # noqa: F401  (all register their classes with transformers)
 
-    if name.startswith("openai:"):
+    if is_server(name):
         raise UsageError(
             f"{name.partition('@')[0]} is behind a server, which writes captions ('tellapart caption', 'tellapart eval "
             "--captioner') and has no weights here; name a captioner of this machine"

@@ -370,7 +370,7 @@ class PicturesOfHf(Captioner):
         if self.tower is not None:
             return super().encoder
         from tellapart.models.device import precision_of
-        from tellapart.scorers.base import weights_fingerprint
+        from tellapart.models.loading import weights_fingerprint
 
         pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
         precision = precision_of(self.model)

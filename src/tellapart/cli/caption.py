@@ -108,10 +108,10 @@ def caption(
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.data.dataset import open_many
-    from tellapart.inference.server import MAX_TOKENS, is_server
-    from tellapart.jobs.storage import is_url
+    from tellapart.inference.server import MAX_TOKENS
     from tellapart.models.decoding import DEFAULT
-    from tellapart.models.loading import default_decoding
+    from tellapart.models.loading import default_decoding, is_server
+    from tellapart.utils.files import is_url
 
     served = is_server(model)
     if prompt is not None:
@@ -304,10 +304,9 @@ def caption_job(
     from tellapart.inference.caption import caption_request
     from tellapart.inference.writers import settings_file
     from tellapart.jobs.job import JobRequest
-    from tellapart.jobs.storage import is_url
     from tellapart.jobs.works import check_format, merge_job
     from tellapart.models.plugins import allowed_code
-    from tellapart.utils.files import replace_text
+    from tellapart.utils.files import is_url, replace_text
 
     if format is not None and check_format(out) != f".{format}":
         raise UsageError(f"{out}: with --workers the name says the format; leave out --format {format}")

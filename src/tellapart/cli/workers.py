@@ -46,8 +46,7 @@ def finished_job(
     """
     from tellapart.jobs.job import SUFFIX, prepare
     from tellapart.jobs.run import load_ray, refuse_failed, run_job
-    from tellapart.jobs.storage import is_url
-    from tellapart.utils.files import locked, writable_file
+    from tellapart.utils.files import is_url, locked, writable_file
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"

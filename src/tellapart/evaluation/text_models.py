@@ -31,7 +31,7 @@ class HashedModel:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all weights and of the vocabulary."""
-        from tellapart.scorers.base import weights_fingerprint
+        from tellapart.models.loading import weights_fingerprint
 
         return weights_fingerprint(self.model, SimpleNamespace(to_dict=self.tokenizer.get_vocab))
 

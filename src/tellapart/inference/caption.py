@@ -24,18 +24,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Dataset, Skipped, open_data
-from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, in_flight
+from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.server import MAX_TOKENS, caption_by_server, is_server
+from tellapart.inference.server import MAX_TOKENS, caption_by_server
 from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
 from tellapart.language.phrases import soften
 from tellapart.language.words import content_words
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.models.device import BatchSize, hardware
-from tellapart.models.loading import default_decoding, files_digest, warn_outside_scenes
+from tellapart.models.loading import default_decoding, files_digest, is_server, warn_outside_scenes
 from tellapart.types import Encoder, Item, Picture
-from tellapart.utils.ahead import ahead
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
@@ -44,8 +43,7 @@ if TYPE_CHECKING:
     import torch
 
     from tellapart.captioners.base import Captioner
-    from tellapart.features.store import FeatureStore
-    from tellapart.features.views import View
+    from tellapart.features.store import FeatureStore, View
     from tellapart.scorers.base import Scorer
     from tellapart.types import Rollout
 else:
@@ -133,8 +131,7 @@ class CaptionEngine:
 
         ``features``: files that take the place of the captioner's encoder, or "off".
         """
-        from tellapart.features.store import FeatureStore
-        from tellapart.features.views import EncodedView, make_view
+        from tellapart.features.store import EncodedView, FeatureStore, make_view
 
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
         encoder = view.encoder if isinstance(view, EncodedView) and store is None else None
@@ -491,7 +488,7 @@ def caption_request(
 
 def settings_fingerprint(captioner: Captioner) -> str:
     """A hash of what a captioner is asked by beside its weights: configuration, vocabulary and chat template."""
-    from tellapart.scorers.base import settings_of
+    from tellapart.models.loading import settings_of
 
     tokenizer = captioner.tokenizer
     templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
@@ -501,7 +498,7 @@ def settings_fingerprint(captioner: Captioner) -> str:
 
 def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     """The settings that only the loaded models know."""
-    from tellapart.scorers.base import weights_fingerprint
+    from tellapart.models.loading import weights_fingerprint
 
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),

@@ -33,7 +33,6 @@ MAX_TOKENS = 256  # a longer answer is an essay
 CONCURRENCY = 16
 RETRY_TEMPERATURE = 0.7  # at temperature 0 the same question gets the same answer
 SHOWN = 20  # pictures that failed, by name
-_PREFIX = "openai:"
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,6 @@ class ServerSummary:
                 f"not one of {len(self.failed):,} answers is a caption ({self.failed[0][1]}); another ?prompt=, model "
                 "or --max-tokens may do better"
             )
-
-
-def is_server(name: str) -> bool:
-    """Whether a captioner's name is that of a model behind a server."""
-    return name.startswith(_PREFIX)
 
 
 def open_server(name: str) -> tuple[Backend, str]:

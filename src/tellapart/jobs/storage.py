@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import shutil
 import socket
 import uuid
@@ -18,15 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.utils.files import writable_file
+from tellapart.utils.files import is_url, writable_file
 
-ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 COPY_BYTES = 1 << 20
-
-
-def is_url(path: str) -> bool:
-    """Returns whether this is an address such as ``s3://bucket/name``, not a path."""
-    return ADDRESS.match(path) is not None
 
 
 class DiskFolder:

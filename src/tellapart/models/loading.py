@@ -1,4 +1,4 @@
-"""Finds models by name (a folder, a finished run, the hub, ``scenes``) and checks what is loaded.
+"""Finds models by name (a folder, a finished run, the hub, ``scenes``), checks what is loaded, and hashes it.
 
 Whether the hub has a model of that name is asked once, before anything is downloaded.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,6 +55,11 @@ def check_name(name: str, kind: str) -> None:
     found = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
     if found is not None:
         check_attention(name, Path(found))
+
+
+def is_server(name: str) -> bool:
+    """Returns whether a captioner's name is that of a model behind a server."""
+    return name.startswith("openai:")
 
 
 def check_attention(name: str, config: Path) -> None:
@@ -332,3 +338,31 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
         raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error
+
+
+NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # of a configuration: nothing follows
+
+
+def settings_of(model: Any) -> str:
+    """Returns what the configuration of a model says of its computation, as JSON; "" where it has none."""
+
+    def kept(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: kept(own) for key, own in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")}
+
+    config: Any = getattr(model, "config", None)
+    return json.dumps(kept(config.to_dict()), sort_keys=True, default=str) if hasattr(config, "to_dict") else ""
+
+
+def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
+    """Hashes a model's weights (names, shapes, bytes), its picture preprocessing, and ``view``."""
+    import torch
+
+    digest = hashlib.blake2b(view.encode(), digest_size=12)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    preprocessing = {} if processor is None else processor.to_dict()
+    digest.update(json.dumps(preprocessing, sort_keys=True, default=str).encode())
+    return digest.hexdigest()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
+from tellapart.models.loading import settings_of, weights_fingerprint
 from tellapart.types import Encoder, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 
@@ -236,29 +236,3 @@ def text_window(model: Any, tokenizer: Any) -> int:
     if "roberta" in kind or kind.startswith("altclip"):
         positions -= 1 + int(getattr(text, "pad_token_id", None) or 0)
     return min(positions, int(tokenizer.model_max_length))
-
-
-NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # of a configuration: nothing follows
-
-
-def settings_of(model: Any) -> str:
-    """Returns what the configuration of a model says of its computation, as JSON; "" where it has none."""
-
-    def kept(value: Any) -> Any:
-        if not isinstance(value, dict):
-            return value
-        return {key: kept(own) for key, own in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")}
-
-    config: Any = getattr(model, "config", None)
-    return json.dumps(kept(config.to_dict()), sort_keys=True, default=str) if hasattr(config, "to_dict") else ""
-
-
-def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
-    """Hashes a model's weights (names, shapes, bytes), its picture preprocessing, and ``view``."""
-    digest = hashlib.blake2b(view.encode(), digest_size=12)
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    preprocessing = {} if processor is None else processor.to_dict()
-    digest.update(json.dumps(preprocessing, sort_keys=True, default=str).encode())
-    return digest.hexdigest()

@@ -16,8 +16,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from tellapart.models.loading import settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
-from tellapart.scorers.base import Scorer, mean_feature, settings_of, weights_fingerprint
+from tellapart.scorers.base import Scorer, mean_feature
 from tellapart.types import Encoder
 
 

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from tellapart.bags import multimodal, nearest_neighbours
 from tellapart.bags.mine import caption_features, item_captions
 from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
+from tellapart.data.pictures import ahead
 from tellapart.errors import UsageError
 from tellapart.features.nearest import COPY
 from tellapart.features.store import FeatureStore, RowMaker
@@ -23,7 +24,6 @@ from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
-from tellapart.utils.ahead import ahead
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 

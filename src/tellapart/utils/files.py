@@ -280,3 +280,11 @@ def sha256(file: Path) -> str:
 def _sha256(file: Path, size: int, changed_ns: int) -> str:
     with file.open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+def is_url(path: str) -> bool:
+    """Returns whether this is an address such as ``s3://bucket/name``, not a path."""
+    return ADDRESS.match(path) is not None
