@@ -1241,8 +1241,6 @@ class StreamedView:
         return self.store.readable(items, decodable(), skipped=skipped, progress=self.progress)
 
     def rows(self, items: Sequence[Item]) -> Rows:
-        from tellapart.features.store import encoder_rows
-
         return StreamedRows(items, encoder_rows(self.captioner.encoder))
 
 
