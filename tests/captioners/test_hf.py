@@ -17,7 +17,8 @@ from tellapart.captioners.load import add_lora
 from tellapart.captioners.transformers import INSTRUCTION, Hf
 from tellapart.data import open_data
 from tellapart.errors import PictureError, UsageError
-from tellapart.features.store import EncodedView, FeatureStore, make_view
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import EncodedView, make_view
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer

@@ -23,7 +23,8 @@ from tellapart.data import Skipped, open_data
 from tellapart.data.pictures import BytesPicture, ClipFile, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features import store as filling
-from tellapart.features.store import FeatureStore, RowMaker, StreamedRows, decodable, encoder_rows
+from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
+from tellapart.features.views import StreamedRows, decodable
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
 

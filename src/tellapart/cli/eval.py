@@ -149,7 +149,8 @@ def headroom(
     from tellapart.captioners import load_captioner
     from tellapart.data import open_many
     from tellapart.evaluation.headroom import measure_headroom
-    from tellapart.features.store import FeatureStore, make_view
+    from tellapart.features.store import FeatureStore
+    from tellapart.features.views import make_view
     from tellapart.models.device import resolve_device
     from tellapart.utils.messages import say
 

@@ -734,7 +734,8 @@ def _ask_scorer(rows: Sequence[Row], items: Sequence[Item], scorer: Scorer) -> F
 
 
 def _ask_captioner(rows: Sequence[Row], items: Sequence[Item], captioner: Captioner) -> Found:
-    from tellapart.features.store import FeatureStore, make_view
+    from tellapart.features.store import FeatureStore
+    from tellapart.features.views import make_view
 
     row_of = {item.id: row for row, item in enumerate(items)}
     view = make_view(captioner, FeatureStore())

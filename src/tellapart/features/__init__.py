@@ -1,7 +1,7 @@
 """Features of pictures: each picture is encoded once, and the rows are kept on disk.
 
-`store` is the way in: it keeps rows on disk, and gives a captioner these as its input, or rows that are made anew each
-time, or those of `files`, which other programs wrote; `nearest` searches nearest neighbours.
+`store` is the way in, and keeps rows on disk. `files` reads features that other programs wrote, `views` gives a
+captioner one of these as its input, or rows that are made anew each time; `nearest` searches nearest neighbours.
 """
 
 from __future__ import annotations

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     import torch
 
     from tellapart.captioners.base import Captioner
-    from tellapart.features.store import FeatureStore, View
+    from tellapart.features.store import FeatureStore
+    from tellapart.features.views import View
     from tellapart.scorers.base import Scorer
     from tellapart.types import Rollout
 else:
@@ -131,7 +132,8 @@ class CaptionEngine:
 
         ``features``: files that take the place of the captioner's encoder, or "off".
         """
-        from tellapart.features.store import EncodedView, FeatureStore, make_view
+        from tellapart.features.store import FeatureStore
+        from tellapart.features.views import EncodedView, make_view
 
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
         encoder = view.encoder if isinstance(view, EncodedView) and store is None else None

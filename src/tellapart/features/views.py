@@ -1,0 +1,157 @@
+"""Views: the input of a captioner, which is features of its encoder (kept or not), features from files, or prompts.
+
+Training, captioning and the final evaluation use them through one interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, overload
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.features.files import FeatureFiles
+from tellapart.features.store import RowMaker
+from tellapart.types import Encoder, Item, Rows
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from tellapart.captioners.base import Captioner
+    from tellapart.data import Skipped
+    from tellapart.features.store import FeatureStore
+
+
+class View(Protocol):
+    """The input of one captioner."""
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        """Returns the items that have an input; ``skipped`` gets the others."""
+        ...
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        """Returns the captioner's input, one row for each item."""
+        ...
+
+
+class EncodedView:
+    """Features of an encoder in a feature store; ``make_encoder`` is called at the first access, when weights are
+    hashed."""
+
+    def __init__(self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True) -> None:
+        self.make_encoder, self.store, self.progress = make_encoder, store, progress
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return self.make_encoder()
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        return self.store.readable(items, self.encoder, skipped=skipped, progress=self.progress)
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        return self.store.features(items, self.encoder, progress=self.progress)
+
+
+class StreamedView:
+    """Features of the captioner's encoder, made anew each time: for data sets that the store has no room for.
+
+    What can be decoded is found out once, and kept as a byte a picture.
+    """
+
+    def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
+        self.captioner, self.store, self.progress = captioner, store, progress
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        return self.store.readable(items, decodable(), skipped=skipped, progress=self.progress)
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        from tellapart.features.store import encoder_rows
+
+        return StreamedRows(items, encoder_rows(self.captioner.encoder))
+
+
+class FeatureFileView:
+    """Features from files; no picture is opened."""
+
+    def __init__(self, files: FeatureFiles, width: int | None) -> None:
+        self.files, self.width = files, width
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        found = []
+        for item, name in zip(items, self.files.names_of(items), strict=True):
+            if name is not None:
+                found.append(item)
+            elif skipped is not None:
+                skipped.add(item.id, f"no features in {self.files.path}")
+        return found
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        return self.files.rows(items, self.width)
+
+
+class PromptView:
+    """Prompts as rows of token ids, for a language model without pictures."""
+
+    def __init__(self, captioner: Captioner) -> None:
+        self.captioner = captioner
+
+    def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
+        for item in items:
+            if not hasattr(item.picture, "text"):
+                raise UsageError(
+                    f"{self.captioner.name} is a language model without pictures, and {item.id} is a picture; expected "
+                    "data such as instructions:FILE.jsonl"
+                )
+        return list(items)
+
+    def rows(self, items: Sequence[Item]) -> Rows:
+        prompts = [(item.id, item.picture.text) for item in items]  # type: ignore[attr-defined]
+        rows: np.ndarray = self.captioner.prompt_rows(prompts)  # type: ignore[attr-defined]
+        return rows
+
+
+def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
+    """Returns the view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
+    if hasattr(captioner, "prompt_rows"):
+        return PromptView(captioner)
+    if features == OFF or (features is None and getattr(captioner, "tower", captioner) is None):  # rows would be pixels
+        return StreamedView(captioner, store, progress)
+    if features is None:
+        return EncodedView(lambda: captioner.encoder, store, progress)
+    width = getattr(captioner.model.config, "visual_size", None)
+    return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
+
+
+OFF = "off"  # in place of files with features: make them anew each time
+BATCH = 64
+
+
+def decodable() -> RowMaker:
+    """Returns a byte for each picture that can be decoded, so that broken ones are found once, before a training."""
+    return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
+
+
+class StreamedRows:
+    """Rows of items as an array gives them, by a slice or an array of numbers: the same that the store would keep."""
+
+    def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH) -> None:
+        self._items, self._maker, self._batch_size = items, maker, batch_size
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @overload
+    def __getitem__(self, places: np.ndarray, /) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, places: slice, /) -> np.ndarray: ...
+    def __getitem__(self, places: Any, /) -> np.ndarray:
+        numbers = range(len(self))[places] if isinstance(places, slice) else np.asarray(places).tolist()
+        step = max(1, self._batch_size // self._maker.frames)
+        chosen = [self._items[number].picture for number in numbers]
+        parts = [
+            self._maker.rows([self._maker.of(picture) for picture in chosen[at : at + step]])
+            for at in range(0, len(chosen), step)
+        ]
+        return np.concatenate(parts) if parts else np.zeros((0,), np.float32)
