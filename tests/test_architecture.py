@@ -89,6 +89,16 @@ def test_the_package_does_without_what_lies_beside_it() -> None:
             assert not re.search(r"^\s*(from|import) (replication|benchmarks)\b", file.read_text("utf-8"), re.M), file
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """One name, one thing: no two modules define a class of the same name."""
+    places: dict[str, list[str]] = {}
+    for file in sorted(ROOT.rglob("*.py")):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(file.relative_to(ROOT)))
+    assert not {name: found for name, found in places.items() if len(found) > 1}
+
+
 def test_no_module_imports_in_a_circle() -> None:
     """Imports inside functions and for type checking count as well."""
     files = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in ROOT.rglob("*.py")}

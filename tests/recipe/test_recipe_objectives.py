@@ -14,7 +14,7 @@ from tellapart.models.plugins import allow_code
 from tellapart.objectives.reinforce import Reinforce, RunningMean, leave_one_out
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
-from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval
+from tellapart.rewards import Alternating, Averaged, BleuReward, CiderReward, SelfRetrieval
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup
@@ -186,7 +186,7 @@ def test_a_recipe_says_rewards_weights_and_baselines(tiny_recipe: dict[str, Any]
     ]
     found = made(tiny_recipe, rewards=rewards)
     kinds = [(type(term.reward), term.weight, term.name) for term in found.terms]
-    assert kinds == [(SelfRetrieval, 1.0, "self_retrieval"), (Cider, 0.5, "cider"), (Bleu, 1.0, "bleu")]
+    assert kinds == [(SelfRetrieval, 1.0, "self_retrieval"), (CiderReward, 0.5, "cider"), (BleuReward, 1.0, "bleu")]
     baselines = [term.baseline for term in found.terms]
     assert all(isinstance(kept, RunningMean) for kept in baselines) and len({id(kept) for kept in baselines}) == 3
     samples = {"kind": "sample", "samples": 2}
@@ -208,7 +208,7 @@ def test_document_frequencies_are_those_that_the_recipe_names(tiny_recipe: dict[
     CiderD([["a red cube"], ["a ball"]]).frequencies([["a red cube"]], "frozen").save(tmp_path / "f.json")
     for idf, source in (("training", "references"), ("batch", "batch"), (str(tmp_path / "f.json"), "frozen")):
         reward = made(tiny_recipe, rewards=[{"kind": "cider", "idf": idf}]).terms[0].reward
-        assert isinstance(reward, Cider) and reward.cider.source == source
+        assert isinstance(reward, CiderReward) and reward.cider.source == source
         assert reward.cider.pictures == 60
 
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from tellapart.metrics.bleu_score import bleu
 from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
-from tellapart.rewards import Alternating, Averaged, Bleu, Cider, SelfRetrieval, self_retrieval
+from tellapart.rewards import Alternating, Averaged, BleuReward, CiderReward, SelfRetrieval, self_retrieval
 from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
@@ -152,45 +152,45 @@ class TestCider:
     def test_it_is_cider_d_of_the_training_set(self) -> None:
         captions = [texts[0] for texts in REFERENCES]
         _, expected = cider_d(captions, REFERENCES)
-        reward = Cider(REFERENCES)(told(*(captions[row] for row in (5, 2)), samples=1), batch(5, 2))
+        reward = CiderReward(REFERENCES)(told(*(captions[row] for row in (5, 2)), samples=1), batch(5, 2))
         assert reward[:, 0].tolist() == pytest.approx(expected[[5, 2]].tolist(), rel=1e-6)
         assert (reward > 1).all()
 
     def test_samples_go_with_their_picture(self) -> None:
         one, other = REFERENCES[3][0], REFERENCES[8][0]
-        reward = Cider(REFERENCES)(told(one, other, other, one, samples=2), batch(3, 8))
+        reward = CiderReward(REFERENCES)(told(one, other, other, one, samples=2), batch(3, 8))
         assert reward.shape == (2, 2) and reward[0, 0] > reward[0, 1] and reward[1, 0] > reward[1, 1]
 
     def test_document_frequencies_of_the_batch_are_others(self) -> None:
         """Paper 2's program: with two pictures in the batch an n-gram of one of them weighs log 2, of both nothing."""
         captions = told(REFERENCES[3][0], REFERENCES[8][0])
-        reward = Cider(REFERENCES, idf="batch")(captions, batch(3, 8))
+        reward = CiderReward(REFERENCES, idf="batch")(captions, batch(3, 8))
         _, expected = cider_d(captions.texts, [REFERENCES[3], REFERENCES[8]])
         assert reward[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-6)
-        assert not torch.allclose(reward, Cider(REFERENCES)(captions, batch(3, 8)))
+        assert not torch.allclose(reward, CiderReward(REFERENCES)(captions, batch(3, 8)))
 
     def test_frozen_document_frequencies_are_those_of_the_file(self, tmp_path: Path) -> None:
         frozen = CiderD(REFERENCES).frequencies([list(scene.references) for scene in Scenes(40, detail=0.5)])
         frozen.save(tmp_path / "frequencies.json")
-        reward = Cider(REFERENCES, idf=DocumentFrequencies.load(tmp_path / "frequencies.json"))
+        reward = CiderReward(REFERENCES, idf=DocumentFrequencies.load(tmp_path / "frequencies.json"))
         captions = told(REFERENCES[3][0], "a cube")
         expected = CiderD(REFERENCES, idf=frozen)(captions.texts, [3, 8])
         assert reward(captions, batch(3, 8))[:, 0].tolist() == pytest.approx(expected.tolist())
-        assert not torch.allclose(reward(captions, batch(3, 8)), Cider(REFERENCES)(captions, batch(3, 8)))
+        assert not torch.allclose(reward(captions, batch(3, 8)), CiderReward(REFERENCES)(captions, batch(3, 8)))
 
     def test_with_the_end_token_a_caption_that_was_cut_off_is_worth_less(self) -> None:
         ids, end, padding = [[[4, 5, 6, 9]], [[7, 8, 4, 9]], [[5, 7, 8, 9]]], 9, 0
         tokens = torch.tensor([[4, 5, 6, end], [4, 5, 6, padding]])
         said = Rollout(tokens, tokens != padding, ["", ""], samples=2)
-        ended, cut = Cider(ids, end_token=end, end=True)(said, batch(0))[0].tolist()
+        ended, cut = CiderReward(ids, end_token=end, end=True)(said, batch(0))[0].tolist()
         assert ended == pytest.approx(10.0) and 0 < cut < ended
-        without = Cider(ids, end_token=end)(said, batch(0))[0].tolist()
+        without = CiderReward(ids, end_token=end)(said, batch(0))[0].tolist()
         assert without[0] == pytest.approx(without[1])
 
     def test_an_empty_caption_is_worth_nothing(self) -> None:
-        assert Cider(REFERENCES)(told("", ""), batch(0, 1)).tolist() == [[0.0], [0.0]]
+        assert CiderReward(REFERENCES)(told("", ""), batch(0, 1)).tolist() == [[0.0], [0.0]]
         empty = Rollout(torch.tensor([[9]]), torch.tensor([[True]]), [""])
-        assert Cider([[[4, 5, 9]], [[6, 9]]], end_token=9)(empty, batch(0)).tolist() == [[0.0]]
+        assert CiderReward([[[4, 5, 9]], [[6, 9]]], end_token=9)(empty, batch(0)).tolist() == [[0.0]]
 
 
 def test_bleu_is_that_of_each_caption_alone() -> None:
@@ -199,7 +199,7 @@ def test_bleu_is_that_of_each_caption_alone() -> None:
     said = told(REFERENCES[3][0], "a cube", "a red cube on grass", REFERENCES[8][1], samples=2)
     for n in (1, 4):
         _, expected = bleu(said.texts, [REFERENCES[3]] * 2 + [REFERENCES[8]] * 2, n)
-        assert Bleu(n)(said, where).reshape(-1).tolist() == pytest.approx(expected.tolist())
+        assert BleuReward(n)(said, where).reshape(-1).tolist() == pytest.approx(expected.tolist())
 
 
 class TestCombined:

@@ -283,7 +283,7 @@ LATIN = frozenset(LANGUAGES)
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckedCaption:
     """One caption: the picture's id, the text, its words in lower case."""
 
     id: str
@@ -296,26 +296,26 @@ class Row:
         return " ".join(self.words)
 
 
-def rows_of(texts: Mapping[str, Sequence[str]]) -> list[Row]:
+def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
     """Returns every caption, in the order of the file."""
     return [
-        Row(key, text, tuple(found.lower() for found in _WORD.findall(text)))
+        CheckedCaption(key, text, tuple(found.lower() for found in _WORD.findall(text)))
         for key, own in texts.items()
         for text in own
     ]
 
 
-def empty(row: Row) -> str:
+def empty(row: CheckedCaption) -> str:
     """Says why the caption is none: no letter or digit in it."""
     return "" if row.words else "no word"
 
 
-def refusal(row: Row) -> str:
+def refusal(row: CheckedCaption) -> str:
     """Quotes the words by which a model refuses."""
     return _quoted(_REFUSAL.search(row.text))
 
 
-def loop(row: Row) -> str:
+def loop(row: CheckedCaption) -> str:
     """Names what stands three times in a row: one to eight words; or twice, a sentence of four words or more."""
     words = row.words
     for size in range(1, min(8, len(words) // 2) + 1):
@@ -332,7 +332,7 @@ def loop(row: Row) -> str:
     return ""
 
 
-def encoding(row: Row) -> str:
+def encoding(row: CheckedCaption) -> str:
     """Quotes what a wrong encoding, HTML, an escape or a special token left."""
     return _quoted(_MOJIBAKE.search(row.text))
 
@@ -341,7 +341,7 @@ def _quoted(match: re.Match[str] | None) -> str:
     return f"“{match[0]}”" if match else ""
 
 
-def language(row: Row, expected: str) -> str:
+def language(row: CheckedCaption, expected: str) -> str:
     """Names the script or the language that the caption is of, where it is not ``expected``."""
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
@@ -356,7 +356,7 @@ def language(row: Row, expected: str) -> str:
     return f"words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
 
 
-def cut(rows: Sequence[Row]) -> Iterator[Finding]:
+def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds captions that end where no caption of the file does.
 
     Where most captions end in punctuation, one without it is cut if its last word hardly ever stands last or is no
@@ -388,7 +388,7 @@ def _begins_a_word(part: str, known: Counter[str]) -> bool:
     return any(len(word) > len(part) and word.startswith(part) and times >= 5 for word, times in known.items())
 
 
-def template(rows: Sequence[Row]) -> Iterator[Finding]:
+def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds the openings of models, and an opening of three words that a fifth of the captions has."""
     openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
     common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
@@ -400,7 +400,7 @@ def template(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding("template", row.id, row.text, f"“{' '.join(row.words[:3])}”, as {share:.0%} of all")
 
 
-def repeated(rows: Sequence[Row]) -> Iterator[Finding]:
+def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds captions that one picture has twice."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
@@ -409,7 +409,7 @@ def repeated(rows: Sequence[Row]) -> Iterator[Finding]:
         seen.add((row.id, row.plain))
 
 
-def pictures_of(rows: Sequence[Row]) -> dict[str, list[str]]:
+def pictures_of(rows: Sequence[CheckedCaption]) -> dict[str, list[str]]:
     """Returns of each caption, in plain words, the pictures that have it."""
     pictures: dict[str, dict[str, None]] = defaultdict(dict)
     for row in rows:
@@ -418,7 +418,7 @@ def pictures_of(rows: Sequence[Row]) -> dict[str, list[str]]:
     return {text: list(own) for text, own in pictures.items()}
 
 
-def shared(rows: Sequence[Row], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Finds captions that several pictures have."""
     for row in rows:
         if row.words and len(own := pictures[row.plain]) > 1:
@@ -427,7 +427,7 @@ def shared(rows: Sequence[Row], pictures: Mapping[str, Sequence[str]]) -> Iterat
             yield Finding("shared", row.id, row.text, f"also of {others[0]}{more}")
 
 
-def near(rows: Sequence[Row], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Finds captions of `NEAR_WORDS` words or more of which another picture's differs by one word."""
     without: dict[tuple[int, int], list[str]] = defaultdict(list)  # a place and what is left without its word
     long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
@@ -451,7 +451,7 @@ def _without_one(text: str) -> Iterator[tuple[int, int]]:
         yield place, hash((*words[:place], *words[place + 1 :]))
 
 
-def neighbour(rows: Sequence[Row]) -> Iterator[Finding]:
+def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     """Finds captions of which most words, and in their order the first ones, are those of the row before."""
     for before, row in pairwise(rows):
         if before.id == row.id or min(len(row.words), len(before.words)) < 5:
@@ -461,7 +461,7 @@ def neighbour(rows: Sequence[Row]) -> Iterator[Finding]:
             yield Finding("neighbour", row.id, row.text, f"{before.id}: {before.text}")
 
 
-def leaked(rows: Sequence[Row], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
     """Finds captions that are a reference of their picture, but for case and punctuation."""
     known = {row.id: set[str]() for row in rows}
     for row in rows_of({key: own for key, own in references.items() if key in known}):
@@ -550,7 +550,9 @@ def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
 BLOCK = 1024
 
 
-def by_scorer(rows: Sequence[Row], row_of: Mapping[str, int], image_ND: np.ndarray, text_MD: np.ndarray) -> Found:
+def by_scorer(
+    rows: Sequence[CheckedCaption], row_of: Mapping[str, int], image_ND: np.ndarray, text_MD: np.ndarray
+) -> Found:
     """Finds captions that fit other pictures better, by a scorer's features.
 
     row_of: the place of each picture's features. Facts: the median rank of the own picture, R@1 among all pictures, and
@@ -592,7 +594,7 @@ DOUBT = 0.0  # nats by which a word has to be likelier for its own picture than 
 DOUBTFUL_PICTURES = 32
 
 
-def by_captioner(rows: Sequence[Row], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
+def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
     """Finds content words that a captioner holds for no likelier at their own picture than at others.
 
     A word's number is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), against
@@ -673,7 +675,7 @@ def check_captions(
         add([Finding("no caption", item.id) for item in items if not texts.get(item.id)])
         add(check_pictures(items))
     rows = rows_of(texts)
-    each: dict[str, Callable[[Row], str]] = {
+    each: dict[str, Callable[[CheckedCaption], str]] = {
         "empty": empty,
         "refusal": refusal,
         "loop": loop,
@@ -723,7 +725,7 @@ def _matched(file: CaptionFile, dataset: Dataset) -> tuple[dict[str, list[str]],
     return matched.texts, [matched.how] if matched.how else []
 
 
-def _ask_scorer(rows: Sequence[Row], items: Sequence[Item], scorer: Scorer) -> Found:
+def _ask_scorer(rows: Sequence[CheckedCaption], items: Sequence[Item], scorer: Scorer) -> Found:
     from tellapart.features.store import FeatureStore
 
     row_of = {item.id: row for row, item in enumerate(items)}
@@ -733,7 +735,7 @@ def _ask_scorer(rows: Sequence[Row], items: Sequence[Item], scorer: Scorer) -> F
     return by_scorer(own, row_of, image_ND, text_MD)
 
 
-def _ask_captioner(rows: Sequence[Row], items: Sequence[Item], captioner: Captioner) -> Found:
+def _ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], captioner: Captioner) -> Found:
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
 

@@ -422,7 +422,7 @@ COPIES = 2  # of the result: in shards, and joined
 
 
 @dataclass(frozen=True)
-class Plan:
+class JobEstimate:
     """``items`` is exact where every shard says how many it has (``counted``). Seconds are of one worker."""
 
     shards: int
@@ -459,7 +459,7 @@ class Plan:
         return lines if self.cost is None else [*lines, f"cost: {self.cost:,.2f} at {self.price:g} a worker-hour"]
 
 
-def estimate(job: Job, wanted: Workers, price: float | None) -> Plan:
+def estimate(job: Job, wanted: Workers, price: float | None) -> JobEstimate:
     """Times a few hundred items, from shards over all of the data, on one worker of the cluster. Nothing is kept."""
     chosen = spread(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
@@ -482,7 +482,7 @@ def estimate(job: Job, wanted: Workers, price: float | None) -> Plan:
     items = job.items
     if items is None:
         items = round(job.size * sum(reply["whole"] for reply in replies) / max(1, sum(shard.size for shard in chosen)))
-    return Plan(
+    return JobEstimate(
         job.shards, items, job.items is not None, min(share.count, job.shards),
         sum(summary["seconds"] for summary in summaries) / done, load,
         sum(summary["bytes"] for summary in summaries) / done, done, price,

@@ -414,7 +414,7 @@ def absent_metrics() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StepEstimate:
     """An order of magnitude of what a command costs: operations, and bytes of memory and of disk at least."""
 
     flops: float
@@ -434,13 +434,13 @@ class Estimate:
 TEST_PICTURES = 5000  # of a test set; estimates do not open the data, which may not be there yet
 
 
-def estimates(plan: Plan) -> Iterator[tuple[Step, Estimate | None]]:
+def estimates(plan: Plan) -> Iterator[tuple[Step, StepEstimate | None]]:
     """Yields every command of a plan with its estimate; None for ``eval`` and for models of unknown size."""
     for step in plan.commands():
         yield step, _estimate(step, plan.paper)
 
 
-def _estimate(step: Step, paper: Paper) -> Estimate | None:
+def _estimate(step: Step, paper: Paper) -> StepEstimate | None:
     """Estimates a ``train`` or ``caption`` command from the model's size.
 
     Training takes 6 operations for each parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW
@@ -449,13 +449,13 @@ def _estimate(step: Step, paper: Paper) -> Estimate | None:
     if not step.system or not (own := paper.systems[step.system]).parameters:
         return None
     if step.words[0] == "caption":
-        return Estimate(2 * own.parameters * own.tokens * TEST_PICTURES, 4 * own.parameters, 200.0 * TEST_PICTURES)
+        return StepEstimate(2 * own.parameters * own.tokens * TEST_PICTURES, 4 * own.parameters, 200.0 * TEST_PICTURES)
     recipe = recipe_of(step)
     decoding = getattr(recipe.objective, "decoding", None)
     per_picture = max(recipe.training.captions_per_picture, decoding.samples if decoding else 1)
     captions = recipe.training.steps * recipe.training.batch_size * per_picture
     flops = (8 if decoding else 6) * own.parameters * own.tokens * captions
-    return Estimate(flops, 16 * own.parameters, 2 * 12 * own.parameters)
+    return StepEstimate(flops, 16 * own.parameters, 2 * 12 * own.parameters)
 
 
 def recipe_of(step: Step) -> Recipe:

@@ -13,8 +13,8 @@ from tellapart.utils.lazy import lazily
 _WHERE = {
     "Alternating": "retrieval",
     "Averaged": "retrieval",
-    "Bleu": "bleu",
-    "Cider": "cider",
+    "BleuReward": "bleu",
+    "CiderReward": "cider",
     "REWARDS": "base",
     "Reward": "base",
     "RewardEntry": "base",
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from tellapart.rewards.base import Reward as Reward
     from tellapart.rewards.base import RewardEntry as RewardEntry
     from tellapart.rewards.base import RewardOptions as RewardOptions
-    from tellapart.rewards.bleu import Bleu as Bleu
-    from tellapart.rewards.cider import Cider as Cider
+    from tellapart.rewards.bleu import BleuReward as BleuReward
+    from tellapart.rewards.cider import CiderReward as CiderReward
     from tellapart.rewards.exact_truth import ExactTruth as ExactTruth
     from tellapart.rewards.paid_words import PaidWords as PaidWords
     from tellapart.rewards.paid_words import Price as Price

@@ -16,7 +16,7 @@ else:
     torch = LazyModule("torch")
 
 
-class Bleu:
+class BleuReward:
     """BLEU-n of each caption alone against its picture's references (``batch.items``), 0 to 1, as the COCO tools."""
 
     class Config(RewardOptions):
@@ -26,7 +26,7 @@ class Bleu:
         n: int = Field(4, ge=1, le=4)
 
         def build(self, parts: RunParts) -> Reward:
-            return Bleu(self.n)
+            return BleuReward(self.n)
 
     def __init__(self, n: int = 4) -> None:
         self.n = n
@@ -42,9 +42,9 @@ class Bleu:
 REWARDS.register(
     RewardEntry(
         name="bleu",
-        factory=Bleu.Config.build,
+        factory=BleuReward.Config.build,
         help="Sentence BLEU against the references.",
-        options=Bleu.Config,
+        options=BleuReward.Config,
         needs=("references",),
         label="BLEU",
         direction="higher",

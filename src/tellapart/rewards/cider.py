@@ -32,7 +32,7 @@ def frequencies(idf: str, info: ValidationInfo) -> str:
     return str((folder / fill_in(idf)).resolve())
 
 
-class Cider:
+class CiderReward:
     """CIDEr-D of each caption against its picture's references, 0 to 10 (1.2 is what tables print as 120).
 
     ``references``: of every training picture, as `batch.rows_B` numbers them: texts, or with ``end_token`` rows of
@@ -50,7 +50,7 @@ class Cider:
         end: bool = Field(False, description="count the end token as a word; needs words = 'tokens'")
 
         @model_validator(mode="after")
-        def knows_the_end(self) -> Cider.Config:
+        def knows_the_end(self) -> CiderReward.Config:
             if self.end and self.words == "text":
                 raise ValueError("end = true needs to know whether a caption ended; set words = 'tokens'")
             return self
@@ -59,10 +59,10 @@ class Cider:
             references = [list(item.references) for item in parts.train_items]
             idf = {"training": "references", "batch": "batch"}.get(self.idf) or self.read_frequencies()
             if self.words == "text":
-                return Cider(references, idf=idf)
+                return CiderReward(references, idf=idf)
             rows = iter(parts.captioner.tokenize([text for texts in references for text in texts]))
             tokens = [[next(rows) for _ in texts] for texts in references]
-            return Cider(tokens, idf=idf, end_token=parts.captioner.end, end=self.end)
+            return CiderReward(tokens, idf=idf, end_token=parts.captioner.end, end=self.end)
 
         def read_frequencies(self) -> DocumentFrequencies | None:
             """Reads the file of frequencies, where one is named. Raises `UsageError`."""
@@ -96,12 +96,12 @@ class Cider:
 REWARDS.register(
     RewardEntry(
         name="cider",
-        factory=Cider.Config.build,
+        factory=CiderReward.Config.build,
         help="CIDEr-D against the references.",
-        options=Cider.Config,
+        options=CiderReward.Config,
         needs=("references",),
         label="CIDEr-D",
         direction="higher",
-        check=Cider.Config.read_frequencies,
+        check=CiderReward.Config.read_frequencies,
     )
 )
