@@ -22,7 +22,7 @@ from tellapart.models.efficientnet import EfficientNetLite, EfficientNetLiteConf
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
-from tellapart.scorers.parts import PartsScorer
+from tellapart.scorers.parts import PartsModel, PartsScorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
 
@@ -88,6 +88,31 @@ def test_by_default_the_heads_learn_from_kept_features(folders: dict[str, str], 
     features = scorer.text_features(WORDS)
     scorer.kept_texts = None
     assert torch.allclose(scorer.text_features(WORDS), features, atol=1e-6)
+
+
+def test_a_second_scorer_reads_the_texts_that_the_first_one_encoded(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, again = (scorer_setup(folders, tmp_path).learner for _ in range(2))
+    assert isinstance(first, PartsScorer) and isinstance(again, PartsScorer) and again.text_rows is not None
+    read: list[int] = []
+    encoder = PartsModel.read
+
+    def counted(model: PartsModel, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        read.append(len(ids))
+        return encoder(model, ids, mask)
+
+    monkeypatch.setattr(PartsModel, "read", counted)
+    features = first.text_features(WORDS)
+    assert read == [2]
+    assert torch.equal(again.text_features([*WORDS[::-1], WORDS[0]]), features[[1, 0, 0]])
+    assert read == [2], "encoded again"
+    another = scorer_setup(folders, tmp_path).learner
+    assert isinstance(another, PartsScorer)
+    with torch.no_grad():
+        another.model.text_model.embeddings.word_embeddings.weight.mul_(2)
+    another.text_features(WORDS)
+    assert read == [2, 2], "texts of another encoder were taken"
 
 
 def test_parts_that_are_named_learn_at_rates_of_their_own(folders: dict[str, str], tmp_path: Path) -> None:

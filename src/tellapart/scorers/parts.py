@@ -1,14 +1,16 @@
 """Scorers from pretrained parts: any vision encoder and any text encoder, and a head behind each.
 
 The encoders may stay frozen. A picture is then encoded once, into the feature store, in the rows that a captioner with
-the same encoder and the same view reads; and a training run encodes each reference once.
+the same encoder and the same view reads; and so is each reference that a training run reads.
 """
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -20,6 +22,9 @@ from tellapart.models.loading import settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature
 from tellapart.types import Encoder
+
+if TYPE_CHECKING:
+    from tellapart.features.row_store import RowStore
 
 
 def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
@@ -149,7 +154,7 @@ class PartsScorer(Scorer):
     """`PartsModel` as a scorer.
 
     ``kept_texts``: what the frozen text encoder gave of rows of tokens, by their bytes, while the heads are trained;
-    None: nothing is kept.
+    None: nothing is kept. ``text_rows``: where they are on disk as well, for every scorer with this text encoder.
     """
 
     model: PartsModel
@@ -157,6 +162,7 @@ class PartsScorer(Scorer):
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         super().__init__(model, tokenizer, processor, name)
         self.kept_texts: dict[bytes, torch.Tensor] | None = None
+        self.text_rows: RowStore | None = None
 
     def parts(self) -> dict[str, nn.Module]:
         """Returns ``vision``, ``text`` and ``heads``."""
@@ -202,9 +208,15 @@ class PartsScorer(Scorer):
         return F.normalize(self.model.text_head(read_RH).float(), dim=-1)
 
     def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[bytes, torch.Tensor]) -> torch.Tensor:
-        """Returns what the text encoder gives of these rows, and keeps what is new."""
+        """Returns what the text encoder gives of these rows; reads what is on disk, and keeps what is new."""
         sizes = mask_RT.sum(1).tolist()
         keys = [row[mask].numpy().tobytes() for row, mask in zip(tokens_RT, mask_RT.bool(), strict=True)]
+        if (store := self.text_rows) is not None:
+            names = {hashlib.blake2b(key, digest_size=16).hexdigest(): key for key in keys if key not in kept}
+            known = list(store.known_rows(self._text_label, list(names)))
+            if known and (stored := store.read(self._text_label, known)) is not None:
+                rows_NH = torch.from_numpy(np.array(stored)).to(self.device)
+                kept.update(zip((names[name] for name in known), rows_NH, strict=True))
         new = sorted({key: row for row, key in enumerate(keys) if key not in kept}.values(), key=lambda row: sizes[row])
         with torch.no_grad():
             for start in range(0, len(new), 32):
@@ -213,7 +225,17 @@ class PartsScorer(Scorer):
                 ids, mask = (x[rows, :width].to(self.device) for x in (tokens_RT, mask_RT))
                 for row, read_H in zip(rows, self.model.read(ids, mask), strict=True):
                     kept[keys[row]] = read_H.clone()
+        if store is not None and new:
+            names_N = [hashlib.blake2b(keys[row], digest_size=16).hexdigest() for row in new]
+            new_NH = torch.stack([kept[keys[row]] for row in new]).float().cpu().numpy()
+            store.append(self._text_label, names_N, new_NH, title=f"{self.name} texts")
         return torch.stack([kept[key] for key in keys])
+
+    @cached_property
+    def _text_label(self) -> str:
+        """Names the table of texts in the feature store; the text encoder is hashed once, for it stays frozen."""
+        text, pooling = self.model.text_model, self.model.config.pooling
+        return f"texts {weights_fingerprint(text, None, f'{pooling} {settings_of(text)}')}"
 
     def _look(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         training = self.model.training

@@ -261,7 +261,7 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
             scorer.model.to(setup.device)
         if isinstance(scorer, PartsScorer):
             scorer.model.requires_grad_(False)  # what learns is told apart when the optimizer is made
-            scorer.kept_texts = {}
+            scorer.kept_texts, scorer.text_rows = {}, setup.store.table
         elif recipe.scorer.train is not None:
             raise UsageError(f"scorer.train is of a scorer of two encoders, and {scorer.name} is none; leave it out")
         return scorer
