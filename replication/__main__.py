@@ -1,4 +1,4 @@
-"""``replication claims|tradeoff``: the papers' findings, and detail against truth, on `scenes`."""
+"""``replication claims|tradeoff|photos``: the papers' findings and detail against truth on `scenes`; real photos."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tellapart.errors import UsageError, nearest
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from replication.photos import Photos
     from replication.seeds import Seeds
 
 app = App()
@@ -127,6 +128,45 @@ def tradeoff(
 
         replace_text(svg, front_svg(found["systems"]))
     show(found, lambda: tables_of(found), as_json)
+
+
+@app.command(rich_help_panel=RESEARCH)
+def photos(
+    seeds: Annotated[str, typer.Option(help="Numbers with commas; those below 10 choose settings.")] = "0",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Changes a key of every arm. Repeatable.")
+    ] = None,
+    page: Annotated[Path | None, typer.Option(help="The page of all arms. Default: runs/photos.html.")] = None,
+    device: Device = "auto",
+    precision: RecipePrecision = "auto",
+    as_json: Json = False,
+) -> None:
+    """Train and measure the papers' objectives on Flickr8k with pretrained parts. Resumes after Ctrl-C."""
+    from replication.photos import run_photos
+    from replication.seeds import parse_seeds
+    from tellapart.models.device import running_on
+
+    chosen = parse_seeds(seeds, "photos")
+    with running_on(device):
+        found = run_photos(chosen.numbers, [*precision_settings(precision), *(settings or ())], page)
+    show(found.to_json(), lambda: photos_table(found), as_json)
+
+
+def photos_table(found: Photos) -> Group:
+    """The table of the photos' systems, and where the page of them lies."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    from replication.photos import table_lines
+
+    header, *rows = table_lines(found)
+    count = len(found.results.ids)
+    title = f"{count:,} test photos, seeds {', '.join(map(str, found.seeds))}, by the held-out scorer"
+    table = Table(*header, box=box.SIMPLE_HEAD, title=title)
+    for row in rows:
+        table.add_row(*row)
+    return Group(table, f"page: {found.page}")
 
 
 def tables_of(found: dict[str, Any]) -> Group:

@@ -1,0 +1,109 @@
+"""The papers' objectives on real photos: one start, SMILE, self-retrieval and truthful self-retrieval on Flickr8k.
+
+The recipes ``photos_*`` put new heads and a new decoder on pretrained encoders (`tellapart.models.packages`). Every
+system is measured by a scorer of another encoder, trained on other photos, that gave no reward.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.selection import describe
+from tellapart.features.store import FeatureStore
+from tellapart.metrics.results import Results
+from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.report import build_report
+from tellapart.scorers import load_scorer
+from tellapart.training.build import open_specs
+from tellapart.training.run_folder import Run
+from tellapart.training.runs import train, upstream
+from tellapart.utils.messages import say
+
+START, SMILE, RETRIEVAL, TRUTHFUL, PEOPLE = "MLE", "SMILE", "self-retrieval", "truthful", "people"
+ARMS = {SMILE: "photos_smile", RETRIEVAL: "photos_sr", TRUTHFUL: "photos_truthful"}
+METRICS = (
+    "recall@1.random100", "recall@1.lookalike", "cider", "facts_precision", "facts_recall",
+    "length", "vocabulary", "repetition_rate",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Photos:
+    """What was trained and measured: ``results`` over all seeds, ``runs`` of each arm, and the page about them."""
+
+    seeds: tuple[int, ...]
+    results: Results
+    runs: dict[str, list[Run]]
+    page: Path
+
+    def to_json(self) -> dict[str, Any]:
+        """The results, with the seeds, the folders of the runs and the page."""
+        folders = {arm: [str(run.folder) for run in runs] for arm, runs in self.runs.items()}
+        return {**self.results.to_json(), "seeds": self.seeds, "runs": folders, "page": str(self.page)}
+
+
+def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: Path | None = None) -> Photos:
+    """Trains what is missing, measures every system by the held-out scorer, and writes the page of the arms.
+
+    seeds: of the arms; scorers and start are those of their recipes. settings: ``KEY=VALUE`` for every arm. page:
+    default ``runs/photos.html``. A run that was stopped goes on. Several seeds are measured as several captions of a
+    picture, so that values are means and intervals are over pictures.
+    """
+    runs: dict[str, list[Run]] = {arm: [] for arm in ARMS}
+    for seed in seeds:
+        for arm, name in ARMS.items():
+            say(f"{arm}: recipe {name}, seed {seed}")
+            recipe = read_recipe(find_recipe(name), [f"seed={seed}", *settings])
+            runs[arm].append(train(recipe, resume=True))
+    captions = {START: [captions_of(runs[SMILE][0], "before")]}  # the start is one for all seeds and arms
+    captions |= {arm: [captions_of(run, "after") for run in own] for arm, own in runs.items()}
+    results = measure(captions, runs[RETRIEVAL][0])
+    page = page or Path("runs") / "photos.html"
+    build_report([runs[arm][0].folder for arm in ARMS], page, describe=describe)
+    return Photos(tuple(seeds), results, runs, page)
+
+
+def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Results:
+    """Measures the systems and people on the test photos of ``run``'s recipe, by its held-out scorer.
+
+    captions: of each system one caption by id for each seed. Raises SystemExit where that scorer gave the reward.
+    """
+    recipe = run.recipe
+    assert recipe.data.test is not None and recipe.scorer is not None
+    (judge,) = recipe.evaluation.eval_scorers
+    if judge == recipe.scorer.name:
+        raise SystemExit("evaluation.eval_scorers is the scorer that gave the reward; name another one")
+    items, scorer = list(open_specs(recipe.data.test)), load_scorer(upstream(judge))
+    features = np.asarray(FeatureStore().features(items, scorer.encoder))
+    together = {name: {item.id: [one[item.id] for one in own] for item in items} for name, own in captions.items()}
+    return evaluate(
+        together, items=items, scorer=scorer, image_features=features, metrics=METRICS, human="mean", pairs="all"
+    )
+
+
+def captions_of(run: Run, which: str) -> dict[str, str]:
+    """Reads the captions of a run by id; which: ``before`` or ``after``."""
+    lines = (run.folder / "captions" / f"{which}.jsonl").read_text(encoding="utf-8").splitlines()
+    return {record["id"]: record["caption"] for record in map(json.loads, lines)}
+
+
+def table_lines(found: Photos) -> list[tuple[str, ...]]:
+    """Returns the header and one row for each metric: the systems' values, and each arm less the start, 95 %."""
+    results = found.results
+    names = list(results.systems)
+    differences = {(p.a, p.b, p.metric): p.difference for p in results.pairs}
+    lines = [("", *names, *(f"{arm} − {START}, 95 %" for arm in ARMS))]
+    for metric in METRICS:
+        cells = [f"{results.systems[name][metric].value:.1f}" for name in names]
+        for arm in ARMS:
+            one = differences.get((START, arm, metric))
+            cells.append("" if one is None else f"{one.value:+.1f} [{one.low:+.1f}, {one.high:+.1f}]")
+        lines.append((results.metrics[metric].label, *cells))
+    return lines
