@@ -24,7 +24,7 @@ from tellapart.scorers.base import Scorer, mean_feature
 from tellapart.types import Encoder
 
 if TYPE_CHECKING:
-    from tellapart.features.row_store import RowStore
+    from tellapart.features.store import RowStore
 
 
 def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
