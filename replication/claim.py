@@ -19,6 +19,7 @@ class Arm:
     reference: index of the reference that stands for the caption.
     boosted: a stage of `tellapart.boost`. Without a table its texts are the captions; with a table they replace the
     references of the training pictures. With a table also "simplest": the references' articles and nouns alone.
+    options: what follows the name of the captioner of ``start`` (NAME?key=value), which is measured so.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Arm:
     model: str | None = None
     reference: int = 0
     boosted: str = ""
+    options: str = ""
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,8 @@ class Lab:
 
     def model(self, arm: str, seed: int) -> str:
         """The name under which the arm's captioner is loaded; empty for references."""
+        if (options := self.arms[arm].options) and (start := self.arms[arm].start):
+            return f"{self.model(start, seed)}?{options}"
         if self.arms[arm].table is None:
             return self.arms[arm].model or ""
         return str(self.run_of(arm, seed).folder)
@@ -190,13 +192,15 @@ class Lab:
     def writes_captions(self, measurement: Measurement) -> bool:
         """Whether the measurement reads captions that the arm's captioner writes."""
         arm = self.arms[measurement.arm]
-        has_captioner = arm.table is not None or arm.model is not None
+        has_captioner = arm.table is not None or arm.model is not None or bool(arm.options)
         return has_captioner and "model" not in MEASURES[measurement.measure].needs
 
     def arm_folder(self, arm: str, seed: int) -> Path:
-        """The folder of the arm's run, or of the captions of a captioner that is not trained."""
+        """The folder of the arm's run, or of the captions of a captioner that is not trained, or has options."""
         if self.arms[arm].table is not None:
             return self.run_of(arm, seed).folder
+        if (options := self.arms[arm].options) and (start := self.arms[arm].start):
+            return self.arm_folder(start, seed) / options
         identity = Identities(memo=self._identities).model(self.arms[arm].model or "scenes")
         return self.folder / f"{arm}-s{seed}-{digest(identity)}"
 

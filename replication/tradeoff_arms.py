@@ -25,7 +25,16 @@ RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
 SHARE = 1 / 3  # of self-retrieval's false claims that may remain
 TEST_SET = "plain"
-SPEAKERS = (0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
+SPEAKERS = (0.002, 0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
+# One captioner for all of them: a prompt for each, the recipe's own without one. Places from 0, which says least, to 1.
+LEVELS = (
+    {"prompt": "little", "speaker": 0.015},
+    {"prompt": "few", "speaker": 0.010},
+    {"prompt": ""},
+    {"prompt": "various", "speaker": 0.005},
+    {"prompt": "everything", "speaker": 0.002},
+)
+PLACES = tuple(place / (len(LEVELS) - 1) for place in range(len(LEVELS)))
 
 
 @measure("bindings", "wrong bindings, % of bound claims", "lower")
@@ -66,8 +75,9 @@ DECODED_OTHERWISE = {
     "truthful_beams": ("truthful", "beams"),
 }
 CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
-CONFIDENT = ("truthful", "shuffled", "unselected", *CURVE)
-TRIED = (*CURVE, "truth2", "paid")  # not in a verdict: other designs, and other settings of two arms
+AT_PLACES = {f"detail{place:g}": f"detail={place:g}" for place in PLACES}  # rows of the captioner of all levels
+CONFIDENT = ("truthful", "shuffled", "unselected", *CURVE, "detail", *AT_PLACES)
+TRIED = (*CURVE, "detail", *AT_PLACES, "truth2", "paid")  # not in a verdict: other designs and settings
 
 
 def captions_of(row: str) -> tuple[str, str]:
@@ -146,5 +156,7 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
         truth("truth2", 2.0),
         arm("paid", rewards=paid(per="caption", penalty=0.3)),
         *(truthful(f"speaker{factor}", speaker=factor) for factor in SPEAKERS),
+        truthful("detail", detail=LEVELS),
+        *(Arm(name, start="detail", options=options) for name, options in AT_PLACES.items()),
     ]
     return {one.name: one for one in every}

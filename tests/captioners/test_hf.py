@@ -286,16 +286,19 @@ def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
         assert torch.allclose(captioner.encode(captioner.pixels([image]))[0], together[place], atol=1e-5)
 
 
-def test_a_prompt_with_the_weights_of_another_captioner(captioner: Hf, folder: Path) -> None:
+def test_another_prompt_with_the_same_weights(captioner: Hf, folder: Path) -> None:
     if captioner.model.config.model_type == "vision-encoder-decoder":
-        pytest.skip("takes no prompt")
-    asked: Any = load_captioner(f"{folder}?prompt=describe this")
+        with pytest.raises(UsageError, match="this model reads pictures alone; leave prompt out"):
+            captioner.with_prompt("describe this")
+        return
     visual = captioner.encode(captioner.pixels(pictures())).detach()
-    alone = asked.generate(visual, DECODINGS[0])
-    assert isinstance(asked.plain, bool), "found in its own model"
-    asked.share_weights(captioner)
-    assert asked.model is captioner.model and asked.generate(visual, DECODINGS[0]).texts == alone.texts
+    before, own = captioner.generate(visual, DECODINGS[0]).texts, captioner.before.written
+    asked = captioner.with_prompt("describe this")
+    assert asked.model is captioner.model and captioner.with_prompt("") is captioner
+    alone = load_captioner(f"{folder}?prompt=describe this").generate(visual, DECODINGS[0])
+    assert asked.generate(visual, DECODINGS[0]).texts == alone.texts
     assert asked.output_layer is captioner.output_layer and asked.tower is captioner.tower
+    assert captioner.generate(visual, DECODINGS[0]).texts == before and captioner.before.written == own
 
 
 def test_descriptions_of_pictures_of_several_shapes(captioner: Hf) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,7 @@ import torch.nn.functional as F
 from tellapart.captioners.generate import DecoderState, generate, hidden_cached
 from tellapart.errors import UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
-from tellapart.models.loading import OPTIONS_FILE
-from tellapart.models.protocols import CaptionerLike
+from tellapart.models.loading import OPTIONS_FILE, Levels
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
@@ -52,10 +52,26 @@ class Captioner(ABC):
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
         self.decoding: Decoding | None = None  # the generation settings that it is saved with; None: none
+        self.levels: Levels = ()  # the amounts of detail that it was trained for
 
-    def share_weights(self, other: CaptionerLike) -> None:
-        """Use the model of ``other``, a captioner of the same folder, in place of its own copy."""
-        self.model = other.model
+    def with_prompt(self, prompt: str) -> Self:
+        """Returns this captioner behind another prompt, with the same weights; itself for "".
+
+        Raises `UsageError` where it takes no prompt.
+        """
+        if not prompt:
+            return self
+        if "prompt" not in self.options:
+            raise UsageError(
+                f"{self.name} takes no prompt, and was given '{prompt}'; leave it out, or name another captioner"
+            )
+        other = copy.copy(self)
+        other.set_prompt(prompt)
+        return other
+
+    def set_prompt(self, prompt: str) -> None:
+        """Sets what stands before every caption, or is asked; for captioners that have ``prompt`` among `options`."""
+        raise NotImplementedError(f"{type(self).__name__} has an option 'prompt'; override `set_prompt`")
 
     @property
     def device(self) -> torch.device:
@@ -312,7 +328,8 @@ class Captioner(ABC):
         for part in (self.tokenizer, self.processor):
             if part is not None:
                 part.save_pretrained(folder)
-        if kept := self.chosen | saved_decoding(self.decoding):
+        levels = {"detail": self.levels} if self.levels else {}
+        if kept := self.chosen | saved_decoding(self.decoding) | levels:
             (folder / OPTIONS_FILE).write_text(json.dumps(kept, ensure_ascii=False) + "\n", encoding="utf-8")
         write_sums(folder)
 

@@ -40,8 +40,11 @@ class Blip(Captioner):
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)
-        prompt_ids = tokenizer(prompt, add_special_tokens=False)["input_ids"] if prompt else []
-        self.start = [model.config.text_config.bos_token_id, *prompt_ids]
+        self.set_prompt(prompt)
+
+    def set_prompt(self, prompt: str) -> None:
+        prompt_ids = self.tokenizer(prompt, add_special_tokens=False)["input_ids"] if prompt else []
+        self.start = [self.model.config.text_config.bos_token_id, *prompt_ids]
 
     @property
     def end(self) -> int:

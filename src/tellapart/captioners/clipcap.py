@@ -218,7 +218,10 @@ class ClipCap(Captioner):
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)
-        self.prompt_ids = list(tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else []
+        self.set_prompt(prompt)
+
+    def set_prompt(self, prompt: str) -> None:
+        self.prompt_ids = list(self.tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else []
 
     @property
     def view(self) -> str:

@@ -23,11 +23,14 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import (
     OPTIONS_FILE,
+    Levels,
     checked_model_folder,
     decoding_in,
     is_server,
+    levels_in,
     load_whole,
     loading_errors,
+    prompt_of_detail,
     saved_options,
 )
 from tellapart.models.plugins import call_factory, code_path
@@ -38,6 +41,7 @@ from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import parse_json
 
 STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
+DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # of those that were trained for several amounts
 
 
 def load_captioner(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Captioner:
@@ -104,16 +108,15 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     saved = saved_options(where, from_hub=True)
-    decoding = decoding_in(saved)
-    options = {key: value for key, value in saved.items() if key != "decoding"} | parse_options(
-        written, {**family.options, **STOP}, bare
-    )
+    decoding, levels = decoding_in(saved), levels_in(saved, bare)
+    typed = with_detail(parse_options(written, {**family.options, **STOP, **DETAIL}, bare), levels, bare)
+    options = {key: value for key, value in saved.items() if key not in ("decoding", "detail")} | typed
     model.requires_grad_(chosen == "fp32").eval().to(device)
     with loading_errors(bare, "a processor that fits the model"):
         own = {key: value for key, value in options.items() if key not in STOP}
         captioner = family(model, tokenizer, processor, str(name), **own)
         check_fit(captioner)
-    captioner.chosen, captioner.decoding = options, decoding
+    captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
     captioner.set_stop(options.get("stop", ""))
     return captioner
 
@@ -193,6 +196,8 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
     options: dict[str, Any] = {}
     for pair in filter(None, written.split("&")):
         key, equals, value = pair.partition("=")
+        if key == "detail" and key not in known:
+            prompt_of_detail((), 0.0, name)
         if key not in known or not equals:
             raise UsageError(
                 f"{name}: no option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
@@ -202,6 +207,17 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
         except ValueError:
             raise UsageError(f"{name}: {key} is a number; found '{value}'") from None
     return options
+
+
+def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, Any]:
+    """The options with the prompt of the level in place of ``detail``. Raises `UsageError` where both are named."""
+    if "detail" not in typed:
+        return typed
+    if "prompt" in typed:
+        raise UsageError(f"{name}: a prompt and detail are named, and detail chooses the prompt; leave one of them out")
+    rest = {key: value for key, value in typed.items() if key != "detail"}
+    prompt = prompt_of_detail(levels, typed["detail"], name)
+    return rest | ({"prompt": prompt} if prompt else {})
 
 
 def parse_value(written: str) -> str:

@@ -27,7 +27,6 @@ from tellapart.captioners.generate import (
 )
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
 
@@ -341,7 +340,7 @@ class PicturesOfHf(Captioner):
         super().__init__(model, tokenizer, processor.image_processor, name)
         self.whole, self.visual_tokens = processor, visual_tokens or VISUAL_TOKENS
         self.layout = layout_of(model)
-        self.tower = self._find_tower()
+        self.tower: Any = find_module(model, self.layout.vision) if self.layout.output and self.layout.vision else None
         most = Grids.limit(self.processor)
         self.grids = Grids.of(self.processor, self.visual_tokens)
         self.accepted = set(inspect.signature(model.forward).parameters) - {"labels"}
@@ -355,15 +354,6 @@ class PicturesOfHf(Captioner):
                 f"{name}: visual_tokens is {visual_tokens}, and its processor makes at most {most}, as it was saved; "
                 "name the model that it was made of, or raise size in its preprocessor_config.json"
             )
-
-    def _find_tower(self) -> Any:
-        return find_module(self.model, self.layout.vision) if self.layout.output and self.layout.vision else None
-
-    def share_weights(self, other: CaptionerLike) -> None:
-        super().share_weights(other)
-        self.tower = self._find_tower()
-        for name in ("_last_layer", "plain", "cache_is_right"):  # found in the model that is no longer used
-            vars(self).pop(name, None)
 
     @property
     def encoder(self) -> Encoder:
@@ -502,11 +492,15 @@ class Hf(PicturesOfHf):
         self.is_encoder_decoder = bool(
             model.config.is_encoder_decoder or getattr(self.text_config, "is_encoder_decoder", False)
         )
-        if prompt and model.config.model_type == "vision-encoder-decoder":
-            raise UsageError(f"{name}: this model reads pictures alone; leave prompt out")
-        self.prompt = prompt
-        self.before = PicturePrompt(model.config, processor, self.layout, prompt, self.accepted, self.blank, self.tiles)
+        self.set_prompt(prompt)
         self.places = self.before.places
+
+    def set_prompt(self, prompt: str | None) -> None:
+        config = self.model.config
+        if prompt and config.model_type == "vision-encoder-decoder":
+            raise UsageError(f"{self.name}: this model reads pictures alone; leave prompt out")
+        self.prompt = prompt
+        self.before = PicturePrompt(config, self.whole, self.layout, prompt, self.accepted, self.blank, self.tiles)
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""

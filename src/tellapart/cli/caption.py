@@ -45,6 +45,12 @@ def caption(
     prompt: Annotated[
         str | None, typer.Option(help="What the captioner is asked, or begins with; as ?prompt= after its name.")
     ] = None,
+    detail: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="How much to say, 0 to 1, of a captioner trained for it; as ?detail= after its name."
+        ),
+    ] = None,
     beams: Annotated[
         int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: as the model was saved, else 5.")
     ] = None,
@@ -115,7 +121,11 @@ def caption(
 
     served = is_server(model)
     if prompt is not None:
-        model = _with_prompt(model, prompt, served)
+        from tellapart.captioners.load import quoted
+
+        model = _with_option(model, "prompt", quote(prompt, safe=" ") if served else quoted(prompt))
+    if detail is not None and not served:
+        model = _with_option(model, "detail", f"{detail:g}")
     default = DEFAULT.model_copy(update={"max_tokens": MAX_TOKENS}) if served else default_decoding(model)
     longest = max_tokens or default.max_tokens
     decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus, default)
@@ -131,6 +141,7 @@ def caption(
             "--scorer-weight": scorer_weight,
             "--consensus": consensus,
             "--drop-guesses": drop_guesses or None,
+            "--detail": detail,
         }
         local |= {"--confidence": confidence, "--batch-size": batch_size, "--features": features}
         local |= {"--device": None if device == "auto" else device}
@@ -220,15 +231,12 @@ def _caption_by_server(
     dataset.refuse_mostly_unreadable()
 
 
-def _with_prompt(model: str, prompt: str, served: bool) -> str:
-    """The captioner's name with its prompt. Raises `UsageError` where it has one already."""
-    from tellapart.captioners.load import quoted
-
+def _with_option(model: str, key: str, value: str) -> str:
+    """The captioner's name with one more option. Raises `UsageError` where it has that already."""
     options = model.partition("?")[2]
-    if any(pair.startswith("prompt=") for pair in options.split("&")):
-        raise UsageError(f"{model} names a prompt; leave --prompt out, or that")
-    value = quote(prompt, safe=" ") if served else quoted(prompt)
-    return f"{model}{'&' if options else '?'}prompt={value}"
+    if any(pair.startswith(f"{key}=") for pair in options.split("&")):
+        raise UsageError(f"{model} names a {key}; leave --{key} out, or that")
+    return f"{model}{'&' if options else '?'}{key}={value}"
 
 
 def _destination(out: str | None, format: str | None, dataset: Dataset) -> tuple[Path | None, str | None]:

@@ -534,10 +534,14 @@ def captions_of(name: str, data: str, device: str = "auto", precision: str = "au
 
 
 def system_name(captioner: str) -> str:
-    """The last part of a captioner's name, fit for a file: ``openai:org/vlm-2:7b@URL?key=K`` is ``vlm-2-7b``."""
-    bare = captioner.partition("?")[0]
+    """The last part of a captioner's name, fit for a file: ``openai:org/vlm-2:7b@URL?key=K`` is ``vlm-2-7b``, and
+    ``runs/apart?detail=0.5`` is ``apart-detail-0.5``."""
+    bare, _, options = captioner.partition("?")
     if is_server(captioner):
         bare = bare.partition("@http")[0].partition(":")[2]
+    else:
+        chosen = [pair.replace("=", "-") for pair in options.split("&") if pair.startswith("detail=")]
+        bare = "-".join([bare.rstrip("/"), *chosen])
     found = re.sub(r"[^\w.-]+", "-", bare.rstrip("/").rpartition("/")[2]).strip("-.")
     if not found:
         raise UsageError(f"--captioner '{captioner}' has no name; type a folder, run, hub name, or openai:MODEL@URL")

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from tellapart.types import Item
 
 
-OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options and generation settings
+OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options, generation settings and levels
+Levels = tuple[tuple[float, str], ...]  # amounts of detail, 0 to 1, each with the prompt that asks for it
 SECONDS = 10.0  # for the one question
 RUNS = Path("runs")
 OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
@@ -193,6 +194,38 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
             found = None  # what is needed was there without the network; this may not be
         file = Path(found) if found else None
     return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
+
+
+def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
+    """Returns the amounts of detail that a captioner was trained for, of the options that it was saved with.
+
+    Raises `TellapartError` where they are not pairs of a number and a prompt.
+    """
+    try:
+        levels = tuple((float(value), str(prompt)) for value, prompt in saved.get("detail", ()))
+        if all(0 <= value <= 1 for value, _ in levels):
+            return levels
+    except (TypeError, ValueError):
+        pass
+    raise TellapartError(
+        f"{name}: detail in its {OPTIONS_FILE} is {saved['detail']!r:.80}; expected pairs of a number from 0 to 1 and "
+        'a prompt, such as [[0.0, "briefly"], [1.0, ""]]; copy the folder again, or remove the key'
+    )
+
+
+def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
+    """Returns the prompt of the level nearest to ``detail``; of two that are as near, of the one with less.
+
+    Raises `UsageError` for a number outside 0 to 1, and for a captioner that was trained for no levels.
+    """
+    if not 0 <= detail <= 1:
+        raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least) to 1 (most)")
+    if not levels:
+        raise UsageError(
+            f"{name} was trained for no amounts of detail; expected a captioner whose recipe has objective.detail; "
+            "leave --detail out, or train one (docs/concepts/truth.md)"
+        )
+    return min(levels, key=lambda level: abs(level[0] - detail))[1]
 
 
 def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:

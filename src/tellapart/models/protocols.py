@@ -92,6 +92,10 @@ class CaptionerLike(Learner, Protocol):
         """Token ids of captions, each with its end token."""
         ...
 
+    def with_prompt(self, prompt: str) -> CaptionerLike:
+        """The captioner behind another prompt, with the same weights; itself for ""."""
+        ...
+
 
 @runtime_checkable
 class ScorerLike(Protocol):

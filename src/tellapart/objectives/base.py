@@ -102,6 +102,10 @@ class ObjectiveOptions(Strict):
         """Returns scorers named here in place of the recipe's [scorer]; rewards name their own."""
         return ()
 
+    def levels(self) -> tuple[tuple[float, str], ...]:
+        """Returns the amounts of detail, 0 to 1, that a captioner is trained for, each with its prompt; empty: one."""
+        return ()
+
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
         """The rewards of a policy gradient; empty for other objectives."""

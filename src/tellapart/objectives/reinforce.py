@@ -19,6 +19,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.plugins import one_line
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
+from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
 from tellapart.objectives.exploration import Exploration
 from tellapart.rewards.base import (
     REWARDS,
@@ -59,13 +60,15 @@ class RewardTerm:
 
     Every reward has its own baseline, so a reward that abstains (NaN) does not affect the others. ``greedy`` is the
     same reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017). A reward of single
-    tokens (B×S×T) is compared with the rewards of words of the same class in the other captions.
+    tokens (B×S×T) is compared with the rewards of words of the same class in the other captions. ``prices``: the weight
+    at each level of detail, in place of ``weight``.
     """
 
     reward: Reward
     baseline: Baseline | Literal["greedy"]
     weight: float = 1.0
     name: str = "reward"
+    prices: tuple[float, ...] = ()
 
 
 class Reinforce:
@@ -110,6 +113,10 @@ class Reinforce:
         kl_temperature: float | None = Field(
             None, gt=0, description="at which captioner and start are compared; by default that of decoding"
         )
+        detail: tuple[DetailLevel, ...] = Field(
+            (),
+            description="levels, least said first, each with a prompt and a weight of the reward likelihood (speaker)",
+        )
 
         @model_validator(mode="after")
         def fits_together(self) -> Reinforce.Config:
@@ -118,6 +125,15 @@ class Reinforce:
             return self
 
         def contradictions(self) -> Iterator[str]:
+            if self.detail:
+                prices = [reward.weight for reward in self.rewards if reward.kind == "likelihood"]
+                if len(prices) == 1:
+                    yield from contradictions(self.detail, prices[0])
+                else:
+                    yield (
+                        f"detail sets the weight of the reward 'likelihood', and {len(prices)} are named; expected "
+                        'one: {kind = "likelihood", weight = 0.75}, say'
+                    )
             if self.entropy_reduction != "mean" and not self.entropy:
                 yield "entropy_reduction is of the entropy, whose weight is 0; set entropy = 0.01, say, or leave it out"
             if self.kl_temperature is not None and not self.kl:
@@ -154,6 +170,9 @@ class Reinforce:
         def reward_options(self) -> tuple[RewardOptions, ...]:
             return self.rewards
 
+        def levels(self) -> tuple[tuple[float, str], ...]:
+            return evenly(self.detail)
+
         def build(self, parts: RunParts) -> Reinforce:
             names = [table.kind for table in self.rewards]
             terms = [
@@ -162,6 +181,7 @@ class Reinforce:
                     build_baseline(self.baseline_of(table)),
                     table.weight,
                     table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
+                    tuple(price_list(self.detail, table.weight)) if self.detail and table.kind == "likelihood" else (),
                 )
                 for place, table in enumerate(self.rewards, 1)
             ]
@@ -177,6 +197,7 @@ class Reinforce:
         if cfg.kl and start is None:
             raise ValueError(f"kl is {cfg.kl}, and there is no start to compare with; expected a captioner as start")
         self.terms, self.cfg, self.start = list(terms), cfg, start
+        self.levels = Levels([level.prompt for level in cfg.detail] or [""])
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
         self.self_critical = any(term.baseline == "greedy" for term in self.terms)
         # What is sampled is what is scored: captions of tempered sampling are scored at its temperature (paper 2).
@@ -202,8 +223,8 @@ class Reinforce:
         with context.autocast(), torch.set_grad_enabled(len(parts) == 1):
             views = [context.visual(part) for part in parts]
             visual = views[0] if len(views) == 1 else torch.cat(views)
-            rollout = generate(learner, visual, cfg.decoding, mine.seeds, dropout=cfg.dropout_in_rollout)
-            greedy = generate(learner, visual, self.greedy, mine.seeds, dropout=False) if self.self_critical else None
+            rollout = self.write(learner, visual, mine, cfg.decoding, dropout=cfg.dropout_in_rollout)
+            greedy = self.write(learner, visual, mine, self.greedy, dropout=False) if self.self_critical else None
         if context.world_size > 1:
             pad = learner.tokenizer.pad_token_id or 0
             rollout = gather_rollout(rollout, pad)
@@ -218,7 +239,7 @@ class Reinforce:
             own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
             with context.autocast():
                 view = visual if len(parts) == 1 else context.visual(part)
-                logits_RTV = learner.logits(view, own.tokens_RT, own.valid_RT)
+                logits_RTV = self.levels.logits(learner, view, own, part)
                 log_p = self.log_probs(logits_RTV, own, learner.end, per_token=advantage.ndim == 3)
                 kept = ~advantage_part.isnan()
                 loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
@@ -235,6 +256,23 @@ class Reinforce:
             context.backward(Loss(loss, logs))
             logs = {}  # losses of micro-batches add up; logs of the whole batch appear once
             del logits_RTV, log_p, loss
+
+    def write(
+        self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding, *, dropout: bool
+    ) -> Rollout:
+        """Generates captions of the batch, each behind the prompt of its level of detail."""
+
+        def of_level(asked: CaptionerLike, seen: torch.Tensor, seeds: ItemSeeds | None) -> Rollout:
+            return generate(asked, seen, decoding, seeds, dropout=dropout)
+
+        return self.levels.rollout(learner, visual, batch, of_level)
+
+    def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
+        """Returns the weight of a term; with levels of detail that of each picture, to multiply its rewards by."""
+        if not term.prices:
+            return term.weight
+        price_B = torch.tensor(term.prices)[self.levels.of(batch)]
+        return price_B.to(reward).view(-1, *[1] * (reward.ndim - 1))
 
     def advantages(
         self, rollout: Rollout, greedy: Rollout | None, batch: Batch
@@ -253,13 +291,14 @@ class Reinforce:
                 gain = reward_minus_baseline(term, reward, rollout, greedy, batch)
                 if self.cfg.group_normalization:  # GDPO
                     gain = gain / (group_deviation(reward) + EPSILON)
-                gains.append(term.weight * gain)
+                gains.append(self.weight(term, reward, batch) * gain)
                 if term.name not in self.abstained and bool(reward.isnan().all()):
                     self.abstained.add(term.name)
                     where = f"every caption of step {batch.step + 1}"
                     say(f"reward '{term.name}' is NaN for {where}: nothing is learned from it there")
             advantage = sum_of_gains(gains, rollout.valid_RT.view(*rewards[0].shape[:2], -1))
-            logs = reward_logs(self.terms, rewards, rollout)
+            weights = [self.weight(term, reward, batch) for term, reward in zip(self.terms, rewards, strict=True)]
+            logs = reward_logs(self.terms, weights, rewards, rollout)
             if self.cfg.exploration is not None:  # eq. 16 of paper 4
                 advantage, logs["diversity"] = self.cfg.exploration(advantage, rollout)
         return (whitened(advantage) if self.cfg.whiten else advantage), logs
@@ -369,12 +408,22 @@ def whitened(advantage: torch.Tensor) -> torch.Tensor:
     return (advantage - known.mean()) / (known.std(unbiased=False) + EPSILON)
 
 
-def reward_logs(terms: Sequence[RewardTerm], rewards: Sequence[torch.Tensor], rollout: Rollout) -> dict[str, float]:
+def reward_logs(
+    terms: Sequence[RewardTerm],
+    weights: Sequence[float | torch.Tensor],
+    rewards: Sequence[torch.Tensor],
+    rollout: Rollout,
+) -> dict[str, float]:
     """Returns the weighted reward, each reward if there are several, and statistics of the captions."""
     each = {term.name: float(reward.nanmean()) for term, reward in zip(terms, rewards, strict=True)}
     known = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not logged
+    weighted = [
+        float((weight * reward).nanmean()) if isinstance(weight, torch.Tensor) else weight * known[term.name]
+        for term, weight, reward in zip(terms, weights, rewards, strict=True)
+        if term.name in known
+    ]
     return {
-        **({"reward": sum(term.weight * known.get(term.name, 0.0) for term in terms)} if known else {}),
+        **({"reward": sum(weighted)} if known else {}),
         **({f"reward.{name}": value for name, value in known.items()} if len(terms) > 1 else {}),
         "length": float(rollout.valid_RT.sum(1).float().mean()),
         "distinct": len(set(rollout.texts)) / len(rollout.texts),

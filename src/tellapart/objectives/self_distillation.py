@@ -25,6 +25,7 @@ from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
 from tellapart.objectives.mle import mle_of_references
 from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
@@ -227,8 +228,9 @@ class Listener:
 class SelfDistillation(Stateless[CaptionerLike]):
     """Maximum likelihood of the chosen captions. Without a ``listener`` the first candidate is chosen: a control.
 
-    A picture's caption is made when the picture first comes, from then on it stays: the captions are the state. Each
-    rank describes its share of the pictures and chooses their captions.
+    A picture's captions, one for each of the ``prices`` (`Choice.speaker`), are made when the picture first comes, from
+    then on they stay: the captions are the state. Each rank describes its share of the pictures and chooses their
+    captions. ``levels``: which of the prices a picture is learned at in a step, and behind which prompt.
     """
 
     class Config(ObjectiveOptions):
@@ -244,7 +246,9 @@ class SelfDistillation(Stateless[CaptionerLike]):
         offers none; "" leaves out what is said of such a noun, as photos want it. ``scorers``: several in place of
         [scorer]; for each picture the least sure one counts, of those whose own training did not have it (by the ids of
         their runs' recipes), and look-alikes are the first one's. Controls: ``select`` = "random" takes
-        any candidate, ``shuffled_beliefs`` deals out anew which words are believed.
+        any candidate, ``shuffled_beliefs`` deals out anew which words are believed. ``detail``: levels, from the least
+        said to the most, each with a ``prompt`` and a ``speaker`` of its own; one has no prompt and the speaker of the
+        objective.
         """
 
         kind: Literal["self_distillation"]
@@ -261,6 +265,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         scorers: tuple[ModelName, ...] = ()
         select: Literal["scorer", "random"] = "scorer"
         shuffled_beliefs: bool = False
+        detail: tuple[DetailLevel, ...] = ()
 
         @model_validator(mode="after")
         def has_an_effect(self) -> SelfDistillation.Config:
@@ -270,7 +275,14 @@ class SelfDistillation(Stateless[CaptionerLike]):
                 raise ValueError(
                     "select = 'random' asks no scorer, so scorers have no effect; leave one of the two out"
                 )
+            if len(self.detail) > 1 and self.select == "random":
+                raise ValueError("select = 'random' pays for no detail, so all levels are one; leave detail out")
+            for wrong in contradictions(self.detail, self.speaker):
+                raise ValueError(wrong)
             return self
+
+        def levels(self) -> tuple[tuple[float, str], ...]:
+            return evenly(self.detail)
 
         def needs(self) -> tuple[str, ...]:
             return ("start", "scorer") if self.select == "scorer" and not self.scorers else ("start",)
@@ -291,46 +303,72 @@ class SelfDistillation(Stateless[CaptionerLike]):
                 unseen_KN = unseen_by(self.scorers, parts) if self.scorers else None
                 listener = Listener(heard, parts.nearest_train(scorers[0], self.nearest), visual, unseen_KN)
             choice = Choice(**{name: getattr(self, name) for name in Choice.__dataclass_fields__})
-            return SelfDistillation(describer, listener, choice)
+            prices = price_list(self.detail, self.speaker)
+            levels = Levels([level.prompt for level in self.detail] or [""])
+            return SelfDistillation(describer, listener, choice, prices, levels)
 
-    def __init__(self, describer: Describer, listener: Listener | None, choice: Choice = Choice()) -> None:
+    def __init__(
+        self,
+        describer: Describer,
+        listener: Listener | None,
+        choice: Choice = Choice(),
+        prices: Sequence[float] = (),
+        levels: Levels | None = None,
+    ) -> None:
         self.describer, self.listener, self.choice = describer, listener, choice
-        self._chosen: dict[int, str] = {}
+        self.choices = [replace(choice, speaker=price) for price in prices or (choice.speaker,)]
+        self.levels = levels or Levels()
+        self._chosen: dict[int, list[str]] = {}  # training picture to its caption of each level
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
-        return Loss(mle_of_references(learner, batch.visual, batch.tokens_RT, batch.valid_RT))
+        total, loss = int(batch.valid_RT.sum()), torch.zeros((), device=batch.visual.device)
+        for asked, places in self.levels.groups(learner, batch):
+            if len(places) == len(batch.rows_B):
+                return Loss(mle_of_references(asked, batch.visual, batch.tokens_RT, batch.valid_RT))
+            places = places.to(batch.visual.device)
+            valid_RT = batch.valid_RT[places]
+            T = int(valid_RT.sum(1).max())
+            part = mle_of_references(asked, batch.visual[places], batch.tokens_RT[places, :T], valid_RT[:, :T])
+            loss = loss + part * (int(valid_RT.sum()) / total)
+        return Loss(loss)
 
     def with_labels(self, learner: CaptionerLike, batch: Batch) -> Batch:
         """Returns the batch with its chosen captions as labels."""
-        tokens_RT, valid_RT = learner.pad(learner.tokenize(self.captions(batch)))
+        texts, rows = self.captions(batch), [list[int]()] * len(batch.rows_B)
+        for asked, places in self.levels.groups(learner, batch):  # behind a longer prompt there is room for less
+            for place, row in zip(places.tolist(), asked.tokenize([texts[b] for b in places.tolist()]), strict=True):
+                rows[place] = row
+        tokens_RT, valid_RT = learner.pad(rows)
         return replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
 
     def captions(self, batch: Batch) -> list[str]:
-        """Returns the caption that is learned for each picture of the batch."""
+        """Returns the caption that is learned for each picture of the batch, at its level of this step."""
         rows = batch.rows_B.tolist()
         if any(row not in self._chosen for row in rows):
-            for row, text in zip(rows, self._choose(batch), strict=True):
-                self._chosen.setdefault(row, text)
-        return [self._chosen[row] for row in rows]
+            for row, texts in zip(rows, self._choose(batch), strict=True):
+                self._chosen.setdefault(row, texts)
+        return [self._chosen[row][level] for row, level in zip(rows, self.levels.of(batch).tolist(), strict=True)]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"captions": {str(row): text for row, text in self._chosen.items()}}
+        one = len(self.choices) == 1
+        return {"captions": {str(row): texts[0] if one else texts for row, texts in self._chosen.items()}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._chosen = {int(row): text for row, text in state.get("captions", {}).items()}
+        kept = state.get("captions", {})
+        self._chosen = {int(row): [texts] if isinstance(texts, str) else texts for row, texts in kept.items()}
 
-    def _choose(self, batch: Batch) -> list[str]:
+    def _choose(self, batch: Batch) -> list[list[str]]:
         with torch.no_grad(), torch.autocast(batch.visual.device.type, enabled=False):
             return self._chosen_of(batch)
 
-    def _chosen_of(self, batch: Batch) -> list[str]:
+    def _chosen_of(self, batch: Batch) -> list[list[str]]:
         visual = self.describer.view(batch.visual)
         beliefs = self.describer(visual, batch, self.choice)
         seeds = ItemSeeds(tuple(item.id for item in batch.items), batch.seed)
         options = [candidates(one, self.choice, seeds[b : b + 1]) for b, one in enumerate(beliefs)]
         if self.listener is None:
-            return [one[0] for one in options]
+            return [one[:1] * len(self.choices) for one in options]
         rows_BM = self.listener.among(batch.rows_B.numpy())
         heard = self.listener.logits(rows_BM, options)  # scorers share out the texts themselves
         share = ranks.share(len(options))
@@ -341,9 +379,15 @@ class SelfDistillation(Stateless[CaptionerLike]):
             visual = visual[share]
         spoken = self.describer.log_probs(visual, options[share])
         mine = zip(options[share], heard[share], spoken, strict=True)
-        return ranks.gather_texts(
-            [best(one, self.choice.value(heard_KMC, spoken_MC), self.choice.rent) for one, heard_KMC, spoken_MC in mine]
+        texts = ranks.gather_texts(
+            [
+                best(one, choice.value(heard_KMC, spoken_MC), choice.rent)
+                for one, heard_KMC, spoken_MC in mine
+                for choice in self.choices
+            ]
         )
+        each = len(self.choices)
+        return [texts[start : start + each] for start in range(0, len(texts), each)]
 
 
 def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:

@@ -20,7 +20,6 @@ from tellapart.captioners.load import (
     enable_gradient_checkpointing,
     load_language_model,
     load_vision,
-    quoted,
     set_dropout,
 )
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
@@ -141,11 +140,7 @@ class TrainingSetup:
         All that ask for it share its weights: rewards, KL and the evaluation. Raises `UsageError` where such a
         captioner takes no prompt.
         """
-        if not prompt:
-            return self.frozen_start
-        captioner = load_start(self, prompt)
-        captioner.share_weights(self.frozen_start)
-        return captioner
+        return self.frozen_start.with_prompt(prompt)
 
     # Data
     @cached_property
@@ -271,19 +266,17 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
     else:
         captioner = with_frames(recipe.captioner, new_captioner(setup, recipe.captioner))
         captioner.model.to(setup.device)
+    captioner.levels = recipe.objective.levels()
     if recipe.training.gradient_checkpointing:
         enable_gradient_checkpointing(captioner)
     return captioner
 
 
-def load_start(setup: TrainingSetup, prompt: str = "") -> Captioner:
-    """Loads the captioner that the recipe names, in fp32; with ``prompt`` before its captions if there is one."""
+def load_start(setup: TrainingSetup) -> Captioner:
+    """Loads the captioner that the recipe names, in fp32."""
     options = setup.recipe.captioner
     assert options is not None and options.name is not None
-    name = setup.upstream(options.name)
-    if prompt:
-        name = f"{name}{'&' if '?' in name else '?'}prompt={quoted(prompt)}"
-    return with_frames(options, load_captioner(name, setup.device, "fp32"))
+    return with_frames(options, load_captioner(setup.upstream(options.name), setup.device, "fp32"))
 
 
 def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
