@@ -36,6 +36,7 @@ DISTILLED = {  # a captioner with random weights believes all its words then, an
     "kind": "self_distillation", "decoding": {"kind": "sample", "max_tokens": 12}, "confidence": 1e-6,
     "evidence": -9.0, "candidates": 6, "nearest": 3,
 }  # fmt: skip
+DETAIL = [{"prompt": "red", "speaker": 2.0}, {"prompt": ""}, {"prompt": "a large", "speaker": 0.5}]
 
 RUNS: dict[str, dict[str, Any]] = {
     "mle": {"objective": {"kind": "mle"}},
@@ -63,6 +64,12 @@ RUNS: dict[str, dict[str, Any]] = {
         "training": {"batches": "bags", **PARTS},
     },
     "self_distillation": {"objective": DISTILLED},
+    "detail": {"objective": {"rewards": [FOUND, LIKELY], "baseline": "leave_one_out", "detail": DETAIL}},
+    "detail_distilled_parts": {
+        "objective": DISTILLED | {"detail": [*DETAIL[::2], {}], "speaker": 0.0},
+        "training": PARTS,
+        "validation": {"decoding": {"kind": "sample", "max_tokens": 6}},  # the likeliest caption is empty soon
+    },
     "self_distillation_vision": {
         "objective": DISTILLED | {"likelihood": 1.0},
         "training": PARTS,

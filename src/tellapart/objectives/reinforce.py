@@ -174,14 +174,14 @@ class Reinforce:
             return evenly(self.detail)
 
         def build(self, parts: RunParts) -> Reinforce:
-            names = [table.kind for table in self.rewards]
+            names, several = [table.kind for table in self.rewards], len(self.detail) > 1
             terms = [
                 RewardTerm(
                     build_reward(table, parts),
                     build_baseline(self.baseline_of(table)),
                     table.weight,
                     table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
-                    tuple(price_list(self.detail, table.weight)) if self.detail and table.kind == "likelihood" else (),
+                    tuple(price_list(self.detail, table.weight)) if several and table.kind == "likelihood" else (),
                 )
                 for place, table in enumerate(self.rewards, 1)
             ]

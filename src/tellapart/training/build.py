@@ -32,6 +32,7 @@ from tellapart.features.store import FeatureStore
 from tellapart.features.views import OFF, EncodedView, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
+from tellapart.models.loading import Levels
 from tellapart.models.protocols import FrozenScorer
 from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import grid_resnet_config, width_of
@@ -266,10 +267,28 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
     else:
         captioner = with_frames(recipe.captioner, new_captioner(setup, recipe.captioner))
         captioner.model.to(setup.device)
-    captioner.levels = recipe.objective.levels()
+    captioner.levels = checked_levels(captioner, recipe.objective.levels())
     if recipe.training.gradient_checkpointing:
         enable_gradient_checkpointing(captioner)
     return captioner
+
+
+def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
+    """Returns the levels of detail. Raises `UsageError` for prompts that the captioner does not take or tell apart."""
+    known: dict[tuple[int, ...], str] = {}
+    for _, prompt in levels:
+        captioner.with_prompt(prompt)
+        ids = tuple(captioner.tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else ()
+        if captioner.tokenizer.unk_token_id in ids:
+            raise UsageError(
+                f"objective.detail: {captioner.name} does not know all words of the prompt '{prompt}'; expected words "
+                "of its vocabulary"
+            )
+        if (same := known.setdefault(ids, prompt)) != prompt:
+            raise UsageError(
+                f"objective.detail: the prompts '{prompt}' and '{same}' are one for {captioner.name}; expected others"
+            )
+    return levels
 
 
 def load_start(setup: TrainingSetup) -> Captioner:
