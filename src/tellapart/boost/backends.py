@@ -7,7 +7,8 @@ scripted:error=0.2                          blends and describes `scenes` by the
 
 A server gets ``POST URL/chat/completions`` with the picture as a data URL. Its reply is either an `Answer` or a
 `BackendError` that says whether another attempt may help. ``temperature`` and ``top_p`` are sent only where they are
-set; a field that the server refuses by name is left out of all further requests, and a line says so. The key is read
+set; a field that the server refuses by name is left out of all further requests, and a line says so. What not every
+server has (several choices, log-probabilities) is found out by the first request that asks for it. The key is read
 from the environment, goes into one header, and is struck out of the server's words, whole or in part, before anything
 is cut, kept or shown.
 """
@@ -24,6 +25,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -33,6 +35,7 @@ from urllib.parse import unquote, urlsplit
 from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Message, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, UsageError, nearest
+from tellapart.language.words import spelled_spans
 from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.types import Picture
@@ -230,19 +233,57 @@ def _completion(reply: bytes, key: str) -> Answer:
     """Of a reply of the right form; any other may be right the next time."""
     try:
         value = json.loads(reply)
-        choice = value["choices"][0]
-        content = choice["message"]["content"]
-        finish = choice.get("finish_reason") or "stop"
-        if isinstance(content, list):  # parts, as some servers write them
-            content = "".join(part.get("text") or "" for part in content)
+        usage = value.get("usage")
+        counts = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        first, *others = [_choice(choice, key) for choice in value["choices"]]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True) from None
+    prompt_tokens, completion_tokens = counts
+    return replace(first, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, others=tuple(others))
+
+
+def _choice(choice: Any, key: str) -> Answer:
+    """One of a reply's choices. Raises ValueError, or what Python does of another form."""
+    content = choice["message"]["content"]
+    finish = choice.get("finish_reason") or "stop"
+    if isinstance(content, list):  # parts, as some servers write them
+        content = "".join(part.get("text") or "" for part in content)
     # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
     if not isinstance(content, str | None) or not isinstance(finish, str):
-        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True)
-    usage = value.get("usage")
-    tokens = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-    return Answer(redact(content or "", key), *tokens, clean_text(redact(finish, key))[:FINISH])
+        raise ValueError("neither text nor nothing")
+    text = redact(content or "", key)
+    tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
+    return Answer(text, finish=clean_text(redact(finish, key))[:FINISH], tokens=tokens)
+
+
+def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
+    """Tokens and their log-probabilities in nats; a token is its ``bytes``, else the text that is ``named``.
+
+    Raises ValueError, or what Python does of another form.
+    """
+    found = []
+    for entry in entries:
+        data, log_p = entry.get("bytes"), float(entry["logprob"])
+        text = bytes(data).decode("utf-8", "surrogateescape") if isinstance(data, list) else str(entry[named])
+        if log_p != log_p:
+            raise ValueError("NaN is no log-probability")
+        found.append((text, min(log_p, 0.0)))
+    return tuple(found)
+
+
+def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
+    """The tokens of ``text`` in vLLM's ``prompt_logprobs``, those of a prompt that ends with the text.
+
+    Empty where the reply has none, or where they do not spell the text.
+    """
+    try:
+        entries = json.loads(reply).get("prompt_logprobs") or ()
+        tokens = _log_probs([next(iter(entry.values())) for entry in entries if entry], "decoded_token")
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+        return ()
+    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
+    own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
+    return tokens[own[0] : own[-1] + 1] if own else ()
 
 
 def _count(usage: Any, key: str) -> int:
@@ -280,14 +321,24 @@ prices of a million tokens in and out, for the cost; sampling of requests that s
 SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
+MOST_CHOICES = 128  # what OpenAI's own servers take
+REFUSALS = (400, 422, 501)  # and 500, with which llama.cpp's server of 2024 answers n = 2: it names its one choice
+LACKS = {"logprobs": "of what it writes (logprobs)", "scored": "of a given text (prompt_logprobs, as vLLM does)"}
 LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
+
+
+def _wants(request: Request) -> set[str]:
+    """What a request asks for that not every server has."""
+    found = {"n": request.n > 1, "logprobs": request.logprobs, "scored": request.scored}
+    return {name for name, asked in found.items() if asked}
 
 
 class OpenAI:
     """A model behind a server. ``name`` has no address: a model that moves to another machine keeps its answers.
 
     Several threads may ask at once; each request holds one connection. ``sampling``: what the specification sets, which
-    is part of the name.
+    is part of the name. ``most_choices``: how many one request may ask for, as far as is known. Of the requests that
+    first ask for what not every server has (`_wants`), one is sent, and the others wait for what it finds.
     """
 
     def __init__(self, model: str, url: str | None = None, settings: dict[str, str] | None = None) -> None:
@@ -306,10 +357,19 @@ class OpenAI:
         self._client = self._new_client()
         self._loop = _loop()
         self._refused: dict[str, str] = {}  # fields that are not sent any more, and what the server said
-        self._lock = threading.Lock()
+        self._lock, self._first = threading.Lock(), threading.Lock()
+        self.most_choices = MOST_CHOICES
+        self._has: set[str] = set()  # what the server was found to have, or to do without
 
     def complete(self, request: Request) -> Answer:
         """One answer, within the time set. Raises `BackendError`."""
+        if _wants(request) <= self._has:
+            return self._complete(request)
+        with self._first:
+            return self._complete(request)
+
+    def _complete(self, request: Request) -> Answer:
+        request = replace(request, n=min(request.n, self.most_choices))
         fields, refused = self._fields(request), dict(self._refused)
         while True:
             sent = {LIMITS.get(name, "") if name in refused else name: value for name, value in fields.items()}
@@ -318,13 +378,58 @@ class OpenAI:
                 answer = read_answer(status, retry_after, reply, self._key)
             except BackendError as error:
                 words = self._clean(str(error))
+                lacking = status in REFUSALS or (status == 500 and "choice" in words)
+                if lacking and request.scored and "scored" not in self._has:
+                    raise self._lacking("scored", f": {words}") from None
                 named = refused_field(status, reply, [name for name in (*LIMITS, *SAMPLING, "seed") if name in sent])
+                if named is None and lacking and self._unknown(request):
+                    return self._with_less(request, words)
                 if named is None or named in refused or LIMITS.get(named) in refused:
                     raise failure(f"{self.name}: {words}", error) from None
                 refused[named] = words
                 continue
             self._learn(refused)
+            return self._found(request, answer, reply)
+
+    def _unknown(self, request: Request) -> set[str]:
+        return _wants(request) - self._has
+
+    def _lacking(self, what: str, words: str = "") -> BackendError:
+        """The failure of a server that has no log-probabilities."""
+        return BackendError(f"{self.name}: the server gives no log-probabilities {LACKS[what]}{words}", fatal=True)
+
+    def _with_less(self, request: Request, words: str) -> Answer:
+        """The answer to a refused request without what the server may not have. Raises `BackendError`."""
+        if request.n > 1:
+            answer = self._complete(replace(request, n=1))
+            self._learn_choices(1, f": {words}")
             return answer
+        self._complete(replace(request, logprobs=False))  # answered: so that is what the server refuses
+        raise self._lacking("logprobs", f": {words}")
+
+    def _found(self, request: Request, answer: Answer, reply: bytes) -> Answer:
+        """The answer with what was asked for. Raises `BackendError` where the server is found to lack it."""
+        unknown = self._unknown(request)
+        if request.scored:
+            answer = replace(answer, text="", finish="stop", tokens=read_scores(reply, request.messages[-1].text))
+            if not answer.tokens and "scored" in unknown:
+                raise self._lacking("scored")
+        elif request.logprobs and not answer.tokens and answer.text and "logprobs" in unknown:
+            raise self._lacking("logprobs")
+        if request.n > 1 and len(answer.others) + 1 < request.n:
+            self._learn_choices(len(answer.others) + 1)
+        if answer.text or answer.tokens:  # an empty answer shows nothing
+            with self._lock:
+                self._has |= unknown
+        return replace(answer, others=answer.others[: request.n - 1])
+
+    def _learn_choices(self, most: int, words: str = "") -> None:
+        with self._lock:
+            fewer = most < self.most_choices
+            self.most_choices, self._has = min(most, self.most_choices), self._has | {"n"}
+        if fewer:
+            each = "one choice" if most == 1 else f"{most} choices"
+            say(f"{self.name}: the server gives {each} a request ('n'{words}), so more requests are sent")
 
     def _learn(self, refused: Mapping[str, str]) -> None:
         """Change all further requests as the one that was answered, and say so once."""
@@ -370,6 +475,12 @@ class OpenAI:
         body |= self.sampling | {name: value for name, value in own.items() if value is not None}
         if request.stop:
             body["stop"] = list(request.stop)
+        if request.n > 1:
+            body["n"] = request.n
+        if request.logprobs:
+            body["logprobs"] = True
+        if request.scored:
+            body |= {"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True}
         return body
 
     @property

@@ -25,13 +25,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.output import Output, made_by, made_file, read_records, record
-from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, prices_of
+from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, most_choices, prices_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import writable_file
@@ -244,23 +244,52 @@ def tokens_read(request: Request) -> int:
     return letters // LETTERS_PER_TOKEN + (TOKENS_PER_PICTURE if request.picture is not None else 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests, and the tokens that the model reads and may write for them."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    @classmethod
+    def of(cls, requests: Iterable[Request]) -> Load:
+        """The load of these requests."""
+        return sum((cls(1, tokens_read(each), each.max_tokens * each.n) for each in requests), cls())
+
+    def __add__(self, other: Load) -> Load:
+        return Load(
+            self.requests + other.requests, self.tokens_in + other.tokens_in, self.tokens_out + other.tokens_out
+        )
+
+    def __mul__(self, times: int) -> Load:
+        return Load(self.requests * times, self.tokens_in * times, self.tokens_out * times)
+
+    def cost(self, backend: Backend) -> float | None:
+        """What it costs; None where the backend has no prices."""
+        prices = prices_of(backend)
+        return None if prices is None else (self.tokens_in * prices[0] + self.tokens_out * prices[1]) / 1e6
+
+
 def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backend) -> str:
     """What ``first`` requests cost, and at most, with a second try of each and the tries ``again`` of earlier answers.
 
     Such as ``12 requests expected, at most 24 with second tries; about 12,036 tokens in and up to 3,072 out, at most
     24,072 and 6,144``. ``again`` are expected.
     """
-    expected, most = [*first, *again], [*first, *first, *again]
-    (low_in, low_out), (high_in, high_out) = (
-        (sum(map(tokens_read, requests)), sum(request.max_tokens for request in requests))
-        for requests in (expected, most)
-    )
+    once, repeated = Load.of(first), Load.of(again)
+    return estimate_line(once + repeated, once * 2 + repeated, backend)
+
+
+def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") -> str:
+    """What requests cost, and at most; ``note`` follows the number that is expected."""
     line = (
-        f"{len(expected):,} requests expected, at most {len(most):,} with second tries of bad answers; about "
-        f"{low_in:,} tokens in and up to {low_out:,} out, at most {high_in:,} and {high_out:,}"
+        f"{expected.requests:,} requests expected{note}, at most {most.requests:,} with second tries of bad answers; "
+        f"about {expected.tokens_in:,} tokens in and up to {expected.tokens_out:,} out, at most {most.tokens_in:,} and "
+        f"{most.tokens_out:,}"
     )
-    if (prices := prices_of(backend)) is not None:
-        low, high = ((i * prices[0] + o * prices[1]) / 1e6 for i, o in ((low_in, low_out), (high_in, high_out)))
+    low, high = expected.cost(backend), most.cost(backend)
+    if low is not None and high is not None:
         line += f"; cost up to {low:.2f}, at most {high:.2f} (a picture taken as {TOKENS_PER_PICTURE:,} tokens)"
     return line
 
@@ -275,12 +304,16 @@ SPARE = 4  # one thread more for so many in flight: while an answer is flushed t
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items."""
+    """Counts of one stage: answers from the ledger, new ones and their tokens, retries of bad answers, bad items.
+
+    An answer of the server to one of the ``requests`` may hold several of those ``asked`` for.
+    """
 
     kept: int = 0
     asked: int = 0
     second: int = 0
     bad: int = 0
+    requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost: float | None = None  # None: no price was given
@@ -306,6 +339,9 @@ class BoostJob:
         self._refusals: Counter[str] = Counter()  # by their words, numbers left out
         self._good: set[str] = set()  # stages with a good answer
         self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, until then
+        self._arrived: set[str] = (
+            set()
+        )  # keys of choices that came with the answer of another stage, until they are read
 
     @property
     def retries(self) -> int:
@@ -360,27 +396,55 @@ class BoostJob:
     def _attempt(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[str, str | None, bool]:
-        answer, new = self._answer(stage, item, request, attempt)
+        answer, new = self._answer(stage, item, texts, request, attempt)
         return *read_text(stage, item, texts, request, answer), new
 
-    def _answer(self, stage: Stage, item: Item, request: Request, attempt: int) -> tuple[Answer, bool]:
-        """The answer from the ledger, else from the backend. Equal requests at the same time wait for the first one."""
+    def _answer(
+        self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
+    ) -> tuple[Answer, bool]:
+        """The answer from the ledger, else from the backend. Equal requests at the same time wait for the first one.
+
+        One request asks for the choices of all stages of its group that have none yet.
+        """
         key = address(stage, item, request, attempt)
         with self._stripes[int(key[:8], 16) % STRIPES]:
             answer = self.ledger.get(key)
             if answer is not None:
-                self._count(stage, kept=1)
-                return answer, False
+                with self._lock:
+                    new = key in self._arrived
+                    self._arrived.discard(key)
+                self._count(stage, **({"asked": 1} if new else {"kept": 1}))
+                return answer, new
+            rest = self._without_answer(stage, item, texts) if stage.group and not attempt else []
             with self._slots:
-                answer = self._backends[id(stage.backend)].complete(request)
-            answer = self.ledger.put(key, answer, {"stage": stage.name, "model": stage.backend.name, "id": item.id})
+                found = self._backends[id(stage.backend)].complete(replace(request, n=1 + len(rest)))
+            note = {"model": stage.backend.name, "id": item.id}
+            kept = [(key, found, {"stage": stage.name, **note})]
+            for (other, at), choice in zip(rest, found.others, strict=False):
+                kept.append((at, choice, {"stage": other.name, **note}))
+            answer = self.ledger.put_all(kept)[0]
+            with self._lock:
+                self._arrived |= {at for at, _, _ in kept[1:]}
         self._failed_in_a_row, self._served = 0, True
-        self._count(stage, asked=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens)
+        self._count(
+            stage, requests=1, asked=1, prompt_tokens=answer.prompt_tokens, completion_tokens=answer.completion_tokens
+        )
         if (prices := prices_of(stage.backend)) is not None:
             price_in, price_out = prices
             cost = (answer.prompt_tokens * price_in + answer.completion_tokens * price_out) / 1e6
             self._count(stage, cost=cost)
         return answer, True
+
+    def _without_answer(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> list[tuple[Stage, str]]:
+        """The stages after this one in its group whose first request has no answer yet, with its address."""
+        most = most_choices(stage.backend)
+        later = self.stages[self.stages.index(stage) + 1 :] if most > 1 else ()
+        found: list[tuple[Stage, str]] = []
+        for other in later:
+            if other.group == stage.group and len(found) + 1 < most:
+                key = address(other, item, other.build_request(item, texts), 0)
+                found += [(other, key)] if self.ledger.get(key) is None else []
+        return found
 
     def _failed(self, error: BackendError) -> None:
         """Continue without an answer, unless no request gets one."""
@@ -429,7 +493,10 @@ def read_text(
         return text or "", f"cut off after {request.max_tokens} tokens" + (", in its reasoning" if text is None else "")
     if text is None:
         return "", "reasoning without an end"
-    return text, stage.check(item, texts, text)
+    why = stage.check(item, texts, text)
+    if why is None and stage.edit is not None:
+        text = stage.edit(item, texts, answer, text)
+    return text, why
 
 
 IN_FLIGHT = 16

@@ -23,8 +23,8 @@ import re
 import sqlite3
 import stat
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -45,14 +45,17 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
     """The key of the answer to a request: 128 bits, as 32 hexadecimal digits.
 
     Of the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
-    settings, and which try it is. Not of the server's address, nor of `Request.truth`. Raises `PictureError`.
+    settings, and which try it is. Not of the server's address, nor of `Request.truth`, nor of how many choices were
+    asked for at once. Raises `PictureError`.
     """
     top_p = 1.0 if request.top_p is None else request.top_p  # as older ledgers have it
-    content = {
+    content: dict[str, object] = {
         "messages": [[message.role, message.text] for message in request.messages],
         "shown": request.picture.key() if request.picture is not None else None,
         "settings": [request.temperature, request.max_tokens, top_p, request.seed, list(request.stop)],
     }
+    wanted = [name for name, asked in (("logprobs", request.logprobs), ("scored", request.scored)) if asked]
+    content |= {"wanted": wanted} if wanted else {}
     of = [stage.name, stage.prompt, stage.backend.name, item.picture.key(), list(item.references), content, attempt]
     return hashlib.blake2b(json.dumps(of).encode(), digest_size=16).hexdigest()
 
@@ -112,22 +115,25 @@ class Ledger:
             self._read.seek(row[0])
             line = self._read.read(row[1])
         value = parse_json(line)
-        return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"])
+        tokens = tuple((str(text), float(log_p)) for text, log_p in value.get("tokens", ()))
+        return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"], tokens)
 
     def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
         """Keep an answer; returns when it is on disk, with what stands (an answer kept earlier stays).
 
         ``note`` goes into the line for people: which stage, model and item.
         """
-        value = {"key": key, **note, **asdict(answer)}
-        waiting = _Waiting(key, json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+        return self.put_all([(key, answer, note)])[0]
+
+    def put_all(self, entries: Sequence[tuple[str, Answer, Mapping[str, str]]]) -> list[Answer]:
+        """Keep several answers, by one flush; otherwise as `put`."""
+        waiting = [_Waiting(key, _line_of(key, answer, note)) for key, answer, note in entries]
         with self._line:
-            self._waiting.append(waiting)
+            self._waiting += waiting
         with self._commit:  # most who wait here are served by the one before them
-            if waiting.stands is None:
+            if any(one.stands is None for one in waiting):
                 self._write_all()
-        assert waiting.stands is not None
-        return waiting.stands
+        return [one.stands for one in waiting if one.stands is not None]
 
     def __len__(self) -> int:
         with self._index:
@@ -260,6 +266,13 @@ def _new_table() -> sqlite3.Connection:
     table.execute(f"PRAGMA cache_size = -{CACHE_KB}")
     table.execute("CREATE TABLE at (key BLOB PRIMARY KEY, start INTEGER, size INTEGER) WITHOUT ROWID")
     return table
+
+
+def _line_of(key: str, answer: Answer, note: Mapping[str, str]) -> bytes:
+    value: dict[str, object] = {"key": key, **note, "text": answer.text, "prompt_tokens": answer.prompt_tokens}
+    value |= {"completion_tokens": answer.completion_tokens, "finish": answer.finish}
+    value |= {"tokens": answer.tokens} if answer.tokens else {}
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n"
 
 
 def _key(line: bytes) -> bytes | None:

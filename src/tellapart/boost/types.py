@@ -22,10 +22,12 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a backend. Every field but ``truth`` is part of the address under which the answer is stored.
+    """A request to a backend. Every field but ``truth`` and ``n`` is part of the address of the answer in the ledger.
 
     ``picture`` is shown with the last user message. ``max_tokens`` bounds the answer, in the model's own tokens.
     ``temperature`` and ``top_p`` None: the server's default, or greedy by a model of this machine.
+    ``n``: choices wanted, each sampled by itself. ``logprobs``: the answer has those of its tokens. ``scored``: the
+    last message is the assistant's, nothing is written, and the answer has the log-probabilities of its tokens.
     ``truth`` is a `Scene` where the data are `scenes`, for the scripted backend: it is neither sent nor hashed.
     """
 
@@ -37,16 +39,26 @@ class Request:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     truth: Any = None
+    n: int = 1
+    logprobs: bool = False
+    scored: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A backend's answer. ``finish`` is "stop", "length" if ``max_tokens`` cut it, or the server's own reason."""
+    """A backend's answer. ``finish`` is "stop", "length" if ``max_tokens`` cut it, or the server's own reason.
+
+    ``tokens``: text and log-probability in nats of each token, where they were asked for; a text that is no whole
+    letter has its bytes as lone surrogates (``surrogateescape``). ``others``: further choices, whose tokens are counted
+    with this one's.
+    """
 
     text: str
     prompt_tokens: int = 0
     completion_tokens: int = 0
     finish: str = "stop"
+    tokens: tuple[tuple[str, float], ...] = ()
+    others: tuple[Answer, ...] = ()
 
 
 class Backend(Protocol):
@@ -77,13 +89,20 @@ def prices_of(backend: Backend) -> tuple[float, float] | None:
     return getattr(backend, "prices", None)
 
 
+def most_choices(backend: Backend) -> int:
+    """How many choices one request to a backend may ask for; 1 where it has no ``most_choices``."""
+    most: int = getattr(backend, "most_choices", 1)
+    return most
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
     """One request to one model about every item; ``answers`` are the earlier stages' texts, by stage name.
 
     ``prompt`` is the full text of the prompt's files: a changed prompt changes the address of this stage's answers,
     and of no other's. ``check`` returns why an answer is bad, or None; ``build_retry`` makes the second,
-    different request after a bad answer (its last argument).
+    different request after a bad answer (its last argument). ``edit`` makes the stage's text of a good answer and what
+    it says. Stages of one ``group`` are samples of one question: a request may ask for the choices of several.
     """
 
     name: str
@@ -92,6 +111,8 @@ class Stage:
     build_request: Callable[[Item, Mapping[str, str]], Request]
     check: Callable[[Item, Mapping[str, str], str], str | None]
     build_retry: Callable[[Item, Mapping[str, str], str], Request]
+    edit: Callable[[Item, Mapping[str, str], Answer, str], str] | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,15 +136,11 @@ def caption(
     if served:
         local: dict[str, Any] = {
             "--beams": beams,
-            "--best-of": best_of,
-            "--scorer": scorer,
-            "--scorer-weight": scorer_weight,
-            "--consensus": consensus,
-            "--drop-guesses": drop_guesses or None,
             "--detail": detail,
+            "--batch-size": batch_size,
+            "--features": features,
+            "--device": None if device == "auto" or scorer is not None else device,
         }
-        local |= {"--confidence": confidence, "--batch-size": batch_size, "--features": features}
-        local |= {"--device": None if device == "auto" else device}
         local |= {"--precision": None if precision == "auto" else precision}
         _refuse(local, f"is of a model on this machine, and {model.partition('@')[0]} is behind a server")
         if options.wanted:
@@ -153,7 +149,14 @@ def caption(
             raise UsageError(f"{out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
         dataset = open_many(pictures)
         path, format = _destination(out, format, dataset)
-        _caption_by_server(model, dataset, path, format, decoding, concurrency, ledger, overwrite)
+        chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
+        if scorer is not None:
+            from tellapart.models.device import resolve_device
+            from tellapart.scorers import load_scorer
+
+            chosen["scorer"] = load_scorer(scorer, resolve_device(device))
+        chosen |= {"ledger": ledger, "overwrite": overwrite}
+        _caption_by_server(model, dataset, path, format, decoding, concurrency, chosen)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners.load import load_captioner
@@ -213,14 +216,13 @@ def _caption_by_server(
     format: str | None,
     decoding: Decoding,
     concurrency: int | None,
-    ledger: Path | None,
-    overwrite: bool,
+    options: dict[str, Any],
 ) -> None:
     from tellapart.inference.server import CONCURRENCY, caption_by_server
 
     if decoding.kind == "beam":
         decoding = decoding.model_copy(update={"kind": "greedy"})
-    options: Any = {"concurrency": concurrency or CONCURRENCY, "ledger": ledger, "overwrite": overwrite}
+    options["concurrency"] = concurrency or CONCURRENCY
     summary = caption_by_server(model, dataset, out, decoding=decoding, format=format, **options)
     say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
     for line in summary.lines():

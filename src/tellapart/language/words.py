@@ -25,6 +25,7 @@ else:
 Kind = Literal["modifier", "head", "verb", "relation"]
 KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
 NO_WORD = -1
+BLANK = "▁"  # white space as SentencePiece writes it
 
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+| ['’]s\b)*")  # "farmer 's" is one, as PTB's tokenizer writes it
@@ -288,7 +289,11 @@ def spelled_spans(text: str, pieces: Sequence[bytes]) -> list[tuple[int, int]] |
     """
     wanted = [(byte, at) for at, letter in enumerate(text) if not letter.isspace() for byte in _utf8(letter)]
     letters = b"".join(pieces).decode("utf-8", "surrogateescape")
-    written = [(byte, letter.isspace()) for letter in letters for byte in letter.encode("utf-8", "surrogateescape")]
+    written = [
+        (byte, letter.isspace() or letter == BLANK)
+        for letter in letters
+        for byte in letter.encode("utf-8", "surrogateescape")
+    ]
     first = bytes(byte for byte, space in written if not space).rfind(bytes(byte for byte, _ in wanted))
     if not wanted or first < 0:
         return None
