@@ -231,7 +231,8 @@ def test_samples_differ_by_their_seed_alone(server: FaultServer, photos: Dataset
     assert {body["temperature"] for body in server.bodies} == {0.9}
     with pytest.raises(UsageError, match="not beams"):
         run(server, photos, tmp_path / "b.jsonl", decoding=Decoding(kind="beam"))
-    with pytest.raises(UsageError, match="how sure it is"):
+    server.says = lambda body: "A dog."
+    with pytest.raises(TellapartError, match=r"gives no log-probabilities of what it writes \(logprobs\)"):
         run(server, photos, tmp_path / "b.jsonl", decoding=Decoding(confidence=0.3))
 
 
@@ -269,7 +270,8 @@ def test_wrong_models_addresses_and_options_are_one_line(
     assert not Path(out).exists()
     for options, expected in {
         ("--beams", "3"): "--beams is of a model on this machine",
-        ("--truthful",): "--drop-guesses is of a model on this machine",
+        ("--features", "f.h5"): "--features is of a model on this machine",
+        ("--precision", "bf16"): "--precision is of a model on this machine",
         ("--batch-size", "4"): "--batch-size is of a model on this machine",
         ("--device", "cpu"): "--device is of a model on this machine",
         ("--temperature", "0.5"): "--temperature is for sampling",

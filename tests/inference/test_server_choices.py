@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,14 @@ from tellapart.utils.web import bind, server_of
 COUNT = 5
 
 
+@dataclass
 class Recorded(Service):
     """The endpoint, which keeps what it was asked."""
 
+    asked: list[Asked] = field(default_factory=list)
+
     def answer(self, asked: Asked) -> dict[str, Any]:
-        self.__dict__.setdefault("asked", []).append(asked)
+        self.asked.append(asked)
         return super().answer(asked)
 
 
@@ -205,13 +209,13 @@ def test_nouns_that_the_server_is_not_sure_of_are_left_out(
 def test_guesses_are_what_is_as_likely_for_a_grey_picture(
     captioner: Captioner, pictures: Dataset, tmp_path: Path
 ) -> None:
-    service = Recorded(captioner, Decoding())
+    service, drawn = Recorded(captioner, Decoding()), Decoding(kind="sample", temperature=1.5, max_tokens=24)
     with served(service) as url:
-        name = f"openai:default@{url}?in=1000000"
         summary = caption_by_server(
-            name, pictures, tmp_path / "a.jsonl", decoding=Decoding(max_tokens=24), drop_guesses=True, progress=False
+            f"openai:default@{url}", pictures, tmp_path / "a.jsonl", decoding=drawn, drop_guesses=True, progress=False
         )
-    plain = captioner.caption([item.picture.image() for item in pictures], Decoding(max_tokens=24))
+    caption_pictures(captioner, pictures, tmp_path / "plain.jsonl", decoding=drawn, progress=False)
+    plain = list(captions_of(tmp_path / "plain.jsonl").values())
     seen = [captioner._encode_frozen(captioner.pixels([item.picture.image()])) for item in pictures]
     grey = captioner._encode_frozen(captioner.pixels([grey_picture().image()]))
     beliefs = Beliefs(captioner, grey, ["grey"])
@@ -236,7 +240,9 @@ def test_a_server_without_log_probabilities_is_one_line(
             "server refuses this request (400: extra inputs are not permitted: prompt_logprobs)",
         }.items():
             asked = len(service.asked)
-            done = cli("caption", f"openai:default@{url}", data, "-o", tmp_path / "a.jsonl", *options)
+            done = cli(
+                "caption", f"openai:default@{url}", data, "-o", tmp_path / "a.jsonl", "--max-tokens", 24, *options
+            )
             assert done.status == 1 and line in done.err.splitlines()[-1], done.err
             assert len(service.asked) - asked <= COUNT
     assert not (tmp_path / "a.jsonl").exists()

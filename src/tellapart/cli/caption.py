@@ -152,7 +152,7 @@ def caption(
         chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
         if scorer is not None:
             from tellapart.models.device import resolve_device
-            from tellapart.scorers import load_scorer
+            from tellapart.scorers.load import load_scorer
 
             chosen["scorer"] = load_scorer(scorer, resolve_device(device))
         chosen |= {"ledger": ledger, "overwrite": overwrite}
