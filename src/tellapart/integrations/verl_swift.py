@@ -1,0 +1,128 @@
+"""The rewards of `tellapart.integrations.trl` for verl and for ms-swift, by the signatures of their reward functions.
+
+verl calls ``compute_score(data_source, solution_str, ground_truth, extra_info)`` for one caption, or with its batch
+reward manager the same in the plural for all captions of a batch. What TRL calls columns are the entries of
+``extra_info``. ms-swift makes an object of a registered class and calls it with ``completions`` and the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.data.pictures import BytesPicture, FilePicture
+from tellapart.errors import UsageError
+from tellapart.integrations.trl import Completion, RewardFunction
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+ABSTAINED = 0.0  # verl has no missing rewards
+
+
+def opened(value: Any) -> Image.Image:
+    """Returns the picture of a row: a PIL image, a path, or a mapping with ``bytes`` or ``path``; or a list of one.
+
+    Raises `UsageError` for anything else, and `PictureError` for a file that cannot be read.
+    """
+    if isinstance(value, (list, tuple)):
+        if len(value) != 1:
+            raise UsageError(f"a row has {len(value)} pictures; the rewards expect one picture in each row")
+        (value,) = value
+    if isinstance(value, Mapping):
+        data, path = value.get("bytes"), value.get("path")
+        value = path if data is None else data
+    if isinstance(value, bytes):
+        return BytesPicture(value, "the picture").image()
+    if isinstance(value, (str, Path)):
+        return FilePicture(Path(value)).image()
+    if not hasattr(value, "convert"):
+        raise UsageError(
+            f"a row's picture is of type {type(value).__name__}; expected a PIL image, a path, or a mapping with bytes "
+            "or path"
+        )
+    picture: Image.Image = value.convert("RGB")
+    return picture
+
+
+def scored(reward: RewardFunction, completions: Sequence[Completion], columns: Mapping[str, Any]) -> list[float | None]:
+    """Returns the rewards of completions; pictures are opened where the reward looks at them."""
+    name: str | None = getattr(reward, "image_column", None)
+    if name is not None and name in columns and getattr(reward, "bank", None) is None:
+        columns = {**columns, name: [opened(value) for value in columns[name]]}
+    return reward(completions, **columns)
+
+
+def compares_pictures(reward: RewardFunction) -> bool:
+    """Returns whether a reward depends on the other pictures of the batch."""
+    if getattr(reward, "score", None) == "cosine":
+        return False
+    return getattr(reward, "candidates", None) in ("batch", "bag") or reward.__name__ == "pmi"
+
+
+class VerlScore:
+    """A reward as verl's ``compute_score`` of one caption, for its reward managers ``naive``, ``dapo`` and ``prime``.
+
+    ``extra_info`` of a row has what the reward reads: ``image`` (a path, or a mapping with ``bytes``) and ``id``.
+    ``abstained``: the value where the reward abstains. Raises `UsageError` for a reward that compares the pictures of a
+    batch, which needs `VerlBatchScore`.
+    """
+
+    def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
+        if compares_pictures(reward):
+            raise UsageError(
+                f"{reward.__name__} compares the pictures of a batch, and compute_score sees one caption; use "
+                "VerlBatchScore with verl's reward manager 'batch', or candidates='bank'"
+            )
+        self.batch = VerlBatchScore(reward, abstained=abstained)
+        self.__name__ = reward.__name__
+
+    def __call__(self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None) -> float:
+        return self.batch([data_source], [solution_str], [ground_truth], [extra_info])[0]
+
+
+class VerlBatchScore:
+    """A reward as ``compute_score`` of verl's reward manager ``batch``, which hands over all captions of a batch.
+
+    ``extra_infos`` have what the reward reads: ``image`` (a path, or a mapping with ``bytes``), and ``id`` or ``bag``.
+    ``abstained``: the value where the reward abstains; a picture's captions abstain together, so that the advantage of
+    GRPO is 0 for any value.
+    """
+
+    def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
+        self.reward, self.abstained = reward, abstained
+        self.__name__ = reward.__name__
+
+    def __call__(
+        self,
+        data_sources: Sequence[Any],
+        solution_strs: Sequence[str],
+        ground_truths: Sequence[Any],
+        extra_infos: Sequence[Any] | None = None,
+    ) -> list[float]:
+        infos = [info or {} for info in ([None] * len(solution_strs) if extra_infos is None else extra_infos)]
+        names = set(infos[0]).intersection(*infos[1:]) if infos else set()
+        columns = {str(name): [info[name] for info in infos] for name in names}
+        found = scored(self.reward, list(solution_strs), columns)
+        return [self.abstained if value is None else value for value in found]
+
+
+def swift_reward(reward: RewardFunction) -> type:
+    """Returns the class of a reward for ms-swift's ``orms``; its objects are called with completions and columns.
+
+    ms-swift has a row's pictures in the column ``images``: make the reward with ``image_column="images"``. Where the
+    reward abstains the value is None.
+    """
+
+    class SwiftReward:
+        """A reward of tellapart as an outcome reward of ms-swift."""
+
+        def __init__(self, args: Any = None, **kwargs: Any) -> None:
+            self.args = args
+
+        def __call__(self, completions: Sequence[Completion], **kwargs: Any) -> list[float | None]:
+            return scored(reward, completions, kwargs)
+
+    SwiftReward.__name__ = SwiftReward.__qualname__ = reward.__name__  # the name in ms-swift's logs
+    return SwiftReward
