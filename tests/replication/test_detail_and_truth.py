@@ -182,3 +182,24 @@ def test_best_of_takes_the_sample_by_which_the_picture_is_found(small: Path, tmp
         changed += texts[0] != written[item.id][0]
     assert changed > 10
     assert lab.statistic(one, 0) is lab.statistic(one, 0)
+
+
+def test_a_captioner_of_several_prices_is_measured_at_each_of_its_settings(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the tiny captioner's own words: of the shipped one's it lacks some."""
+    prompts = ("red", "blue", "", "a red", "a blue")
+    levels = tuple({**level, "prompt": prompt} for level, prompt in zip(tradeoff_arms.LEVELS, prompts, strict=True))
+    monkeypatch.setattr(tradeoff_arms, "LEVELS", levels)
+    lab = tradeoff.ArmsLab(tmp_path, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
+    for name, prompt in (("detail0", "red"), ("detail1", "a blue")):
+        one = tradeoff_arms.of(name, "words")
+        lab.prepare(one, 0)
+        run = lab.run_of("detail", 0).folder
+        found = lab.caption_lists(name, 0, one.test_set, one.decoding)
+        asked = lab._write_captions(
+            f"{run}?prompt={prompt}", lab.test_sets.items(one.test_set), lab.decodings[one.decoding], 0
+        )
+        assert [text for texts in found.values() for text in texts] == asked
+        assert lab.arm_folder(name, 0).parent == run
+    assert len(lab.trained) == 1, "one captioner for all settings"
