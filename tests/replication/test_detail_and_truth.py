@@ -197,9 +197,8 @@ def test_a_captioner_of_several_prices_is_measured_at_each_of_its_settings(
         lab.prepare(one, 0)
         run = lab.run_of("detail", 0).folder
         found = lab.caption_lists(name, 0, one.test_set, one.decoding)
-        asked = lab._write_captions(
-            f"{run}?prompt={prompt}", lab.test_sets.items(one.test_set), lab.decodings[one.decoding], 0
-        )
+        items, decoding = lab.test_sets.items(one.test_set), lab.decodings[one.decoding]
+        asked = lab._write_captions(f"{run}?prompt={prompt}", items, decoding, 0)
         assert [text for texts in found.values() for text in texts] == asked
         assert lab.arm_folder(name, 0).parent == run
     assert len(lab.trained) == 1, "one captioner for all settings"
