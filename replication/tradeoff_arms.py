@@ -27,7 +27,7 @@ SHARE = 1 / 3  # of self-retrieval's false claims that may remain
 TEST_SET = "plain"
 SPEAKERS = (0.002, 0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
 # One captioner for all of them: a prompt for each, the recipe's own without one. Places from 0, which says least, to 1.
-# The start says more behind these prompts the further down they stand, which is learned in fewer steps than other words.
+# Behind the last two the start says most (10 and 25 words, else 3 to 6): other words take more steps to be told apart.
 LEVELS = (
     {"prompt": "little", "speaker": 0.015},
     {"prompt": "few", "speaker": 0.010},
