@@ -14,6 +14,7 @@ from urllib.parse import quote
 import typer
 
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions
+from tellapart.cli.purpose import PurposeOptions
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
@@ -110,6 +111,7 @@ def caption(
         Path | None,
         typer.Option(help="Of a server: where answers are kept. Default: OUT.ledger.jsonl.", dir_okay=False),
     ] = None,
+    purpose: PurposeOptions,
     options: JobOptions,
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
@@ -120,6 +122,9 @@ def caption(
     from tellapart.utils.files import is_url
 
     served = is_server(model)
+    if purpose.maker() is not None:
+        whole = {"--samples": samples, "--workers": options.workers, "--ray": options.ray}
+        _refuse(whole, f"has no effect on the one text that --for {purpose.purpose} makes of a picture on this machine")
     if prompt is not None:
         from tellapart.captioners.load import quoted
 
@@ -148,15 +153,16 @@ def caption(
         if out is not None and is_url(out):
             raise UsageError(f"{out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
         dataset = open_many(pictures)
-        path, format = _destination(out, format, dataset)
-        chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
-        if scorer is not None:
-            from tellapart.models.device import resolve_device
-            from tellapart.scorers.load import load_scorer
+        with purpose.texts(dataset, out, format, overwrite) as texts:
+            path, format = _destination(out, format, dataset) if texts is None else (texts.written, "jsonl")
+            chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
+            if scorer is not None:
+                from tellapart.models.device import resolve_device
+                from tellapart.scorers.load import load_scorer
 
-            chosen["scorer"] = load_scorer(scorer, resolve_device(device))
-        chosen |= {"ledger": ledger, "overwrite": overwrite}
-        _caption_by_server(model, dataset, path, format, decoding, concurrency, chosen)
+                chosen["scorer"] = load_scorer(scorer, resolve_device(device))
+            chosen |= {"ledger": ledger, "overwrite": overwrite}
+            _caption_by_server(model, dataset, path, format, decoding, concurrency, chosen)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners.load import load_captioner
@@ -181,32 +187,38 @@ def caption(
     if out is not None and is_url(out):
         raise UsageError(f"{out}: an address, to which a job writes; add --workers 1, or name a file on disk")
     dataset = open_many(pictures)
-    path, format = _destination(out, format, dataset)
     place = resolve_device(device)
-    if precision == "auto" and not overwrite:
-        precision = recorded_precision(path) or precision
-    precision = resolve_precision(precision, place)
-    request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
-    request["drop_guesses"] = drop_guesses
-    if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
-        say(f"0 captions written, {len(dataset):,} already done")
-        for line in dataset.report():
+    with purpose.texts(dataset, out, format, overwrite) as texts:
+        path, format = _destination(out, format, dataset) if texts is None else (texts.written, "jsonl")
+        if precision == "auto" and not overwrite:
+            precision = recorded_precision(path) or precision
+        precision = resolve_precision(precision, place)
+        if texts is not None:
+            texts.captioner = lambda: load_captioner(model, place, precision)
+        request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
+        request["drop_guesses"] = drop_guesses
+        if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
+            say(f"0 captions written, {len(dataset):,} already done")
+            for line in dataset.report():
+                say(line)
+            return
+        captioner = load_captioner(model, place, precision)
+        if texts is not None:
+            texts.captioner = lambda: captioner
+        summary = caption_pictures(
+            captioner,
+            dataset,
+            path,
+            batch_size=batch_size or 32,
+            scorer=load_scorer(scorer, place) if scorer else None,
+            overwrite=overwrite,
+            **request,
+        )
+        if out is not None or path is None:  # else it was printed
+            say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
+        for line in (*summary.lines(), *dataset.report()):
             say(line)
-        return
-    summary = caption_pictures(
-        load_captioner(model, place, precision),
-        dataset,
-        path,
-        batch_size=batch_size or 32,
-        scorer=load_scorer(scorer, place) if scorer else None,
-        overwrite=overwrite,
-        **request,
-    )
-    if out is not None or path is None:  # else it was printed
-        say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
-    for line in (*summary.lines(), *dataset.report()):
-        say(line)
-    dataset.refuse_mostly_unreadable()
+        dataset.refuse_mostly_unreadable()
 
 
 def _caption_by_server(

@@ -423,13 +423,11 @@ class TextFiles:
     def beside(cls, items: Iterable[Item], overwrite: bool) -> TextFiles:
         """Raises `UsageError` where two pictures would share a file."""
         done: set[str] = set()
-        taken: dict[Path, str] = {}
         newer = 0
+        items = list(items)
+        targets = files_beside(items, ".txt")
         for item in items:
-            target = cls._target(item)
-            if target in taken:
-                raise UsageError(f"{taken[target]} and {item.picture.name} would share {target}; rename one of them")
-            taken[target] = item.picture.name
+            target = targets[item.id]
             if target.exists() and not overwrite:
                 done.add(item.id)
                 with contextlib.suppress(PictureError):  # told where it is read
@@ -441,7 +439,7 @@ class TextFiles:
     def write(self, captions: Sequence[Written]) -> None:
         """Each file is whole or not there."""
         for written in captions:
-            target = self._target(written.item)
+            target = _beside(written.item, ".txt")
             with _write_errors(target):
                 replace_text(target, written.caption + "\n", sync=False)
             self.done.add(written.item.id)
@@ -449,11 +447,27 @@ class TextFiles:
     def close(self) -> None:
         """Nothing to close."""
 
-    @staticmethod
-    def _target(item: Item) -> Path:
-        if not isinstance(item.picture, FilePicture):
-            raise UsageError(f"{item.picture.name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
-        return item.picture.path.with_suffix(".txt")
+
+def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
+    """Returns by id the file of each picture's name with another suffix.
+
+    Raises `UsageError` where two pictures would share it, and for pictures that are not files.
+    """
+    taken: dict[Path, str] = {}
+    found = {}
+    for item in items:
+        target = _beside(item, suffix)
+        if target in taken:
+            raise UsageError(f"{taken[target]} and {item.picture.name} would share {target}; rename one of them")
+        taken[target] = item.picture.name
+        found[item.id] = target
+    return found
+
+
+def _beside(item: Item, suffix: str) -> Path:
+    if not isinstance(item.picture, FilePicture):
+        raise UsageError(f"{item.picture.name} is not a file, so no {suffix} can lie beside it; type -o captions.jsonl")
+    return item.picture.path.with_suffix(suffix)
 
 
 def _one_line(text: str) -> str:

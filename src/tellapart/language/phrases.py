@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
-from tellapart.language.english import article, word_set
-from tellapart.language.words import COLOURS, RELATIONS, STOP, content_words
+from tellapart.language.english import article, singular, word_set
+from tellapart.language.words import COLOURS, COPULAS, RELATIONS, STOP, TAKE_OBJECTS, Word, content_words
 
 _ARTICLES = ("a", "an")
 _DETERMINERS = word_set("""
@@ -300,6 +300,8 @@ class _Token:
     text: str
     kind: str = ""
     doubted: bool = False
+    start: int = -1  # of its characters, where they are known
+    end: int = -1
 
     @property
     def lower(self) -> str:
@@ -418,3 +420,194 @@ def _joined(tokens: list[_Token]) -> str:
             word = word.capitalize() if token.text[0].isupper() else word
         text += word if not _WORD.match(word) or not text else f" {word}"
     return text if any(token.kind or token.text.startswith(("thing", "something")) for token in tokens) else "something"
+
+
+# A caption cut where a phrase ends.
+_CUT_BEFORE = (_SOFT_PREPOSITIONS | _PREPOSITIONS | _CONJUNCTIONS | word_set("or where")) - {"of"}
+
+
+def phrase_ends(sentence: str) -> list[int]:
+    """Returns where a sentence may end: how many characters of it stay, in ascending order, the whole of it last.
+
+    It may end before a preposition, a conjunction, a comma or a participle with an object, where the word before is a
+    noun or a verb that can do without an object. English only; verbs are known as `soften` knows them.
+    """
+    words = content_words(sentence)
+    kind_at = {word.end: word.kind for word in words}
+    verbs = {word.start for word in words if word.kind == "verb"}
+    tokens = list(re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", sentence))
+    ends = []
+    for place in range(1, len(tokens)):
+        before, token = tokens[place - 1], tokens[place]
+        lower, last = token[0].lower(), before[0].lower()
+        after = tokens[place + 1][0].lower() if place + 1 < len(tokens) else ""
+        has_object = token.start() in verbs and after in _SOFT_DETERMINERS | _NUMBERS
+        if not (lower in _CUT_BEFORE or lower[0] in ",;:(–—" or has_object):
+            continue
+        kind = kind_at.get(before.end())
+        paired = last in COLOURS and after in COLOURS  # "a black and white dog"
+        if (kind == "head" and not paired) or (kind == "verb" and last not in TAKE_OBJECTS):
+            ends.append(before.end())
+    return [*ends, len(sentence)]
+
+
+def sentences(text: str) -> list[str]:
+    """Returns the sentences of a text, each with its stop."""
+    ends = [stop.end() for stop in STOP.finditer(text)]
+    parts = [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+    return [part for part in parts if part]
+
+
+# A caption without words that are left out of it on purpose, not in doubt: no other noun takes their place.
+_JOINS = ("and", "or", ",")
+_ADJECTIVES = COLOURS | word_set("""
+    tan beige golden silver blond blonde dark light pale bright spotted striped young old elderly small little large big
+    huge tiny tall short long thin fat wet dry dirty muddy clean furry fluffy hairy curly shaggy bald bearded smiling
+    happy
+""")  # what may follow its noun between commas
+
+
+def word_key(caption: str, word: Word) -> str:
+    """Returns what a content word is counted by: lower case, a noun in its singular, by its letters alone."""
+    text = caption[word.start : word.end].lower()
+    return singular(text) if word.kind in ("head", "modifier") else text
+
+
+def without_words(caption: str, left_out: Set[str], subject: str) -> str:
+    """Returns the caption without the content words of these keys (`word_key`), as far as it stays grammatical.
+
+    A modifier is left out alone; a phrase after a preposition, a conjunction or a comma, and a participle with its
+    object, where all words of it are; the noun phrase that a sentence begins with becomes ``subject``. A word that
+    carries others ("table" in "on a wooden table") stays, and so does a phrase that the next one is said of. A sentence
+    of which nothing is left but the subject is left out, unless it is the first. English only; limits as of `soften`.
+    """
+    parts = []
+    for number, sentence in enumerate(sentences(caption)):
+        made = _without_words(sentence, left_out, subject)
+        if not number or re.sub(r"\W+", " ", made).strip() not in ("", re.sub(r"\W+", " ", subject).strip()):
+            parts.append(made)
+    return " ".join(parts)
+
+
+def _without_words(sentence: str, left_out: Set[str], subject: str) -> str:
+    words = content_words(sentence)
+    out = [word_key(sentence, word) in left_out and word.kind != "relation" for word in words]
+    if not any(out):
+        return sentence
+    phrases = _phrases(_colours_joined(_placed_tokens(sentence, words, out)))
+    dropped: set[int] = set()
+    for place in range(len(phrases) - 1, 0, -1):
+        claims = [token for token in phrases[place] if token.kind and token.kind != "relation"]
+        if claims and all(token.doubted for token in claims) and not _carries(phrases, place, dropped):
+            dropped.add(place)
+    kept: list[_Token] = []
+    for place, phrase in enumerate(phrases):
+        if place in dropped:
+            continue
+        if not place and not _carries(phrases, 0, dropped):
+            phrase = _with_subject(phrase, subject)
+        after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
+        phrase = _without_modifiers(phrase, after)
+        if place + 1 in dropped and len(phrase) > 1 and phrase[-1].lower in COPULAS:  # "a cat is | on a table"
+            phrase = phrase[:-1]
+        kept += phrase
+    text, stop = _spelled(kept, sentence), sentence[-1:]
+    return text + stop if stop in ".!?" and text and text[-1] not in ".!?" else text
+
+
+def _placed_tokens(sentence: str, words: Sequence[Word], out: Sequence[bool]) -> list[_Token]:
+    known = {word.start: (word.kind, left) for word, left in zip(words, out, strict=True)}
+    found = re.finditer(r"\w+(?:[-'’]\w+)*|[^\w\s]+", sentence)
+    return [_Token(match[0], *known.get(match.start(), ("", False)), *match.span()) for match in found]
+
+
+def _colours_joined(tokens: list[_Token]) -> list[_Token]:
+    """ "black and white" as one modifier of "dog", left out only as a whole."""
+    joined: list[_Token] = []
+    for token in tokens:
+        before = joined[-2:]
+        if (
+            len(before) == 2
+            and before[1].lower in ("and", ",")
+            and before[0].lower.split()[-1] in COLOURS
+            and token.lower in COLOURS
+            and token.kind == "modifier"
+        ):
+            text = f"{before[0].text} {before[1].text} {token.text}"
+            both = before[0].doubted and token.doubted
+            joined[-2:] = [_Token(text, "modifier", both, before[0].start, token.end)]
+        else:
+            joined.append(token)
+    return joined
+
+
+def _carries(phrases: list[list[_Token]], place: int, dropped: Set[int]) -> bool:
+    """Whether the next phrase that stays is said of this one: "of wine" of "a glass", "in a hat" of "and a man"."""
+    after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
+    if not place:
+        return after == "of"
+    joined = phrases[place][0].lower in _JOINS
+    return bool(after) and after not in _JOINS if joined else after in ("of", "with")
+
+
+def _with_subject(phrase: list[_Token], subject: str) -> list[_Token]:
+    """The subject in place of the noun phrase that this one begins with, where its noun is left out.
+
+    Adjectives that stay follow: "NAME, black and white, is running". With other modifiers that stay ("two", "fire") the
+    noun stays, too.
+    """
+    head = next((n for n, token in enumerate(phrase) if token.kind == "head"), None)
+    if head is None or not phrase[head].doubted:
+        return phrase
+    before, rest = phrase[:head], phrase[head + 1 :]
+    said = [token for token in before if token.kind and not token.doubted]
+    if any(not token.kind and token.lower not in _DETERMINERS for token in before):
+        return phrase
+    if not all(_ADJECTIVES.issuperset(re.findall(r"\w+", token.lower.replace(" and ", " "))) for token in said):
+        return phrase
+    name = _Token(subject, "subject", start=phrase[0].start, end=phrase[head].end)
+    comma = _Token(",", "comma", start=name.end, end=name.end)
+    return [name, comma, *said, comma, *rest] if said else [name, *rest]
+
+
+def _without_modifiers(phrase: list[_Token], after: str) -> list[_Token]:
+    """The phrase without its modifiers that are left out, and without such a verb before a preposition or the end."""
+    kept = [token for token in phrase if not (token.doubted and token.kind == "modifier")]
+    said = [token for token in kept if _WORD.match(token.text)]
+    ends = not after or after in _SOFT_PREPOSITIONS | _PREPOSITIONS
+    if ends and len(said) > 1 and said[-1].kind == "verb" and said[-1].doubted:
+        gone = said[-1:]
+        if len(said) > 2 and said[-2].lower in _SOFT_AUXILIARIES:
+            gone = said[-2:]
+        kept = [token for token in kept if token not in gone]
+    return kept
+
+
+def _spelled(tokens: list[_Token], sentence: str) -> str:
+    """The tokens with the white space of the sentence between them, "a" or "an" as the next word wants.
+
+    No conjunction or comma stands at either end, or before another one.
+    """
+    kept: list[_Token] = []
+    for token in reversed(tokens):
+        follows = kept[-1].lower if kept else "."
+        if token.kind == "comma" and follows == ",":
+            kept[-1] = token
+        elif token.lower not in _JOINS or follows not in (".", *(() if token.kind == "comma" else _JOINS)):
+            kept.append(token)
+    tokens = kept[::-1]
+    while tokens and (tokens[0].lower in _JOINS or not _WORD.match(tokens[0].text)):
+        tokens = tokens[1:]
+    text, end = "", -1
+    for place, token in enumerate(tokens):
+        gap = sentence[end : token.start] if 0 <= end <= token.start else "?"
+        if gap.strip():  # something stood between them
+            gap = " " if _WORD.match(token.text) else ""
+        word = token.text
+        if token.lower in _ARTICLES and place + 1 < len(tokens) and token.start + len(word) < tokens[place + 1].start:
+            word = article(tokens[place + 1].text)
+            word = word.capitalize() if token.text[0].isupper() else word
+        text += gap + word if text else word
+        end = token.end
+    begins = bool(tokens) and tokens[0].kind != "subject" and sentence[:1].isupper()
+    return text[:1].upper() + text[1:] if begins else text

@@ -61,7 +61,7 @@ _NO_NOUNS = word_set("sit wear carry eat chase examine enter perform listen swim
 _PAST = word_set("sat stood ran swam")
 _FINITE = frozenset(map(third_person, _BASE)) - word_set(_NOUNS_IN_S) | _PAST
 # Participles that stand before their object, hardly ever before a noun that they describe.
-_TAKE_OBJECTS = word_set("""
+TAKE_OBJECTS = word_set("""
     wearing holding carrying riding playing doing performing using chasing throwing catching watching pulling pushing
     eating drinking reading making taking getting having
 """)
@@ -95,7 +95,7 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
     word, last = words[place], place == len(words) - 1
     if place == 0:
         ends = last and word.endswith("ing") and is_participle(word)
-        after_verb = ends or word in _TAKE_OBJECTS | _FINITE | _NO_NOUNS
+        after_verb = ends or word in TAKE_OBJECTS | _FINITE | _NO_NOUNS
         return (
             (is_participle(word) and before in COPULAS)
             or (before in _BEFORE_VERBS and after_verb)
@@ -106,7 +106,7 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
     singular = last and before in ("a", "an") and word.endswith("s") and not word.endswith(("ss", "us", "is"))
     return (
         (last and is_participle(word))
-        or word in _TAKE_OBJECTS | _NO_NOUNS
+        or word in TAKE_OBJECTS | _NO_NOUNS
         or singular
         or (word in _FINITE and noun not in _COUNTS)
         or (word in _BASE and (plural or (before == "and" and last)))

@@ -1,0 +1,438 @@
+"""Captions for a purpose: alt text, and captions that fine-tune an image generator on a folder of pictures.
+
+Both are made of the captions that a captioner wrote, which stay in a file of their own (`written_file`): other settings
+make other texts of the same captions. Words are left out by rules of English grammar (`tellapart.language.phrases`);
+nothing is added but the trigger, the prefix and the suffix.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.boost.stages import unusable
+from tellapart.data import xmp
+from tellapart.data.caption_files import METADATA_FILES
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import UsageError
+from tellapart.inference.writers import files_beside
+from tellapart.language.english import FUNCTION_WORDS
+from tellapart.language.phrases import phrase_ends, sentences, without_words, word_key
+from tellapart.language.words import content_words
+from tellapart.types import Item
+from tellapart.utils.files import replace_file, replace_text, write_errors
+from tellapart.utils.rng import RandomStream
+from tellapart.utils.text import parse_json
+
+CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice
+COMMON = 0.5  # a word that more than this share of the captions says holds for the set
+LEAST = 5  # captions: fewer are no evidence of what a set has in common
+LENGTHS = (1 / 3, 2 / 3, 1.0)  # of short, medium and long captions, as parts of the whole
+
+
+@dataclass(frozen=True)
+class Edited:
+    """The text that was made of a caption; empty where none could be. ``doubts``: (kind, detail) of what was done.
+
+    ``long``: the second, longer text; empty where there is none.
+    """
+
+    text: str
+    doubts: tuple[tuple[str, str], ...] = ()
+    long: str = ""
+
+
+# The openings of captions that say only that there is a picture.
+_IMAGE = r"(?:images?|picture|photograph|photo|snapshot|scene)\b"
+_OPENINGS = re.compile(
+    rf"""^\W*(?:
+        (?:sure|certainly|of\scourse|absolutely)\s*[,!.:-]+\s*
+        |(?:here(?:['’]s|\sis|\sare))\s[^.:]{{0,80}}:\s*
+        |(?:caption|description|answer|assistant|alt(?:ernative)?\stext)\s*:\s*
+        |(?:in|on)\s(?:this|the|that)\s{_IMAGE}(?:\s*,\s*|\s(?!of\b))(?:(?:is|are)\s)?
+        |(?:(?:this|the|that|an?|it)\s)?(?:{_IMAGE}\s)?(?:also\s)?(?:shows|depicts|portrays|captures)\s(?:that\s)?
+        |(?:this|the|that)\s{_IMAGE}\s(?:also\s)?(?:features|displays|contains|has|is\sof)\s(?:that\s)?
+        |(?:this|that|it)\sis\s(?:an?|the)\s{_IMAGE}\s(?:of|showing|depicting)\s
+        |(?:(?:this|the|that|an?)\s)?{_IMAGE}\s(?:of|showing|depicting|featuring)\s
+        |(?:we|you|one)\s(?:can\s)?sees?\s(?:that\s)?
+        |there\s(?:is|are)\s(?=an?\b|the\b|some\b|several\b|many\b|one\b|two\b|three\b|four\b|five\b)
+    )""",
+    re.IGNORECASE | re.VERBOSE,
+)
+
+
+def without_openings(text: str) -> tuple[str, str]:
+    """Returns the text whose sentences do not open with "The image shows" or the like, and the first such opening."""
+    removed = ""
+    parts = []
+    for sentence in sentences(text):
+        part = sentence
+        while match := _OPENINGS.match(part):
+            removed = removed or match[0].strip()
+            part = part[match.end() :]
+        if part:  # not "Sure!" alone
+            parts.append(part[:1].upper() + part[1:] if part is not sentence and sentence[:1].isupper() else part)
+    return " ".join(parts) or text, removed if parts else ""
+
+
+def shortened(text: str, most: int, *, whole_phrases: bool = False) -> tuple[str, str]:
+    """Returns the text in at most ``most`` characters, and how it was cut: "", "sentence", "phrase" or "word".
+
+    Whole sentences where one fits, else the longest beginning of the first that ends with a phrase, else with a word
+    that may stand last. ``whole_phrases``: never within a phrase, so that the first one may be longer than ``most``.
+    """
+    if len(text) <= most:
+        return text, ""
+    kept, parts = "", sentences(text)
+    for part in parts:
+        if len(longer := f"{kept} {part}".strip()) > most:
+            break
+        kept = longer
+    if kept:
+        return kept, "sentence"
+    ends = phrase_ends(parts[0])[:-1]
+    if fitting := [end for end in ends if end <= most]:
+        return parts[0][: fitting[-1]], "phrase"
+    if whole_phrases:
+        return parts[0][: ends[0]] if ends else parts[0], "phrase"
+    words = parts[0][: most + 1].split()[:-1]
+    while len(words) > 1 and words[-1].lower().strip(",;:-") in FUNCTION_WORDS:
+        words.pop()
+    return " ".join(words).rstrip(",;:- ") or parts[0][:most], "word"
+
+
+@dataclass(frozen=True)
+class AltText:
+    """One short text of a picture, of at most ``characters``; ``long`` keeps the whole caption where it says more."""
+
+    characters: int = CHARACTERS
+    long: bool = False
+
+    def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
+        """Returns the alt text of each caption, with what a person should look at."""
+        return {key: self._edited(caption) for key, caption in captions.items()}
+
+    def _edited(self, caption: str) -> Edited:
+        if why := unusable(caption):
+            return Edited("", (("no text", why),))
+        whole, opening = without_openings(caption)
+        doubts = [("opening", f"“{opening}” was left out")] if opening else []
+        text, cut = shortened(whole, self.characters)
+        if cut in ("phrase", "word"):
+            doubts.append(("shortened", f"after a {cut}, before “{whole[len(text) :].strip()}”"))
+        return Edited(text, tuple(doubts), whole if self.long and text != whole else "")
+
+
+@dataclass(frozen=True)
+class WordShare:
+    """In how many captions a word stands, in its most frequent form, and what share of all they are.
+
+    ``key``: what its forms are counted by (`word_key`).
+    """
+
+    key: str
+    word: str
+    count: int
+    share: float
+    left_out: bool
+
+
+@dataclass(frozen=True)
+class LoraCaptions:
+    """Captions for a generator that learns ``trigger`` for what the pictures of a set have in common.
+
+    Words of more than the share ``common`` of the captions are left out, the trigger stands in front. ``keep`` and
+    ``avoid``: words that always stay, and never. ``prefix`` and ``suffix`` stand around all. ``lengths``: the shares of
+    short, medium and long captions (a third, two thirds and the whole, to the end of a phrase), drawn by ``seed`` and
+    the picture's id; None: all whole.
+    """
+
+    trigger: str
+    common: float = COMMON
+    keep: frozenset[str] = frozenset()
+    avoid: frozenset[str] = frozenset()
+    prefix: str = ""
+    suffix: str = ""
+    lengths: tuple[float, float, float] | None = None
+    seed: int = 0
+
+    def evidence(self, captions: Mapping[str, str]) -> list[WordShare]:
+        """Returns the content words of the captions, the most frequent first, and which of them are left out."""
+        usable = [without_openings(text)[0] for text in captions.values() if not unusable(text)]
+        count, forms = Counter[str](), Counter[tuple[str, str]]()
+        for text in usable:
+            found = [word for word in content_words(text) if word.kind != "relation"]
+            count.update({word_key(text, word) for word in found})
+            forms.update((word_key(text, word), text[word.start : word.end].lower()) for word in found)
+        form: dict[str, str] = {}
+        for (key, word), _ in forms.most_common():
+            form.setdefault(key, word)
+        return [
+            WordShare(
+                key, form[key], times, times / len(usable), self._is_left_out({key, form[key]}, times, len(usable))
+            )
+            for key, times in sorted(count.items(), key=lambda pair: (-pair[1], pair[0]))
+        ]
+
+    def _is_left_out(self, names: set[str], times: int, captions: int) -> bool:
+        if names & self.keep:
+            return False
+        return bool(names & self.avoid) or (captions >= LEAST and times > self.common * captions)
+
+    def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
+        """Returns the caption of each picture, by what all captions have in common."""
+        out = {one.key for one in self.evidence(captions) if one.left_out}
+        return {key: self._edited(key, caption, out) for key, caption in captions.items()}
+
+    def _edited(self, key: str, caption: str, out: set[str]) -> Edited:
+        if why := unusable(caption):
+            return Edited("", (("no text", why),))
+        text = without_words(without_openings(caption)[0], out, self.trigger)
+        if self.lengths is not None:
+            part = RandomStream("length-mix", self.seed, key).weighted_choice(LENGTHS, self.lengths)
+            text = shortened(text, int(part * len(text)), whole_phrases=True)[0]
+        if not re.match(rf"{re.escape(self.trigger)}(?!\w)", text):
+            first, _, rest = text.partition(" ")
+            text = f"{first.lower() if first.lower() in FUNCTION_WORDS else first} {rest}".strip()
+            text = f"{self.trigger}, {text}" if text else self.trigger
+        text = f"{self.prefix} {text}".strip()
+        if self.suffix:
+            text = text.rstrip(". ") + ("" if re.match(r"[^\w\s]", self.suffix) else " ") + self.suffix
+        return Edited(text)
+
+
+# Files.
+
+
+def written_file(out: Path) -> Path:
+    """Beside the texts for a purpose: the captions that they were made of."""
+    return out.with_name(out.name + ".written.jsonl")
+
+
+def read_written(path: Path) -> dict[str, str]:
+    """Returns the captions that a captioner wrote by id; raises `UsageError` for any other file."""
+    try:
+        values = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return {str(value["id"]): str(value["caption"]) for value in values}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{path}: not captions as this command writes them; type --overwrite") from None
+
+
+@dataclass
+class OwnFiles:
+    """The files that earlier runs wrote, by the hashes of their texts: a file that a person changed is not replaced."""
+
+    path: Path
+    hashes: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, out: Path) -> OwnFiles:
+        """Returns those of earlier runs into ``out``."""
+        path = out.with_name(out.name + ".files.json")
+        try:
+            found = parse_json(path.read_text(encoding="utf-8"))
+            return cls(path, {str(key): [str(one) for one in value] for key, value in found.items()})
+        except (OSError, ValueError, AttributeError, TypeError):
+            return cls(path)
+
+    def is_own(self, path: Path, text: str) -> bool:
+        """Whether an earlier run wrote this text there."""
+        return _digest(text) in self.hashes.get(self._name(path), ())
+
+    def record(self, texts: Mapping[Path, str]) -> None:
+        """Writes down what is to be written, before it is: after a kill the files are still known."""
+        for path, text in texts.items():
+            known = self.hashes.get(self._name(path), [])
+            self.hashes[self._name(path)] = [*[one for one in known[-1:] if one != _digest(text)], _digest(text)]
+        replace_text(self.path, json.dumps(self.hashes, indent=1, sort_keys=True) + "\n")
+
+    def _name(self, path: Path) -> str:
+        return Path(os.path.relpath(path, self.path.parent)).as_posix()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def refuse_foreign(out: Path, own: OwnFiles, overwrite: bool) -> None:
+    """Raises `UsageError` where ``out`` exists and is not of this command."""
+    if out.exists() and not overwrite and not own.is_own(out, out.read_bytes().decode("utf-8", "replace")):
+        raise UsageError(f"{out}: was not written by this command, or changed since; type --overwrite, or move it away")
+
+
+def write_lines(out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles) -> int:
+    """Writes the texts into one file, ``.jsonl`` or ``.csv``, in the order of the items; returns how many.
+
+    A file that is called as Hugging Face's lists are has ``file_name`` and ``text``. Pictures without a text have no
+    line.
+    """
+    rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
+    text = (
+        _table(rows)
+        if out.suffix.lower() == ".csv"
+        else "".join(json.dumps(_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
+    )
+    own.record({out: text})
+    with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+        replace_text(out, text)
+    return len(rows)
+
+
+def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
+    """Returns the texts as lines of JSON."""
+    rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
+    return "".join(json.dumps(_record(Path(), item, one), ensure_ascii=False) + "\n" for item, one in rows)
+
+
+def _record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
+    if out.name in METADATA_FILES:
+        return {"file_name": _relative(item, out.parent), "text": one.text}
+    return {"id": item.id, "caption": one.text} | ({"long": one.long} if one.long else {})
+
+
+def _table(rows: Iterable[tuple[Item, Edited]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(
+        [("id", "caption", "long"), *((item.id, one.text, one.long) for item, one in rows)]
+    )
+    return text.getvalue()
+
+
+def _relative(item: Item, folder: Path) -> str:
+    if not isinstance(item.picture, FilePicture):
+        raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
+    return Path(os.path.relpath(item.picture.path, folder)).as_posix()
+
+
+def common_folder(items: Sequence[Item]) -> Path:
+    """Returns the folder in or below which all pictures lie. Raises `UsageError` for pictures that are not files."""
+    paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
+    if len(paths) < len(items) or not paths:
+        name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
+        raise UsageError(f"{name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
+    return Path(os.path.commonpath([path.parent for path in paths]))
+
+
+def write_beside(
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool
+) -> tuple[dict[str, Edited], int]:
+    """Writes a ``.txt`` beside each picture that has a text; returns the texts that are there now, and how many stayed.
+
+    A file that this command did not write, or that a person changed since, stays unless ``overwrite`` is set, and its
+    text is the picture's.
+    """
+    there, todo, stayed = dict(edited), dict[Path, str](), 0
+    for key, path in files_beside(items, ".txt").items():
+        if key not in edited or not edited[key].text:
+            continue
+        text = edited[key].text + "\n"
+        if path.exists() and not overwrite:
+            now = path.read_bytes().decode("utf-8", "replace")
+            if now != text and not own.is_own(path, now):
+                there[key], stayed = replace(edited[key], text=" ".join(now.split())), stayed + 1
+                continue
+        todo[path] = text
+    own.record(todo)
+    for path, text in todo.items():
+        with write_errors(path, "make the folder writable", "free some space and run the same command again"):
+            replace_text(path, text, sync=False)
+    return there, stayed
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """How many XMP sidecars and copies were written; ``stayed``: pictures whose own alt text was not replaced."""
+
+    sidecars: int = 0
+    copies: int = 0
+    stayed: tuple[str, ...] = ()
+
+
+def embed(
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool, folder: Path | None = None
+) -> Embedded:
+    """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies in ``folder``.
+
+    A copy of a JPEG or PNG has them inside, one of another format has a sidecar. All else that a sidecar or a picture
+    says stays; so does an alt text that this command did not write, unless ``overwrite`` is set. Pictures themselves
+    are never changed. Raises `UsageError` for a sidecar that is no XMP.
+    """
+    todo: list[tuple[Item, Path, str]] = []
+    stayed: list[str] = []
+    root = common_folder(items) if folder is not None else Path()
+    beside = files_beside(items, ".xmp")
+    if folder is not None and folder.resolve() == root.resolve():
+        raise UsageError(f"--copies {folder}: the pictures are there, and they stay as they are; name another folder")
+    for item in items:
+        one = edited.get(item.id, Edited(""))
+        if not one.text or not isinstance(item.picture, FilePicture):
+            continue
+        picture = item.picture.path
+        inside = folder is not None and picture.suffix.lower() in xmp.EMBEDDED
+        target = beside[item.id]
+        if folder is not None:
+            place = folder / os.path.relpath(picture.absolute(), root)
+            target = place if inside else place.with_suffix(".xmp")
+        packet = xmp.packet_in(picture.read_bytes()) if inside else xmp.read_sidecar(beside[item.id])
+        there = xmp.texts_of(packet, str(picture if inside else beside[item.id])).get(xmp.ALT, "")
+        if there and there != one.text and not overwrite and not own.is_own(target, there):
+            stayed.append(item.id)
+            if folder is None:
+                continue
+        else:
+            texts = {xmp.ALT: one.text} | ({xmp.LONG: one.long} if one.long else {})
+            packet = xmp.with_texts(packet, texts, str(target))
+        todo.append((item, target, packet))
+    own.record({target: edited[item.id].text for item, target, _ in todo if item.id not in stayed})
+    for item, target, packet in todo:
+        _embed(item, target, packet, None if folder is None else folder)
+    sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
+    return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed))
+
+
+def _embed(item: Item, target: Path, packet: str, folder: Path | None) -> None:
+    assert isinstance(item.picture, FilePicture)
+    picture = item.picture.path
+    with write_errors(target, "name another folder", "free some space and run the same command again"):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.suffix == ".xmp":
+            replace_text(target, packet, sync=False)
+            if folder is not None:
+                shutil.copyfile(picture, target.with_suffix(picture.suffix))
+            return
+        data = xmp.with_packet(picture.read_bytes(), packet, str(picture))
+        replace_file(target, lambda path: path.write_bytes(data), sync=False)
+
+
+def review_lines(
+    items: Sequence[Item],
+    written: Mapping[str, str],
+    edited: Mapping[str, Edited],
+    found: Mapping[str, Sequence[tuple[str, str]]],
+) -> list[dict[str, Any]]:
+    """Returns a record of each picture that a person should look at, those with the most doubts first.
+
+    found: by id what was found beside `Edited.doubts`, as (kind, detail).
+    """
+    records = []
+    for item in items:
+        one = edited.get(item.id, Edited("", (("no text", "no caption"),)))
+        doubts = [*one.doubts, *found.get(item.id, ())]
+        if doubts:
+            records.append(
+                {"id": item.id, "caption": one.text, "written": written.get(item.id, "")}
+                | {"doubts": [{"kind": kind, "detail": detail} for kind, detail in doubts]}
+            )
+    return sorted(records, key=lambda record: -len(record["doubts"]))

@@ -1,0 +1,317 @@
+"""`tellapart caption --for`: alt text with IPTC's properties, captions of a folder for an image generator."""
+
+import json
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from command_line import Cli
+from PIL import Image
+
+from tellapart.data import open_data, xmp
+from tellapart.errors import UsageError
+from tellapart.evaluation.check import rows_of, template
+from tellapart.inference.purposes import AltText, LoraCaptions, OwnFiles, embed, shortened, without_openings
+from tellapart.language.phrases import phrase_ends, without_words
+from tellapart.scenes import Scenes
+
+# A captioner on a shoot of one dog, written by hand in the manner of one.
+DOG = {
+    "1.jpg": "a brown dog is running through the grass",
+    "2.jpg": "a black and white dog with a stick in its mouth",
+    "3.jpg": "The image shows a dog sitting on a couch.",
+    "4.jpg": "a man and a dog in a hat are sitting on a bench",
+    "5.jpg": "There is a dog in the water. The dog is swimming.",
+    "6.jpg": "two dogs are playing with a ball",
+}
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("The image shows a dog on a sofa.", "A dog on a sofa."),
+        ("a picture of a cat", "a cat"),
+        ("In this image, we can see a red car. The image also shows two people.", "A red car. Two people."),
+        ("Sure! Here is a caption: A dog runs.", "A dog runs."),
+        ("This is a photo of an old house.", "An old house."),
+        ("In the photograph is a man.", "A man."),
+        ("There are two men in a boat.", "Two men in a boat."),
+        ("a close-up of a cat", "a close-up of a cat"),
+        ("The picture on the wall is old.", "The picture on the wall is old."),
+        ("There is no one here.", "There is no one here."),
+    ],
+)
+def test_openings_that_say_only_that_there_is_a_picture(caption: str, expected: str) -> None:
+    text, opening = without_openings(caption)
+    assert text == expected
+    assert bool(opening) == (caption != expected)
+    if opening:
+        assert not list(template(rows_of({"1": [text]}))), "the check still finds an opening"
+
+
+@pytest.mark.parametrize(
+    ("caption", "ends"),
+    [
+        ("a man in a red jacket riding a bike", ["a man", "a man in a red jacket"]),
+        ("a black and white dog", []),
+        ("a group of people on a beach", ["a group of people"]),
+        ("a man wearing a hat and holding on to a rope", ["a man", "a man wearing a hat"]),
+        ("a dog is standing next to a car", ["a dog is standing next"]),
+    ],
+)
+def test_a_text_is_cut_where_a_phrase_ends(caption: str, ends: list[str]) -> None:
+    found = [caption[:end] for end in phrase_ends(caption)]
+    assert found[-1] == caption
+    assert [text for text in ends if not text.endswith("next")] == [text for text in found[:-1] if text in ends]
+    assert not any(text.split()[-1] in ("a", "the", "of", "is", "black", "wearing", "next") for text in found[:-1])
+
+
+def test_alt_texts_have_whole_words_and_doubts() -> None:
+    long = "Two women in red coats are standing in front of a large building with many windows. It is raining."
+    made = AltText(60, long=True).edited(
+        {"a": long, "b": "a picture of a dog", "c": "I'm sorry, I can't help with that.", "d": "A dog. A cat.",
+         "e": "A dog runs. " + long}
+    )  # fmt: skip
+    assert made["a"].text == "Two women in red coats are standing"
+    assert [kind for kind, _ in made["a"].doubts] == ["shortened"] and made["a"].long == long
+    assert made["b"].text == "a dog" and [kind for kind, _ in made["b"].doubts] == ["opening"] and not made["b"].long
+    assert made["c"].text == "" and made["c"].doubts[0][1] == "a refusal"
+    assert made["d"].text == "A dog. A cat." and made["d"].doubts == ()
+    assert made["e"].text == "A dog runs." and made["e"].doubts == () and made["e"].long.endswith("raining.")
+    assert shortened("one extraordinarily photogenic internationally renowned cat", 45) == (
+        "one extraordinarily photogenic",
+        "word",
+    )
+
+
+def test_what_a_set_has_in_common_is_left_out_and_the_rest_is_grammatical() -> None:
+    maker = LoraCaptions("ohwx")
+    assert {one.word: one.left_out for one in maker.evidence(DOG)}["dog"]
+    assert [one.word for one in maker.evidence(DOG) if one.left_out] == ["dog"]
+    assert maker.evidence(DOG)[0].count == 6, "dogs and dog are one word"
+    assert {key: one.text for key, one in maker.edited(DOG).items()} == {
+        "1.jpg": "ohwx, brown, is running through the grass",
+        "2.jpg": "ohwx, black and white, with a stick in its mouth",
+        "3.jpg": "ohwx sitting on a couch.",
+        "4.jpg": "ohwx, a man and a dog in a hat are sitting on a bench",  # whose hat it is must not change
+        "5.jpg": "ohwx in the water. ohwx is swimming.",
+        "6.jpg": "ohwx, two dogs are playing with a ball",
+    }
+    kept = LoraCaptions("ohwx", keep=frozenset({"dog"}), avoid=frozenset({"brown"}), prefix="photo of", suffix=", film")
+    assert kept.edited(DOG)["1.jpg"].text == "photo of ohwx, a dog is running through the grass, film"
+    assert kept.edited(DOG)["3.jpg"].text == "photo of ohwx, a dog sitting on a couch, film"
+    few = {key: DOG[key] for key in list(DOG)[:4]}
+    assert not any(one.left_out for one in maker.evidence(few)), "four captions are no evidence"
+
+
+@pytest.mark.parametrize(
+    ("caption", "expected"),
+    [
+        ("a woman in a red dress standing on a beach", "NAME on a beach"),
+        ("a bottle on a wooden table, next to a red apple", "NAME on a wooden table, next to an apple"),
+        ("a young woman holding a glass of wine", "NAME, young, holding a glass of wine"),
+        ("a fire bottle on a hill", "a fire bottle on a hill"),
+        ('a cat and a woman with a "stop" sign', 'a cat and a woman with a "stop" sign'),
+        ("in a garden a woman sits on a red chair", "in a garden a woman sits on a chair"),
+        ("The woman is standing. A cat is on a table.", "NAME. A cat."),
+        ("A white bottle, a woman, and a cat sit here.", "NAME, white, and a cat sit here."),
+        ("a red bottle on a table", "NAME"),
+    ],
+)
+def test_words_are_left_out_with_their_phrases(caption: str, expected: str) -> None:
+    common = {"woman", "bottle", "red", "dress", "standing", "table"}
+    assert without_words(caption, common, "NAME") == expected
+
+
+def test_lengths_are_a_mixture_that_the_seed_and_the_id_fix() -> None:
+    long = "a man in a hat is standing on a wide beach with two umbrellas beside a boat under a grey sky"
+    captions = {f"{n}.jpg": long for n in range(300)}
+    made = LoraCaptions("ohwx", common=1.0, lengths=(0.2, 0.5, 0.3)).edited(captions)
+    counts = [sum(one.text == text for one in made.values()) for text in sorted({one.text for one in made.values()})]
+    assert len(counts) == 3 and all(
+        abs(count / 300 - share) < 0.08 for count, share in zip(counts, (0.2, 0.5, 0.3), strict=True)
+    )
+    assert all(f"ohwx, {long}".startswith(one.text) for one in made.values())
+    some = {key: captions[key] for key in list(captions)[:9]}
+    again = LoraCaptions("ohwx", common=1.0, lengths=(0.2, 0.5, 0.3)).edited(some)
+    assert again == {key: made[key] for key in some}
+    other = LoraCaptions("ohwx", common=1.0, lengths=(0.2, 0.5, 0.3), seed=1).edited(captions)
+    assert other != made
+
+
+# XMP.
+
+LIGHTROOM = """<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>
+<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="Adobe"><rdf:RDF
+ xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#"><rdf:Description rdf:about=""
+ xmlns:xmp="http://ns.adobe.com/xap/1.0/" xmlns:crs="http://ns.adobe.com/camera-raw-settings/1.0/"
+ xmlns:Iptc4xmpCore="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/" xmp:Rating="4" crs:Exposure="+0.35">
+<Iptc4xmpCore:AltTextAccessibility><rdf:Alt><rdf:li xml:lang="x-default">by hand</rdf:li>
+<rdf:li xml:lang="de">von Hand</rdf:li></rdf:Alt></Iptc4xmpCore:AltTextAccessibility>
+</rdf:Description></rdf:RDF></x:xmpmeta><?xpacket end="w"?>"""
+
+
+def alt_of(packet: str) -> str:
+    """The alt text, by the standard library alone."""
+    spaces = {
+        "i": "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/",
+        "r": "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+    }
+    root = ElementTree.fromstring(packet.strip().strip("\ufeff"))
+    line = root.find(".//i:AltTextAccessibility/r:Alt/r:li[@{http://www.w3.org/XML/1998/namespace}lang='x-default']",
+                     spaces)  # fmt: skip
+    return str(line.text) if line is not None else ""
+
+
+def test_a_packet_keeps_what_else_it_says() -> None:
+    made = xmp.with_texts(LIGHTROOM, {xmp.ALT: 'a "dog" & <cat>\x0b', xmp.LONG: "more"}, "a.xmp")
+    assert alt_of(made) == 'a "dog" & <cat>\ufffd'
+    assert 'xmp:Rating="4"' in made and 'crs:Exposure="+0.35"' in made and "von Hand" in made and "by hand" not in made
+    assert xmp.texts_of(made, "a.xmp")[xmp.LONG] == "more"
+    for wrong in ("<a", "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<a/>"):
+        with pytest.raises(UsageError, match=r"^a\.xmp: "):
+            xmp.with_texts(wrong, {xmp.ALT: "x"}, "a.xmp")
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png"])
+def test_a_copy_has_the_packet_inside_and_the_same_pixels(tmp_path: Path, suffix: str) -> None:
+    picture = tmp_path / f"a{suffix}"
+    image = next(iter(Scenes(1))).image()
+    image.save(picture, **({"exif": Image.Exif()} if suffix == ".jpg" else {}))
+    before = picture.read_bytes()
+    first = xmp.with_packet(before, LIGHTROOM, "a")
+    assert xmp.packet_in(first).strip() == LIGHTROOM
+    second = xmp.with_packet(first, xmp.with_texts(xmp.packet_in(first), {xmp.ALT: "a dog"}, "a"), "a")
+    assert alt_of(xmp.packet_in(second)) == "a dog" and second.count(b"xmpmeta xmlns") == 1
+    (tmp_path / f"b{suffix}").write_bytes(second)
+    with Image.open(picture) as one, Image.open(tmp_path / f"b{suffix}") as other:
+        assert one.tobytes() == other.tobytes()
+    assert xmp.packet_in(before) == "" and zlib.crc32(before) == zlib.crc32(picture.read_bytes())
+
+
+def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.jpg"):
+        Image.new("RGB", (8, 8)).save(tmp_path / name)
+    (tmp_path / "a.xmp").write_text(LIGHTROOM, encoding="utf-8")
+    items, own = list(open_data(str(tmp_path))), OwnFiles.open(tmp_path / "alt.jsonl")
+    made = AltText().edited({"a.jpg": "a dog", "b.jpg": "a cat"})
+    assert embed(items, made, own, False).stayed == ("a.jpg",)
+    assert (tmp_path / "a.xmp").read_text(encoding="utf-8") == LIGHTROOM
+    assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a cat"
+    again = OwnFiles.open(tmp_path / "alt.jsonl")
+    assert embed(items, AltText().edited({"b.jpg": "a tom"}), again, False).sidecars == 1, "its own is replaced"
+    assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a tom"
+    assert embed(items, made, OwnFiles.open(tmp_path / "alt.jsonl"), True).stayed == ()
+    assert alt_of((tmp_path / "a.xmp").read_text(encoding="utf-8")) == "a dog"
+    with pytest.raises(UsageError, match="name another folder"):
+        embed(items, made, own, False, tmp_path)
+
+
+# The command.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Twelve scenes as photos."""
+    (tmp_path / "photos").mkdir()
+    for number, scene in enumerate(Scenes(12, split="test", seed=3)):
+        scene.image().save(tmp_path / "photos" / f"{number:02}.jpg")
+    return tmp_path / "photos"
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}
+    out, review, copies = tmp_path / "alt.jsonl", tmp_path / "doubtful.jsonl", tmp_path / "copies"
+    typed = ("caption", tiny_captioner, folder, "--max-tokens", 12, "--for", "alt-text", "-o", out)
+    done = cli(*typed, "--characters", 30, "--review", review, "--embed", "--copies", copies)
+    assert done.status == 0, done.err
+    texts = {row["id"]: row["caption"] for row in records(out)}
+    assert texts and all(0 < len(text) <= 30 for text in texts.values())
+    written = {row["id"]: row["caption"] for row in records(tmp_path / "alt.jsonl.written.jsonl")}
+    for key, text in texts.items():
+        assert written[key].startswith(text) and (written[key] + " ")[len(text)] in " .,"
+        assert alt_of((folder / key).with_suffix(".xmp").read_text(encoding="utf-8")) == text
+        assert alt_of(xmp.packet_in((copies / key).read_bytes())) == text
+        if exiftool := shutil.which("exiftool"):
+            for path in ((folder / key).with_suffix(".xmp"), copies / key):
+                shown = subprocess.run([exiftool, "-s3", "-AltTextAccessibility", path], capture_output=True, text=True)
+                assert shown.stdout.strip() == text
+    assert {path.name: path.read_bytes() for path in folder.glob("*.jpg")} == before
+    listed = records(review)
+    kinds = {doubt["kind"] for row in listed for doubt in row["doubts"]}
+    assert "shortened" in kinds and "doubtful" in kinds, "the second is the captioner's own"
+    shared = [row for row in listed if any(doubt["kind"] == "shared" for doubt in row["doubts"])]
+    assert all(list(texts.values()).count(row["caption"]) > 1 for row in shared)
+    assert len(shared) == sum(list(texts.values()).count(text) > 1 for text in texts.values())
+    # Other characters are another text of the same captions, and a text that a person changed stays.
+    done = cli(*typed, "--characters", 20)
+    assert done.status == 0 and "0 captions written, 12 already done" in done.err
+    assert all(len(row["caption"]) <= 20 for row in records(out))
+    out.write_text(out.read_text().replace("a", "o", 1))
+    done = cli(*typed)
+    assert done.status == 2 and "changed since; type --overwrite" in done.err
+
+
+def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
+    done = cli("caption", tiny_captioner, folder / "00.jpg", "--max-tokens", 12, "--for", "alt-text")
+    assert done.status == 0 and json.loads(done.out)["id"] == "00.jpg"
+    assert {path.suffix for path in folder.iterdir()} == {".jpg"}
+
+
+def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
+    typed = ("caption", "scenes", folder, "--beams", 1, "--for", "lora", "--trigger", "ohwx thing")
+    done = cli(*typed, "--dry-run")
+    assert done.status == 0 and "stays" in done.out and "nothing is written yet" in done.err, done.err
+    assert not list(folder.glob("*.txt")) and not (folder / "metadata.jsonl").exists()
+    (folder / "03.txt").write_text("a person wrote this\n")
+    done = cli(*typed)
+    assert done.status == 0 and "0 captions written, 12 already done" in done.err
+    assert "1 .txt files are not of this command" in done.err
+    rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
+    assert rows["03.jpg"] == "a person wrote this" and len(rows) >= 10
+    for name, text in rows.items():
+        assert (folder / name).with_suffix(".txt").read_text() == text + "\n"
+        assert text.startswith("ohwx thing") or name == "03.jpg"
+    read = {item.id: item.references for item in open_data(str(folder))}
+    assert all(read[name] == (text,) for name, text in rows.items())
+    # Another trigger replaces what this command wrote, and nothing that a person changed.
+    (folder / "04.txt").write_text("edited\n")
+    done = cli(*typed[:-1], "zwx", "--suffix", "on film")
+    again = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
+    assert again["03.jpg"] == rows["03.jpg"] and again["04.jpg"] == "edited"
+    others = again.keys() - {"03.jpg", "04.jpg"}
+    assert all(again[name].startswith("zwx") and again[name].endswith(" on film") for name in others)
+    (folder / "metadata.jsonl").write_text('{"file_name": "03.jpg", "text": "by hand"}\n')
+    done = cli(*typed)
+    assert done.status == 2 and "metadata.jsonl: was not written by this command, or changed since" in done.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--for", "alt-txt"), "expected alt-text or lora; did you mean 'alt-text'?"),
+        (("--for", "lora"), "type --trigger NAME"),
+        (("--for", "lora", "--trigger", "x", "--embed"), "--embed is of --for alt-text"),
+        (("--characters", "80"), "--characters is of --for alt-text"),
+        (("--for", "alt-text"), "type -o alt.jsonl"),
+        (("--for", "alt-text", "--format", "txt"), "leave out --format"),
+        (("--for", "alt-text", "-o", "alt.txt"), "texts go to a .jsonl or .csv file"),
+        (("--for", "alt-text", "-o", "a.jsonl", "--samples", "3"), "--samples has no effect on the one text"),
+        (("--for", "lora", "--trigger", "x", "--length-mix", "0.5,0.2"), "three shares that add up to 1"),
+        (("--for", "lora", "--trigger", "x", "--keep", "a hat"), "expected single words"),
+        (("--for", "lora", "--trigger", "x", "--seed", "1"), "--seed is of --length-mix"),
+    ],
+)
+def test_options_of_another_purpose_are_refused(
+    cli: Cli, tiny_captioner: Path, folder: Path, options: tuple[str, ...], message: str
+) -> None:
+    done = cli("caption", tiny_captioner, folder, *options)
+    assert done.status == 2 and message in done.err, done.err
