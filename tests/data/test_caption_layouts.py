@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.data import open_data
-from tellapart.data.caption_files import read_caption_file, read_reference_file
+from tellapart.data.caption_files import is_prose, lines_in, read_caption_file, read_reference_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import UsageError
 from tellapart.evaluation.inputs import run_eval
@@ -291,6 +292,37 @@ def test_every_line_beside_a_picture_is_a_caption_and_an_empty_file_an_empty_one
     (tmp_path / "1.txt").write_text("a dog runs\n\na small brown dog\n")
     (tmp_path / "2.txt").write_text("\n")
     assert read_caption_file(tmp_path).texts == {"1": ["a dog runs", "a small brown dog"], "2": [""]}
+
+
+PROSE = (
+    "The image shows a woman in a red dress who stands on a wide beach. She holds an umbrella, and behind her there is a "
+    "small boat on the water."
+)
+
+
+@pytest.mark.parametrize("width", [40, 200], ids=["wrapped at 40 characters", "paragraphs"])
+def test_prose_of_several_lines_beside_pictures_is_one_caption(tmp_path: Path, width: int) -> None:
+    after = "" if width == 40 else "\n\nThe sky is grey."
+    for number in range(4):
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.jpg")
+        (tmp_path / f"{number}.txt").write_text(textwrap.fill(PROSE, width) + after + "\n")
+    (tmp_path / "0.txt").write_text("one line\n")
+    (tmp_path / "1.txt").write_text("tags, in one\nand another line\n")  # a few files may be otherwise
+    whole = " ".join((PROSE + after).split())
+    expected = {"0": ("one line",), "1": ("tags, in one and another line",), "2": (whole,), "3": (whole,)}
+    assert {Path(item.id).stem: item.references for item in open_data(str(tmp_path))} == expected
+    assert {key: tuple(texts) for key, texts in read_caption_file(tmp_path).texts.items()} == expected
+    lines = {item.id: item.references for item in open_data(f"folder:{tmp_path}?lines=references")}
+    assert lines["1.jpg"] == ("tags, in one", "and another line") and len(lines["2.jpg"]) > 1
+    with pytest.raises(UsageError, match="lines=two; expected references"):
+        open_data(f"folder:{tmp_path}?lines=two")
+
+
+@pytest.mark.data
+def test_the_references_of_people_are_no_prose() -> None:
+    references = read_reference_file(DATA / "flickr8k" / "Flickr8k.token.txt")
+    assert not any(is_prose("\n".join(own)) for own in references.texts.values())
+    assert lines_in("\n\n".join(own) for own in references.texts.values()) == "references"
 
 
 def test_a_quote_that_is_not_closed_takes_no_other_rows(tmp_path: Path) -> None:

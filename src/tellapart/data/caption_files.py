@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import posixpath
 import re
 import zipfile
@@ -512,8 +513,48 @@ def read_metadata(folder: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
             yield replace(entry, file=posixpath.normpath(path), id=entry.id if len(lists) == 1 else "")
 
 
+def texts_beside(text: str, lines: str) -> list[str]:
+    """Returns the captions in a text file beside a picture: its lines ("references"), or all of it as one ("one")."""
+    if lines == "one":
+        return [whole] if (whole := " ".join(text.split())) else []
+    return [line for line in text.split("\n") if line.strip()]
+
+
+def lines_in(texts: Iterable[str]) -> str:
+    """Returns what lines are in the text files of a folder: "one", a caption in all, or "references", a caption each.
+
+    The first where most files with several lines are prose (`is_prose`), as models write it.
+    """
+    several = [is_prose(text) for text in texts if "\n" in text.strip()]
+    return "one" if 2 * sum(several) > len(several) else "references"
+
+
+_NEXT_SENTENCE = re.compile(r"""[.!?]["'”’)]*\s+["'“‘(]*[A-Z]""")
+_WHOLE_SENTENCE = re.compile(r"""[.!?…:]["'”’)\]]*$""")
+
+
+def is_prose(text: str) -> bool:
+    """Says whether lines are one text that goes on, as models write it, and not a caption each.
+
+    So it is where lines were wrapped at one width (no first word of a line fits behind the line before), the text
+    begins with a capital, some line with a small letter, and the last one ends in a stop; or where paragraphs of whole
+    sentences, one of them of several, stand apart by a blank line.
+    """
+    lines = [line.strip() for line in text.strip().split("\n")]
+    if not lines[0]:
+        return False
+    if "" in lines:
+        several = any(_NEXT_SENTENCE.search(line) for line in lines)
+        return several and all(_WHOLE_SENTENCE.search(line) for line in lines if line)
+    width = max(map(len, lines), default=0)
+    full = all(len(one) + 1 + len(other.split()[0]) > width for one, other in itertools.pairwise(lines))
+    if not (full and lines[0][:1].isupper() and _WHOLE_SENTENCE.search(lines[-1])):
+        return False
+    return any(line[0].islower() for line in lines[1:])
+
+
 def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[CaptionEntry]:
-    """A folder with Hugging Face's metadata, or with a text beside each picture, whose lines are captions."""
+    """A folder with Hugging Face's metadata, or with a text beside each picture (`texts_beside`)."""
     if metadata_files(folder):
         yield from read_metadata(folder, names)
         return
@@ -523,13 +564,15 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
             f"{folder}: a folder without {', '.join(METADATA_FILES)}, {', '.join(_BESIDE[:-1])} or {_BESIDE[-1]}; "
             "expected a file of captions"
         )
+    plain = () if files[0].suffix == ".json" else (_read(file) for file in files if file.read_bytes().strip())
+    lines = lines_in(plain)
     for file in files:
         if not file.read_bytes().strip():
             texts = [""]  # what a system wrote there
         elif file.suffix == ".json":
             texts = [text for entry in read_json_text(file, _read(file), names) for text in entry.texts]
         else:
-            texts = texts_in(str(file), None, [line for line in _read(file).split("\n") if line.strip()])
+            texts = texts_in(str(file), None, texts_beside(_read(file), lines))
         yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", texts)
 
 

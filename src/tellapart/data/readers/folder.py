@@ -3,20 +3,21 @@
 Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder, with percent
 signs as in a URL where that is not text (``caf%E9.jpg``).
 References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``, else
-``cat.caption``), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv``
-(``{"file_name": "cat.jpg", "text": "a cat"}``), in the folder and in any below it. Hidden files and folders are passed
-over; text files without a picture, rows without one, pictures of a kind that is not read here (HEIC, SVG, …), empty
-files and downloads that were broken off (``.part``) are reported.
+``cat.caption``), or all of it where its lines are prose (`tellapart.data.caption_files.is_prose`; ``lines=`` decides
+instead), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text":
+"a cat"}``), in the folder and in any below it. Hidden files and folders are passed over; text files without a picture,
+rows without one, pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads that were broken
+off (``.part``) are reported.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.caption_files import METADATA_FILES, read_metadata
+from tellapart.data.caption_files import METADATA_FILES, lines_in, read_metadata, texts_beside
 from tellapart.data.dataset import (
     PARTIAL_SUFFIXES,
     READERS,
@@ -44,19 +45,24 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items of the pictures below ``path``; of that one picture where it is a file."""
     if options.splits:
         raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
+    if (lines := options.text("lines")) not in ("", "references", "one"):
+        raise UsageError(
+            f"{options.spec}: lines={lines}; expected references (a caption each) or one (a caption in all)"
+        )
     missing = Skipped()
     if path.is_file() and (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES:
         missing.add(str(path), _unread(suffix))
         return [], missing
     if path.is_file():
         beside = next((suffix for suffix in TEXT_SUFFIXES if path.with_suffix(suffix).is_file()), "")
-        return existing_items([_item(path, path.name, beside, missing)], missing), missing
+        found = _texts({path.name: path.with_suffix(beside)} if beside else {}, missing)
+        return existing_items(_items(path.parent, [path.name], found, lines, {}, missing), missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     pictures, texts, lists = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
-    texts_beside = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
-    homes = {str(Path(name).parent) for name, end in texts_beside.items() if end}  # folders with captions in text files
+    ends = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
+    homes = {str(Path(name).parent) for name, end in ends.items() if end}  # folders with captions in text files
     used = {_stem(name) for name in names}
     alone = [text for text in texts if _stem(text) not in used and str(Path(text).parent) in homes]
     if alone:
@@ -66,8 +72,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
     for name in sorted(listed.keys() - set(pictures)):
         missing.add(str(path / name), missing_reason(path / name) or "not a picture of a kind that is read here")
-    items = [_item(path / name, name, texts_beside[name], missing, listed.get(name, [])) for name in names]
-    return existing_items(items, missing), missing
+    found = _texts({name: path / (_stem(name) + end) for name, end in ends.items() if end}, missing)
+    return existing_items(_items(path, names, found, lines, listed, missing), missing), missing
 
 
 def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
@@ -116,15 +122,35 @@ def _metadata(folder: Path) -> dict[str, list[str]]:
     return listed
 
 
-def _item(path: Path, id_: str, beside: str, missing: Skipped, listed: Sequence[str] = ()) -> Item:
-    references = clean_captions(list(listed), str(path)) if listed else ()
-    if beside:
-        text = path.with_suffix(beside)
+def _texts(files: Mapping[str, Path], missing: Skipped) -> dict[str, tuple[Path, str]]:
+    """The text files beside pictures, by the picture's name; one that cannot be read is told, and its picture is good
+    all the same."""
+    texts = {}
+    for name, file in files.items():
         try:
-            references = clean_captions(read_text(text).splitlines(), str(text))
-        except UsageError as error:  # the picture is good all the same
-            missing.add(str(text), f"references not read: {str(error).partition(': ')[2]}")
-    return Item(id=path_id(id_), picture=picture_file(path), references=references)
+            texts[name] = file, read_text(file)
+        except UsageError as error:
+            missing.add(str(file), f"references not read: {str(error).partition(': ')[2]}")
+    return texts
+
+
+def _items(
+    folder: Path, names: Sequence[str], texts: Mapping[str, tuple[Path, str]], lines: str,
+    listed: Mapping[str, Sequence[str]], missing: Skipped,
+) -> list[Item]:  # fmt: skip
+    """The pictures with their references: ``texts`` from files beside them, else those that are ``listed``."""
+    lines = lines or lines_in(text for _, text in texts.values())
+    items = []
+    for name in names:
+        references = clean_captions(list(listed[name]), str(folder / name)) if name in listed else ()
+        if name in texts:
+            file, text = texts[name]
+            try:
+                references = clean_captions(texts_beside(text, lines), str(file))
+            except UsageError as error:
+                missing.add(str(file), f"references not read: {str(error).partition(': ')[2]}")
+        items.append(Item(id=path_id(name), picture=picture_file(folder / name), references=references))
+    return items
 
 
 READERS.register(
@@ -132,9 +158,11 @@ READERS.register(
         name="folder",
         factory=read,
         help="the pictures in a folder and below it",
+        keys={"lines": "of a `.txt` beside a picture: `references`, a caption each, or `one`, a caption in all"},
         layouts=(
             (
-                "a folder of pictures and clips; captions, if any, in a `.txt` or `.caption` beside each, one a line; "
+                "a folder of pictures and clips; captions, if any, in a `.txt` or `.caption` beside each, one a line "
+                "(or one in all, where it is prose of several lines); "
                 "a name that is not text has percent signs in its id (`caf%E9.jpg`)",
                 "`photos/` or `folder:photos`",
             ),
