@@ -295,8 +295,8 @@ def test_every_line_beside_a_picture_is_a_caption_and_an_empty_file_an_empty_one
 
 
 PROSE = (
-    "The image shows a woman in a red dress who stands on a wide beach. She holds an umbrella, and behind her there is a "
-    "small boat on the water."
+    "The image shows a woman in a red dress who stands on a wide beach. She holds an umbrella, and behind her there is "
+    "a small boat on the water."
 )
 
 

@@ -120,6 +120,8 @@ def test_what_a_set_has_in_common_is_left_out_and_the_rest_is_grammatical() -> N
         ("The woman is standing. A cat is on a table.", "NAME. A cat."),
         ("A white bottle, a woman, and a cat sit here.", "NAME, white, and a cat sit here."),
         ("a red bottle on a table", "NAME"),
+        ("A woman walking alone at night.", "A woman walking alone at night."),
+        ("a woman in a red cap , a red coat , and boots", "NAME in a cap , a coat , and boots"),
     ],
 )
 def test_words_are_left_out_with_their_phrases(caption: str, expected: str) -> None:

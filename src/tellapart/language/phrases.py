@@ -12,7 +12,7 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from tellapart.language.english import article, singular, word_set
-from tellapart.language.words import COLOURS, COPULAS, RELATIONS, STOP, TAKE_OBJECTS, Word, content_words
+from tellapart.language.words import COLOURS, COPULAS, RELATIONS, STOP, TAKE_OBJECTS, Word, content_words, is_participle
 
 _ARTICLES = ("a", "an")
 _DETERMINERS = word_set("""
@@ -572,7 +572,12 @@ def _with_subject(phrase: list[_Token], subject: str) -> list[_Token]:
 
 def _without_modifiers(phrase: list[_Token], after: str) -> list[_Token]:
     """The phrase without its modifiers that are left out, and without such a verb before a preposition or the end."""
-    kept = [token for token in phrase if not (token.doubted and token.kind == "modifier")]
+    follows = [*(token.lower for token in phrase[1:]), ""]
+    kept = [
+        token
+        for token, next_word in zip(phrase, follows, strict=True)
+        if not (token.doubted and token.kind == "modifier") or is_participle(next_word)  # "a girl walking alone"
+    ]
     said = [token for token in kept if _WORD.match(token.text)]
     ends = not after or after in _SOFT_PREPOSITIONS | _PREPOSITIONS
     if ends and len(said) > 1 and said[-1].kind == "verb" and said[-1].doubted:
@@ -595,6 +600,8 @@ def _spelled(tokens: list[_Token], sentence: str) -> str:
             kept[-1] = token
         elif token.lower not in _JOINS or follows not in (".", *(() if token.kind == "comma" else _JOINS)):
             kept.append(token)
+        elif token.kind != "comma" and kept and not sentence[token.end : kept[-1].start].strip():
+            kept.append(token)  # as it was written: "a cap , and shorts"
     tokens = kept[::-1]
     while tokens and (tokens[0].lower in _JOINS or not _WORD.match(tokens[0].text)):
         tokens = tokens[1:]
