@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.language.words import content_words
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
+from tellapart.rewards.consensus import word_shares
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.rng import ItemSeeds
@@ -70,6 +72,39 @@ def test_agreement_is_that_of_its_definition() -> None:
     assert agreement(["a b c d e"] * 3) == pytest.approx([5.0] * 3)
     long = [" ".join(f"word{(number * k) % 60}" for k in range(60)) for number in (1, 7, 11)]  # 60-word captions
     assert agreement(long) == pytest.approx(plain_agreement(long))
+
+
+PARAGRAPHS = [
+    "A red dog runs on the grass. A man in a blue hat watches it. The sky is grey.",
+    "A man in a blue hat watches a dog. A red dog runs on the grass.",
+    "A red dog runs on the grass.",
+    "Two cats sleep on a red sofa! The sky is grey.",
+]
+
+
+def test_paragraphs_agree_sentence_by_sentence() -> None:
+    """By the definition, from the similarity of single sentences, which the test above holds."""
+
+    def similarity(a: str, b: str) -> float:
+        """Of two samples: half of it, and half of the sample's with itself (4), is what the words' shares leave."""
+        return float((agreement([a, b])[0] - word_shares([a], [a, b])[0]) * 2 - 4)
+
+    parts = [[one.strip() for one in re.split("[.!]", text) if one.strip()] for text in PARAGRAPHS]
+
+    def one_way(own: list[str], other: list[str]) -> float:
+        return float(np.mean([max(similarity(s, t) if s != t else 4.0 for t in other) for s in own]))
+
+    expected = [
+        shares + np.mean([(one_way(own, other) + one_way(other, own)) / 2 for other in parts])
+        for shares, own in zip(word_shares(PARAGRAPHS, PARAGRAPHS), parts, strict=True)
+    ]
+    assert agreement(PARAGRAPHS) == pytest.approx(expected)
+    turned = [". ".join(reversed(own)) + "." for own in parts]
+    assert agreement(turned) == pytest.approx(agreement(PARAGRAPHS)), "the order of sentences says nothing"
+    false = PARAGRAPHS[0].replace("The sky is grey", "A purple tent stands beside a lake")
+    best = agreement([false, *PARAGRAPHS])
+    assert best[0] < best[1], "a sentence that no other sample has costs its sample"
+    assert consensus([false, *PARAGRAPHS]) == PARAGRAPHS[0]
 
 
 def test_the_sample_that_the_others_agree_with_is_kept() -> None:

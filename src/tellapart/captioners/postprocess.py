@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from tellapart.language.phrases import soften, without_repeats
-from tellapart.language.words import content_words, words_of_tokens
+from tellapart.language.words import content_words, sentences, words_of_tokens
 from tellapart.metrics.cider import ORDERS, GramTable, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.models.protocols import CaptionerLike
@@ -42,21 +42,36 @@ def agreement(samples: Sequence[str]) -> np.ndarray:
     The share of the samples that say a content word of it, as a mean over its words (0 to 1), plus their mean
     similarity (0 to 4): CIDEr-D's without document frequencies, so that a picture's caption depends on no other
     picture. That is the sum over n = 1 to 4 of the cosine of the counts of n-grams, times a Gaussian of the difference
-    in length (Vedantam et al. 2015, section 4).
+    in length (Vedantam et al. 2015, section 4), which is made for sentences. So samples of several sentences are
+    compared sentence by sentence: a sentence of one with the most similar one of the other, as a mean over the
+    sentences of each, and then over both ways.
     """
-    counts = GramTable().add_texts(ptb_tokenize(samples))
-    similarity_SS = np.zeros((len(samples), len(samples)))
+    parts = [sentences(text) for text in samples]
+    row_of = {part: row for row, part in enumerate(dict.fromkeys(part for own in parts for part in own))}
+    row_U = [row_of[part] for own in parts for part in own]  # samples often say the same sentence
+    similarity_UU = _similarity(list(row_of))[np.ix_(row_U, row_U)]
+    count_S = np.array([len(own) for own in parts])
+    first_S = count_S.cumsum() - count_S
+    best_US = np.maximum.reduceat(similarity_UU, first_S, axis=1)  # of each sentence with each sample
+    one_way_SS = np.add.reduceat(best_US, first_S, axis=0) / count_S[:, None]
+    total_S: np.ndarray = np.array(word_shares(samples, samples)) + ((one_way_SS + one_way_SS.T) / 2).mean(1)
+    return total_S
+
+
+def _similarity(texts: Sequence[str]) -> np.ndarray:
+    """similarity_UU of U sentences with each other, 0 to 4."""
+    counts = GramTable().add_texts(ptb_tokenize(texts))
+    similarity_UU = np.zeros((len(texts), len(texts)))
     for order in range(ORDERS):
         of_order_E = counts.order_E == order
         gram_G, place_E = np.unique(counts.gram_E[of_order_E], return_inverse=True)
-        count_SG = np.zeros((len(samples), len(gram_G)))
-        count_SG[counts.sentence_E[of_order_E], place_E] = counts.count_E[of_order_E]
-        unit_SG = count_SG / np.maximum(np.linalg.norm(count_SG, axis=1, keepdims=True), 1)  # 0 where there is none
-        similarity_SS += unit_SG @ unit_SG.T
-    difference_SS = counts.length_M[:, None] - counts.length_M
-    similarity_SS *= length_penalty(difference_SS.ravel()).reshape(similarity_SS.shape)
-    total_S: np.ndarray = np.array(word_shares(samples, samples)) + similarity_SS.mean(1)
-    return total_S
+        count_UG = np.zeros((len(texts), len(gram_G)))
+        count_UG[counts.sentence_E[of_order_E], place_E] = counts.count_E[of_order_E]
+        unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 where there is none
+        similarity_UU += unit_UG @ unit_UG.T
+    difference_UU = counts.length_M[:, None] - counts.length_M
+    similarity_UU *= length_penalty(difference_UU.ravel()).reshape(similarity_UU.shape)
+    return similarity_UU
 
 
 def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:

@@ -113,6 +113,12 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
     )
 
 
+def sentences(text: str) -> list[str]:
+    """Returns the sentences of a text, without what ends them; the text itself where it has no more than one."""
+    found = [part for part in map(str.strip, STOP.split(text)) if part]
+    return found if len(found) > 1 else [text]
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """A content word: characters ``start`` to ``end`` of its caption. A ``relation`` is a spatial preposition."""
