@@ -90,6 +90,24 @@ def test_jsonl_and_csv_say_the_same(captioner: ClipCap, photos: Dataset, tmp_pat
     assert records(tmp_path / "b") == written
 
 
+def test_metadata_names_the_files_as_data_sets_read_them(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    out = tmp_path / "photos" / "metadata.jsonl"
+    run(captioner, photos, out)
+    run(captioner, photos, tmp_path / "a.jsonl")
+    captions = {record["id"]: record["caption"] for record in records(tmp_path / "a.jsonl")}
+    assert {record["file_name"]: record["text"] for record in records(out)} == captions
+    known = {item.id: item.references for item in open_data(str(tmp_path / "photos"))}
+    assert known == {key: (text,) if text else () for key, text in captions.items()}
+    out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]))  # a kill
+    assert run(captioner, photos, out).written == COUNT - 3
+    assert {record["file_name"]: record["text"] for record in records(out)} == captions
+    elsewhere = tmp_path / "metadata.jsonl"
+    run(captioner, photos, elsewhere)
+    assert [record["file_name"] for record in records(elsewhere)] == [f"photos/{key}" for key in captions]
+    with pytest.raises(UsageError, match=r"metadata\.jsonl names files"):
+        run(captioner, open_data("scenes:plain?n=2"), tmp_path / "new" / "metadata.jsonl")
+
+
 def test_captions_are_those_of_the_captioner(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
     captioner.model.train()  # the verb must decode without dropout, and leave the mode as it was
     run(captioner, photos, tmp_path / "a.jsonl", decoding=Decoding(kind="beam", beams=2, max_tokens=6))

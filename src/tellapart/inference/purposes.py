@@ -25,7 +25,7 @@ from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
-from tellapart.inference.writers import files_beside
+from tellapart.inference.writers import files_beside, name_in
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, sentences, without_words, word_key
 from tellapart.language.words import content_words
@@ -280,7 +280,7 @@ def write_lines(out: Path, items: Sequence[Item], edited: Mapping[str, Edited], 
     """
     rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
     text = (
-        _table(rows)
+        _table(out, rows)
         if out.suffix.lower() == ".csv"
         else "".join(json.dumps(_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
     )
@@ -298,22 +298,16 @@ def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
 
 def _record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
     if out.name in METADATA_FILES:
-        return {"file_name": _relative(item, out.parent), "text": one.text}
+        return {"file_name": name_in(item, out.parent), "text": one.text}
     return {"id": item.id, "caption": one.text} | ({"long": one.long} if one.long else {})
 
 
-def _table(rows: Iterable[tuple[Item, Edited]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(
-        [("id", "caption", "long"), *((item.id, one.text, one.long) for item, one in rows)]
-    )
+def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
+    text, names = io.StringIO(), ("file_name", "text") if out.name in METADATA_FILES else ("id", "caption", "long")
+    records = [_record(out, item, one) for item, one in rows]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
     return text.getvalue()
-
-
-def _relative(item: Item, folder: Path) -> str:
-    if not isinstance(item.picture, FilePicture):
-        raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
-    return Path(os.path.relpath(item.picture.path, folder)).as_posix()
 
 
 def common_folder(items: Sequence[Item]) -> Path:

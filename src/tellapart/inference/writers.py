@@ -26,6 +26,7 @@ from tellapart.utils.files import replace_text, temporary_beside, writable_file,
 from tellapart.utils.messages import say
 from tellapart.utils.text import for_terminal, parse_json
 
+METADATA = "metadata.jsonl"  # of Hugging Face: a list of the pictures in its folder, by their file names
 FORMATS = ("jsonl", "csv", "txt")
 PRINTED = Path("-")  # in place of a file: standard output
 FILES = {"captioner_files", "scorer_files"}  # settings by which `is_complete` knows the models
@@ -72,6 +73,8 @@ def open_writer(
     """The writer for ``out``; its suffix says the format where ``format`` does not."""
     chosen = format or (out.suffix.lower().lstrip(".") if out else "")
     samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
+    if samples > 1 and out is not None and out.name == METADATA:
+        raise UsageError(f"{out}: has one text of each picture, and {samples} are asked for; type -o captions.jsonl")
     if samples > 1 and chosen != "jsonl" and not (out == PRINTED and chosen in ("", "txt")):
         raise UsageError(
             f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
@@ -156,10 +159,20 @@ def csv_line(written: Written) -> str:
     return text.getvalue()
 
 
-def json_line(written: Written) -> str:
-    """The line of a picture in a ``.jsonl`` file."""
+def name_in(item: Item, folder: Path) -> str:
+    """Returns the path of a picture relative to a folder, with forward slashes. Raises `UsageError` for no file."""
+    if not isinstance(item.picture, FilePicture):
+        raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
+    return Path(os.path.relpath(item.picture.path, folder)).as_posix()
+
+
+def json_line(written: Written, folder: Path | None = None) -> str:
+    """The line of a picture in a ``.jsonl`` file; with a ``folder`` in its `METADATA`. Raises as `name_in`."""
     record: dict[str, Any] = {"id": written.item.id}
-    record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
+    if folder is not None:
+        record |= {"file_name": name_in(written.item, folder), "text": written.caption}
+    else:
+        record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
     if written.candidates:
         record["score"] = round(written.candidates[0][1], 6)
         record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
@@ -231,7 +244,7 @@ def _records(text: str, format: str, path: Path) -> Iterator[tuple[str, str]]:
                 yield str(id_), _csv_line(line)
             else:
                 value = parse_json(line)
-                if not isinstance(value.get("caption"), str) and not _texts(value.get("captions")):
+                if not isinstance(value.get("caption", value.get("text")), str) and not _texts(value.get("captions")):
                     raise ValueError("no caption")
                 yield str(value["id"]), line
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -365,7 +378,9 @@ class LineFile:
         self.done -= ids
 
     def _line(self, written: Written) -> str:
-        return csv_line(written) if self.format == "csv" else json_line(written)
+        if self.format == "csv":
+            return csv_line(written)
+        return json_line(written, self.path.parent if self.path.name == METADATA else None)
 
     def _header(self) -> str:
         return csv_header(self._scored) if self.format == "csv" else ""
