@@ -15,6 +15,7 @@ import pytest
 from command_line import Cli
 from fault_server import FaultServer
 
+from tellapart.boost.backends import read_answer, read_scores
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import Captioner
 from tellapart.data import Dataset, open_data
@@ -22,8 +23,8 @@ from tellapart.data.pictures import FilePicture, content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.caption import Beliefs, caption_pictures
 from tellapart.inference.serve import Asked, Service, create_app
-from tellapart.inference.server import ServerSummary, caption_by_server, grey_picture
-from tellapart.language.words import spelled_spans, token_bytes
+from tellapart.inference.server import ServerSummary, caption_by_server, grey_picture, word_log_probs
+from tellapart.language.words import content_words, spelled_spans, token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
@@ -283,6 +284,33 @@ def test_a_server_that_is_gone_keeps_what_was_answered(captioner: Captioner, pic
         summary = caption_by_server(f"openai:default@{url}", pictures, out, **options)
     assert summary.written + summary.already == COUNT and not summary.failed
     assert len(service.asked) + len(again.asked) == 3 * COUNT
+
+
+def test_forms_of_other_servers_are_read() -> None:
+    """A prompt of vLLM with a picture's tokens and a chat template; choices of OpenAI and of llama.cpp's server."""
+
+    def entry(token: str, log_p: float | None) -> dict[str, Any]:
+        return {
+            "7": {"logprob": log_p, "rank": 3, "decoded_token": token},
+            "9": {"logprob": -0.1, "decoded_token": "x"},
+        }
+
+    prompt = [entry("<|im_start|>", -9.5), entry("<|image_pad|>", None), entry("a dog", -1.0), entry("\n", -2.0)]
+    own = [entry("a", -0.5), entry(" do", -1.5), entry("g", -0.25)]
+    reply = json.dumps({"choices": [], "prompt_logprobs": [None, *prompt, *own]}).encode()
+    assert read_scores(reply, "a dog") == (("a", -0.5), (" do", -1.5), ("g", -0.25))
+    for other in (b"{}", b"[]", b"no", json.dumps({"prompt_logprobs": [None, *prompt[:2]]}).encode()):
+        assert read_scores(other, "a dog") == ()
+    content = [{"token": "caf", "logprob": -0.5, "bytes": [99, 97, 102], "top_logprobs": []}]
+    content += [{"token": "\ufffd", "logprob": -1.0, "bytes": [195], "top_logprobs": []}]
+    content += [{"token": "\ufffd", "logprob": 0.0, "bytes": [169], "top_logprobs": []}]
+    content += [{"token": " x", "logprob": -9999.0, "bytes": None, "top_logprobs": []}]
+    choice = {"index": 0, "message": {"role": "assistant", "content": "café x"}, "finish_reason": "stop"}
+    body = {"choices": [choice | {"logprobs": {"content": content}}, choice], "usage": {"prompt_tokens": 3}}
+    answer = read_answer(200, None, json.dumps(body).encode())
+    assert (answer.prompt_tokens, len(answer.others), answer.others[0].tokens) == (3, 1, ())
+    words = content_words("café x")
+    assert word_log_probs("café x", words, answer.tokens) == [-1.5, -9999.0]
 
 
 def test_tokens_are_joined_to_words_by_their_text() -> None:

@@ -278,7 +278,8 @@ def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
     """
     try:
         entries = json.loads(reply).get("prompt_logprobs") or ()
-        tokens = _log_probs([next(iter(entry.values())) for entry in entries if entry], "decoded_token")
+        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token, then likelier ones
+        tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         return ()
     spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
