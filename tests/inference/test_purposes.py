@@ -253,13 +253,32 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
     shared = [row for row in listed if any(doubt["kind"] == "shared" for doubt in row["doubts"])]
     assert all(list(texts.values()).count(row["caption"]) > 1 for row in shared)
     assert len(shared) == sum(list(texts.values()).count(text) > 1 for text in texts.values())
-    # Other characters are another text of the same captions, and a text that a person changed stays.
+    # Other characters are another text of the same captions.
     done = cli(*typed, "--characters", 20)
     assert done.status == 0 and "0 captions written, 12 already done" in done.err
     assert all(len(row["caption"]) <= 20 for row in records(out))
-    out.write_text(out.read_text().replace("a", "o", 1))
-    done = cli(*typed)
-    assert done.status == 2 and "changed since; type --overwrite" in done.err
+
+
+def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "alt.jsonl"
+    typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "-o", out)
+    assert cli(*typed, "--embed").status == 0
+    rows = records(out)
+    rows[2]["caption"] = "what a person sees"
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for _ in range(2):  # and once more
+        done = cli(*typed, "--characters", 30, "--embed")
+        assert done.status == 0, done.err
+        assert "1 texts were changed" in done.err and records(out)[2]["caption"] == "what a person sees"
+    alt = {row["id"]: alt_of((folder / row["id"]).with_suffix(".xmp").read_text(encoding="utf-8")) for row in rows}
+    assert alt == {row["id"]: row["caption"] for row in records(out)} and alt[rows[2]["id"]] == "what a person sees"
+    out.write_text("no JSON\n")
+    assert "alt.jsonl: a line is not as this command writes it" in cli(*typed).err
+    done = cli(*typed, "--overwrite")
+    assert done.status == 0 and records(out)[2]["caption"] != "what a person sees"
+    (tmp_path / "foreign.csv").write_text("id,caption\n")
+    done = cli(*typed[:-1], tmp_path / "foreign.csv")
+    assert done.status == 2 and "foreign.csv: was not written by this command" in done.err
 
 
 def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) -> None:

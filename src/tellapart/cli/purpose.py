@@ -96,7 +96,7 @@ class PurposeOptions:
         if maker is None:
             yield None
             return
-        from tellapart.inference.purposes import OwnFiles, common_folder, refuse_foreign, written_file
+        from tellapart.inference.purposes import OwnFiles, common_folder, refuse_foreign, with_edits, written_file
 
         items = list(dataset)
         alone = self.purpose == LORA and out is None
@@ -116,7 +116,9 @@ class PurposeOptions:
             if path.suffix.lower() not in (".jsonl", ".csv"):
                 raise UsageError(f"{path}: texts go to a .jsonl or .csv file")
             made = Texts(self, maker, items, path, overwrite, OwnFiles.open(path), alone, out == "-")
-            if not self.dry_run:
+            if self.purpose == ALT_TEXT and not overwrite:
+                with_edits(path, {}, made.own)  # a file of another origin, before anything is captioned
+            elif not self.dry_run:
                 refuse_foreign(path, made.own, overwrite)
             made.written = written_file(path)
             yield made
@@ -192,7 +194,7 @@ class Texts:
 
     def write(self, dataset: Dataset) -> None:
         """Makes the texts and writes them."""
-        from tellapart.inference.purposes import json_lines, read_written, write_beside, write_lines
+        from tellapart.inference.purposes import json_lines, read_written, with_edits, write_beside, write_lines
 
         captions = read_written(self.written)
         captions = {item.id: captions[item.id] for item in self.items if item.id in captions}
@@ -205,13 +207,18 @@ class Texts:
             say(f"nothing is written yet; the captions are in {self.written}, and the same command without --dry-run "
                 "goes on with them")  # fmt: skip
             return
+        changed: set[str] = set()
+        if self.options.purpose == ALT_TEXT and not self.overwrite:
+            edited, changed = with_edits(self.out, edited, self.own)
+            if changed:
+                say(f"{len(changed):,} texts were changed in {self.out} since: they stay; --overwrite replaces them")
         if self.printed:
             sys.stdout.write(json_lines(self.items, edited))
         else:
             stayed = 0
             if self.beside:
                 edited, stayed = write_beside(self.items, edited, self.own, self.overwrite)
-            count = write_lines(self.out, self.items, edited, self.own)
+            count = write_lines(self.out, self.items, edited, self.own, changed)
             say(f"{count:,} texts in {self.out}" + (" and in a .txt beside each picture" if self.beside else ""))
             if stayed:
                 say(f"{stayed:,} .txt files are not of this command, or were changed since: they stay, and their text "

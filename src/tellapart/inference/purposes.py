@@ -15,7 +15,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -251,11 +251,19 @@ class OwnFiles:
         """Whether an earlier run wrote this text there."""
         return _digest(text) in self.hashes.get(self._name(path), ())
 
-    def record(self, texts: Mapping[Path, str]) -> None:
-        """Writes down what is to be written, before it is: after a kill the files are still known."""
-        for path, text in texts.items():
-            known = self.hashes.get(self._name(path), [])
-            self.hashes[self._name(path)] = [*[one for one in known[-1:] if one != _digest(text)], _digest(text)]
+    def wrote_row(self, key: str, text: str) -> bool:
+        """Whether an earlier run wrote this text of a picture into the file of all texts."""
+        return _digest(text) in self.hashes.get(f"#{key}", ())
+
+    def record(self, texts: Mapping[Path, str], rows: Mapping[str, str] | None = None) -> None:
+        """Writes down what is to be written, before it is: after a kill the files are still known.
+
+        rows: by a picture's id what the file of all texts says of it.
+        """
+        named = {self._name(path): text for path, text in texts.items()}
+        for name, text in (named | {f"#{key}": text for key, text in (rows or {}).items()}).items():
+            known = self.hashes.get(name, [])
+            self.hashes[name] = [*[one for one in known[-1:] if one != _digest(text)], _digest(text)]
         replace_text(self.path, json.dumps(self.hashes, indent=1, sort_keys=True) + "\n")
 
     def _name(self, path: Path) -> str:
@@ -272,11 +280,41 @@ def refuse_foreign(out: Path, own: OwnFiles, overwrite: bool) -> None:
         raise UsageError(f"{out}: was not written by this command, or changed since; type --overwrite, or move it away")
 
 
-def write_lines(out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles) -> int:
+def with_edits(out: Path, edited: Mapping[str, Edited], own: OwnFiles) -> tuple[dict[str, Edited], set[str]]:
+    """Returns the texts with those that a person changed in ``out`` since, and the ids of these.
+
+    Raises `UsageError` for a file that no earlier run wrote, and for lines that cannot be read.
+    """
+    if not out.exists():
+        return dict(edited), set()
+    if not own.hashes:
+        raise UsageError(f"{out}: was not written by this command; type --overwrite, or move it away")
+    text, there, changed = out.read_bytes().decode("utf-8-sig", "replace"), dict(edited), set[str]()
+    try:
+        if out.suffix.lower() == ".csv":
+            rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline="")))
+        else:
+            rows = [parse_json(line) for line in text.split("\n") if line.strip()]
+        for row in rows:
+            key, said = str(row["id"]), " ".join(str(row["caption"]).split())
+            if key in edited and said != edited[key].text and not own.wrote_row(key, said):
+                long = " ".join(str(row.get("long") or "").split())
+                there[key] = Edited(said, long=long)
+                changed.add(key)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UsageError(
+            f"{out}: a line is not as this command writes it ({error}); mend it, or type --overwrite"
+        ) from None
+    return there, changed
+
+
+def write_lines(
+    out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, changed: Set[str] = frozenset()
+) -> int:
     """Writes the texts into one file, ``.jsonl`` or ``.csv``, in the order of the items; returns how many.
 
     A file that is called as Hugging Face's lists are has ``file_name`` and ``text``. Pictures without a text have no
-    line.
+    line. ``changed``: ids of texts that are a person's.
     """
     rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
     text = (
@@ -284,7 +322,7 @@ def write_lines(out: Path, items: Sequence[Item], edited: Mapping[str, Edited], 
         if out.suffix.lower() == ".csv"
         else "".join(json.dumps(_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
     )
-    own.record({out: text})
+    own.record({out: text}, {item.id: one.text for item, one in rows if item.id not in changed})
     with write_errors(out, "name another file with -o", "free some space and run the same command again"):
         replace_text(out, text)
     return len(rows)
