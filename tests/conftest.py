@@ -32,6 +32,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("pretrained"):
                 item.add_marker(pytest.mark.skip(reason=why))
+    # Files with long tests begin first, so that no worker waits at the end for one that began last.
+    long = {item.path for item in items if item.get_closest_marker("long")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,8 @@ from tellapart.training.runs import train
 
 SMALL = ["training.batch_size=8", "training.log_every=1", "training.warmup=0", "validation.every=2", "training.steps=2"]
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
