@@ -525,6 +525,19 @@ def test_validation_names_the_pool_that_it_has(tiny_recipe: dict[str, Any], tmp_
     assert validations[0]["best"] is True
 
 
+def test_the_last_step_is_kept_where_the_recipe_says_so(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """Also where every validation is worse than the one before."""
+    tiny_recipe["validation"] |= {"select": "step"}
+    tiny_recipe["training"] |= {"learning_rate": 1.0}
+    run = train(check_recipe(tiny_recipe, "test"), tmp_path / "run", evaluate=False)
+    validations = [line for line in map(json.loads, run.log_path.read_text().splitlines()) if "best" in line]
+    assert len(validations) > 1 and all(line["best"] for line in validations)
+    saved = load_file(run.folder / "model" / "model.safetensors")
+    last = load_file(run.last().folder / "weights.safetensors")  # type: ignore[union-attr]
+    known = {key: last[key] for key in last.keys() & saved.keys()}
+    assert known and all(torch.equal(saved[key], value) for key, value in known.items())
+
+
 def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
     """As LAVIS sets it: within an epoch the rate stays, and epoch e has (1 + cos(π e / epochs)) / 2 of it."""
     training = {**tiny_recipe["training"], "steps": 20, "schedule": "cosine", "schedule_every": 4, "learning_rate": 1.0}

@@ -317,7 +317,9 @@ class Training(Strict):
 class Validation(Strict):
     every: int = Field(100, ge=1)
     limit: int | None = Field(None, ge=2)
-    select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss"] = "recall@1.random100"
+    select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss", "step"] = Field(
+        "recall@1.random100", description="by which the best step is kept; step: the last one, whatever it says"
+    )
     until: float | None = Field(
         None, description="stop at the first validation in which select is this good (paper 2, table 14)"
     )

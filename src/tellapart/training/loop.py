@@ -313,7 +313,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
         nonlocal validated
         with trainable.whole():
             values = validation.run()
-            validated = values[select]
+            validated = float(step) if select == "step" else values[select]
             value = -validated if select == "loss" else validated
             better = math.isfinite(value) and (state["best_value"] is None or value > state["best_value"])
             if better:
