@@ -19,6 +19,7 @@ from tellapart import __version__
 from tellapart.bags.file import Bag, BagsFile, Header
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
+from tellapart.data.dataset import beside
 from tellapart.errors import UsageError
 from tellapart.features.nearest import (
     BLOCK,
@@ -30,6 +31,8 @@ from tellapart.features.nearest import (
     nearest_among,
     nearest_neighbours,
 )
+from tellapart.features.store import FeatureStore
+from tellapart.models.loading import warn_outside_scenes
 from tellapart.types import Item
 
 if TYPE_CHECKING:
@@ -286,8 +289,6 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: 
     Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
     which the data sets list. Raises `UsageError` where nothing is left.
     """
-    from tellapart.data.dataset import beside
-    from tellapart.features.store import FeatureStore
 
     store = FeatureStore()
     asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
@@ -330,8 +331,6 @@ def mine_dataset(
     out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
     or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
     """
-    from tellapart.features.store import FeatureStore
-    from tellapart.models.loading import warn_outside_scenes
 
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before pictures are encoded, which takes long

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart.boost.statistics import HUMAN, PAPER, TITLES, ShownItem, Statistics
 from tellapart.errors import MissingExtra
-from tellapart.report.gallery import Piece, Span, pieces
+from tellapart.report.gallery import Album, Piece, Span, pieces
+from tellapart.report.page import template
+from tellapart.scenes.truth import mark_caption
 from tellapart.utils.files import replace_text
-
-if TYPE_CHECKING:
-    from tellapart.report.gallery import Album
 
 _NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
@@ -66,8 +65,6 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 
 def render(statistics: Statistics, command: str = "") -> str:
     """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
-    from tellapart.report.gallery import Album
-    from tellapart.report.page import template
 
     album = Album()
     new_words = _new_words(statistics)
@@ -147,8 +144,6 @@ def _card(one: ShownItem, new_words: dict[str, list[Span]] | None, album: Album)
 
 
 def _caption(one: ShownItem, stage: str, new: list[Span]) -> Caption:
-    from tellapart.scenes.truth import mark_caption
-
     text, why = one.texts.get(stage, ""), one.bad.get(stage, "")
     if one.item.truth is None or not text:
         return Caption(TITLES[stage], pieces(text, (), new), why, None)

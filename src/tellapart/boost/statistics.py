@@ -313,8 +313,6 @@ class Statistics:
             self.sample[place] = one
 
     def _judge(self, one: ShownItem) -> None:
-        from tellapart.scenes.truth import count_claims
-
         for kind, text in captions(one):
             counts = count_claims(text, one.item.truth)
             for what in ("claims", "correct", "attributes", "recalled"):

@@ -14,9 +14,11 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.generate import DecoderState, generate, hidden_cached
+from tellapart.data.pictures import FilePicture, to_rgb
 from tellapart.errors import UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
-from tellapart.models.loading import OPTIONS_FILE, Levels
+from tellapart.models.device import precision_of
+from tellapart.models.loading import OPTIONS_FILE, Levels, settings_of, silence_transformers, weights_fingerprint
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
@@ -119,8 +121,6 @@ class Captioner(ABC):
     @property
     def encoder(self) -> Encoder:
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
-        from tellapart.models.device import precision_of
-        from tellapart.models.loading import settings_of, weights_fingerprint
 
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]
@@ -264,7 +264,6 @@ class Captioner(ABC):
         caption``. Raises `PictureError` for a
         file that cannot be read.
         """
-        from tellapart.data.pictures import FilePicture, to_rgb
 
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
@@ -316,7 +315,6 @@ class Captioner(ABC):
 
     def save(self, folder: str | Path) -> None:
         """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
-        from tellapart.models.loading import silence_transformers
 
         folder = Path(folder)
         silence_transformers()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
+from PIL import Image
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -238,7 +239,6 @@ class ClipCap(Captioner):
         asked = len(self.prompt_ids)
         if self.model.config.mapper != "linear":
             return int(self.model.config.prefix_length) + asked
-        from PIL import Image
 
         blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
         return int(blank_1PD.shape[1]) * self.frames + asked

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from PIL import Image
 from torch import nn
 
 from tellapart.captioners.base import CAPTIONERS, Captioner, saved_decoding
@@ -385,7 +386,6 @@ def check_fit(captioner: Captioner) -> None:
 
 def check_pictures(captioner: Captioner) -> None:
     """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads."""
-    from PIL import Image
 
     config: Any = captioner.model.config
     side = getattr(getattr(config, "vision_config", None), "image_size", None)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import nn
 
 from tellapart.captioners.base import Captioner, check_room, max_tokens_after
@@ -27,12 +28,10 @@ from tellapart.captioners.generate import (
 )
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.device import precision_of
+from tellapart.models.loading import weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
-
-if TYPE_CHECKING:
-    from PIL import Image
-
 
 INSTRUCTION = "Describe this picture in one sentence."
 
@@ -359,8 +358,6 @@ class PicturesOfHf(Captioner):
     def encoder(self) -> Encoder:
         if self.tower is not None:
             return super().encoder
-        from tellapart.models.device import precision_of
-        from tellapart.models.loading import weights_fingerprint
 
         pixels_only = weights_fingerprint(torch.nn.Module(), self.processor, f"pixels {self.view}")
         precision = precision_of(self.model)
@@ -392,7 +389,6 @@ class PicturesOfHf(Captioner):
 
     def blank(self) -> Image.Image:
         """A picture without content."""
-        from PIL import Image
 
         if self.tiles is not None:
             return Image.new("RGB", self.tiles.blank)

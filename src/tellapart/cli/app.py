@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_origin,
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.plugins import OPTION, allow_code, allow_named_in
@@ -486,8 +487,6 @@ def common(
 ) -> None:
     """Options that every command takes. They are here for ``--help``: `main` removes them before typer parses."""
     if version:
-        from tellapart import __version__
-
         print(__version__)
         raise typer.Exit
 

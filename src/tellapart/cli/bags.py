@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
+from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import typed_command
 
@@ -131,8 +134,6 @@ def mine(
     if not data or scorer is None:
         raise UsageError("mine what? name pictures and --scorer, or --features FOLDER")
     if options.wanted:
-        from tellapart.cli.workers import encode_ahead
-
         encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
     _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
@@ -150,8 +151,6 @@ def _mine_features(
     options: WorkerOptions,
     as_json: bool,
 ) -> None:
-    from contextlib import nullcontext
-
     from tellapart.bags.large import MEMORY_GB, mine_folder
 
     spreading: Any = nullcontext()
@@ -204,7 +203,6 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
-    import json
 
     from tellapart.bags.file import remove_truematch, write_bags, write_truematch, write_whole
     from tellapart.evaluation.benchmark_card import make_card

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
+from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import typed_command
 
@@ -97,7 +98,6 @@ def _by_workers(
     """Boost by many workers, each with its share of the requests in flight."""
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
-    from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
     from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works import ledgers_of, merge_job
 

@@ -17,6 +17,7 @@ from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOpt
 from tellapart.cli.purpose import PurposeOptions
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
+from tellapart.models.plugins import allowed_code
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
@@ -327,7 +328,6 @@ def caption_job(
     from tellapart.inference.writers import settings_file
     from tellapart.jobs.job import JobRequest
     from tellapart.jobs.works import check_format, merge_job
-    from tellapart.models.plugins import allowed_code
     from tellapart.utils.files import is_url, replace_text
 
     if format is not None and check_format(out) != f".{format}":

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
-from tellapart.errors import UsageError
+from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
+from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import say
 
 app = App(name="data", help="Make other data sets of captions.", no_args_is_help=True)
@@ -35,7 +36,6 @@ def simplify(
 ) -> None:
     """Parse the simplest captions out of a caption file (paper 1, figure 4b): subject, or subject, verb and object."""
     from tellapart.data.caption_files import read_reference_file
-    from tellapart.errors import nearest
     from tellapart.evaluation.facts.extract import check_tagger, simplify_all
     from tellapart.utils.files import replace_text, write_errors
 
@@ -102,7 +102,6 @@ def encode(
 
     The work is that of a job; without --workers one worker does it.
     """
-    from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
     from tellapart.jobs.works import merge_job
 
     if options.workers is None and options.ray is None:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, JudgeOptions, WorkerOptions, show
+from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError
-from tellapart.evaluation.options import EvalOptions
+from tellapart.evaluation.options import EvalOptions, JudgeInputs
 from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.inputs import run_eval
-    from tellapart.evaluation.options import JudgeInputs
     from tellapart.evaluation.selection import main_metrics
     from tellapart.metrics.results import WORDS
 
@@ -87,8 +87,6 @@ def evaluate(
         if path is not None:
             formats.check_file(path, suffixes)
     if job.wanted:
-        from tellapart.cli.workers import encode_ahead
-
         if data is None or scorer is None:
             raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")
         specs = [[spec] for spec in (data, options.distractors) if spec is not None]

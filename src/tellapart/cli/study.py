@@ -5,6 +5,10 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import tempfile
+import time
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +17,7 @@ import typer
 
 from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
+from tellapart.evaluation.options import JudgeInputs
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -58,9 +63,6 @@ def serve(
     ] = "",
 ) -> None:
     """Serve the study's page until Ctrl-C. The same command goes on with a study."""
-    import re
-    import tempfile
-    import time
 
     need_extra("study", "the study's page", "starlette", "uvicorn")
     from tellapart.study.design import check_pictures, open_study
@@ -127,7 +129,6 @@ def simulate(
 
     Their answers go to FOLDER/simulated, never among those of people; the report is written there.
     """
-    import shutil
 
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.analysis import analyse
@@ -475,7 +476,6 @@ def judges(
 ) -> None:
     """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
     from tellapart.evaluation.meta.agreement import agreement_with_people
-    from tellapart.evaluation.options import JudgeInputs
     from tellapart.utils.messages import say
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
@@ -510,7 +510,6 @@ def arena(
 ) -> None:
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
     from tellapart.evaluation.judges.arena import run_arena
-    from tellapart.evaluation.options import JudgeInputs
     from tellapart.utils.messages import say
 
     opened = JudgeInputs(*astuple(judge)).open()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import TellapartError, UsageError, nearest
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -148,7 +148,6 @@ def read_file_option(option: str) -> tuple[str, Path]:
 
 def check_files(files: Mapping[str, Path], plans: Sequence[Plan]) -> None:
     """Raises `UsageError` for a caption file of a system that none of the tables has."""
-    from tellapart.errors import nearest
 
     known = {row.system for plan in plans for row in plan.rows}
     for system in files:

@@ -16,6 +16,7 @@ import typer
 
 from tellapart.cli.app import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.plugins import allowed_code
 from tellapart.utils.messages import detail, say
 
 if TYPE_CHECKING:
@@ -136,7 +137,6 @@ def encode_job(
     from tellapart.jobs.job import JobRequest
     from tellapart.jobs.works import SUFFIX
     from tellapart.models.loading import files_digest
-    from tellapart.models.plugins import allowed_code
 
     options.wanted  # noqa: B018 (options that have no effect are refused)
     here = Path(scorer).expanduser()

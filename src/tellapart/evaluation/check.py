@@ -23,8 +23,12 @@ import numpy as np
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.pictures import decode, is_clip, open_image
 from tellapart.errors import PictureError, UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import make_view
 from tellapart.language.english import word_set
-from tellapart.types import Item
+from tellapart.language.words import content_words, words_of_tokens
+from tellapart.types import Batch, Item, Rollout
+from tellapart.utils.files import replace_text
 from tellapart.utils.messages import say, track
 
 if TYPE_CHECKING:
@@ -602,9 +606,7 @@ def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], capt
     """
     import torch
 
-    from tellapart.language.words import content_words, words_of_tokens
     from tellapart.rewards.speaker import Speaker, word_log_probs
-    from tellapart.types import Batch, Rollout
 
     speaker = Speaker(captioner)
     captioner.model.eval()
@@ -726,8 +728,6 @@ def _matched(file: CaptionFile, dataset: Dataset) -> tuple[dict[str, list[str]],
 
 
 def _ask_scorer(rows: Sequence[CheckedCaption], items: Sequence[Item], scorer: Scorer) -> Found:
-    from tellapart.features.store import FeatureStore
-
     row_of = {item.id: row for row, item in enumerate(items)}
     own = [row for row in rows if row.id in row_of and row.words]
     image_ND = np.asarray(FeatureStore().features(items, scorer.encoder), dtype=np.float32)
@@ -736,9 +736,6 @@ def _ask_scorer(rows: Sequence[CheckedCaption], items: Sequence[Item], scorer: S
 
 
 def _ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], captioner: Captioner) -> Found:
-    from tellapart.features.store import FeatureStore
-    from tellapart.features.views import make_view
-
     row_of = {item.id: row for row, item in enumerate(items)}
     view = make_view(captioner, FeatureStore())
     return by_captioner([row for row in rows if row.id in row_of and row.words], row_of, captioner, view.rows(items))
@@ -749,7 +746,6 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
     makes it again."""
     from tellapart.report.gallery import Album
     from tellapart.report.page import template as page_template
-    from tellapart.utils.files import replace_text
 
     album = Album()
     by_id = {item.id: item for item in dataset} if dataset is not None else {}

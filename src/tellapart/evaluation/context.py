@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import numpy as np
 
+from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation.facts.verify import Synonyms
+from tellapart.metrics.embedding import bertscore, emscore, emscore_f_rows, token_idf
+from tellapart.metrics.perplexity import token_losses
+from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     import torch
@@ -144,8 +148,6 @@ class ScorerTexts:
 
 
 def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
-    from tellapart.utils.messages import track
-
     block, feature_ND = 1024, np.zeros((0, 0), np.float32)
     starts = range(0, len(texts), block)
     for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
@@ -197,7 +199,6 @@ class ClipInputs:
 
     def emscore(self, slot: CaptionSlot) -> EMScore:
         """Precision, recall and F of a slot's captions against the frames of their clips."""
-        from tellapart.metrics.embedding import emscore
 
         key = ("scores", id(slot))
         if key not in self._kept:
@@ -208,7 +209,6 @@ class ClipInputs:
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
         """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
         from tellapart.evaluation.test_sets import TIE
-        from tellapart.metrics.embedding import emscore_f_rows
 
         key = ("ranks", id(slot))
         if key not in self._kept:
@@ -232,8 +232,6 @@ class ClipInputs:
         return self.texts.encode(slot.captions), token_TD, self.frame_features, weight_T
 
     def _token_weights(self, slot: CaptionSlot) -> Mapping[int, float] | None:
-        from tellapart.metrics.embedding import token_idf
-
         if self.emscore_idf is None:
             return None
         texts = slot.captions
@@ -250,7 +248,6 @@ class ClipInputs:
 
 def frames_seen(item: Item, scorer: EvalScorer) -> int:
     """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
-    from tellapart.data.pictures import is_clip
 
     if not is_clip(item.picture):
         return 1
@@ -279,7 +276,6 @@ class Frame:
 @lru_cache(maxsize=2)
 def _frames(clip: Picture, count: int) -> list[Image.Image]:
     """The frames of a clip, decoded once for consecutive calls."""
-    from tellapart.data.pictures import sample_frames
 
     return sample_frames(clip, count)
 
@@ -441,13 +437,11 @@ class EvalContext:
         """True if all items are clips."""
         if self.items is None:
             return False
-        from tellapart.data.pictures import is_clip
 
         return all(is_clip(item.picture) for item in self.items)
 
     def bertscore(self, slot: CaptionSlot) -> BERTScore:
         """Precision, recall and F1 of a slot's captions against their references."""
-        from tellapart.metrics.embedding import bertscore
 
         references = slot.references or []
         return self.once(
@@ -456,7 +450,6 @@ class EvalContext:
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:
         """Summed loss and number of tokens of a slot's captions under the language model, N×2."""
-        from tellapart.metrics.perplexity import token_losses
 
         return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.loaded_language_model))
 
@@ -477,7 +470,6 @@ class EvalContext:
     def claim_counts(self, slot: CaptionSlot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""
         from tellapart.scenes.truth import count_claims
-        from tellapart.utils.messages import track
 
         assert self.items is not None
         pairs = list(zip(slot.captions, self.items, strict=True))

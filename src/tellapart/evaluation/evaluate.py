@@ -34,6 +34,7 @@ from tellapart.metrics.statistics import (
     human_slots,
     system_slots,
 )
+from tellapart.metrics.words import associated_words, tagger_signature
 from tellapart.models.plugins import is_dotted, load_allowed
 from tellapart.utils.messages import detail, say_once
 from tellapart.utils.registry import first_line
@@ -232,8 +233,6 @@ def evaluate(
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
     if words:
-        from tellapart.metrics.words import associated_words, tagger_signature
-
         texts_by_system = {
             name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
         }

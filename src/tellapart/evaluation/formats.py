@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Results, SystemPair
 from tellapart.metrics.statistics import Difference, Interval
 from tellapart.utils.files import replace_text, writable_file
+from tellapart.utils.messages import console
 from tellapart.utils.text import for_terminal, json_text, parse_json
 
 if TYPE_CHECKING:
@@ -165,7 +167,6 @@ def _setting(found: Candidates | None) -> tuple[str, str]:
 
 def table(results: Results) -> str:
     """The table as the terminal shows it, with the signatures below."""
-    from tellapart.utils.messages import console
 
     text = io.StringIO()
     console(width=200, file=text).print(results.table())
@@ -283,7 +284,6 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
     Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
     page again. Raises `TellapartError` where the page cannot be written.
     """
-    from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
     from tellapart.report.folder import Gallery, RunFolder, RunInfo, StoredResults, TrainingLog
     from tellapart.report.page import render  # it loads jinja2 and pydantic, which take as long as text metrics
 

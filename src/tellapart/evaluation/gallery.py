@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from tellapart.data.pictures import preview_image
 from tellapart.errors import PictureError, UsageError
+from tellapart.evaluation.facts.extract import extract
+from tellapart.evaluation.facts.verify import NO_SYNONYMS, claims_of, facts_of
 from tellapart.evaluation.test_sets import Retrieval, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.results import Results
@@ -77,7 +80,6 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
 
     A picture that cannot be read is left out.
     """
-    from tellapart.data.pictures import preview_image
 
     keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     by_id = {item.id: item for item in items if item.id in keys}
@@ -258,8 +260,6 @@ def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[i
 
         marked = mark_caption(caption, item.truth)
         return marked.correct, marked.claims - marked.correct
-    from tellapart.evaluation.facts.extract import extract
-    from tellapart.evaluation.facts.verify import NO_SYNONYMS, claims_of, facts_of
 
     known = facts_of(references, NO_SYNONYMS)
     stated = [claim in known.of(kind) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)]

@@ -26,6 +26,8 @@ from tellapart.errors import UsageError
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.models.decoding import Decoding
+from tellapart.scenes.parser import token_spans as word_spans
+from tellapart.scenes.truth import count_claims, stated_claims
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 
@@ -225,8 +227,6 @@ def _claims_of(
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
     """Claims by the scene: the characters of the words, the fact or the words, whether it is true."""
-    from tellapart.scenes.parser import token_spans as word_spans
-    from tellapart.scenes.truth import stated_claims
 
     where = word_spans(text)
     for claim in stated_claims(text, item.truth):
@@ -269,7 +269,6 @@ def _common(one: str, other: str) -> int:
 def _fact_count(item: Item, on_scenes: bool) -> int:
     if not on_scenes:
         return len(_reference_words(item))
-    from tellapart.scenes.truth import count_claims
 
     return count_claims("", item.truth).attributes
 

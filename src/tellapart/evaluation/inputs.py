@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tellapart.data import Skipped, open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import (
     CaptionFile,
@@ -20,11 +21,18 @@ from tellapart.data.caption_matching import (
     report_problems,
     with_text,
 )
+from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
 from tellapart.evaluation.evaluate import PAIRS, choose, evaluate, references_of
-from tellapart.evaluation.facts.verify import Synonyms, read_synonyms
+from tellapart.evaluation.facts.verify import Synonyms, read_instances, read_synonyms
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.evaluation.test_sets import hard_pool, read_sets
+from tellapart.evaluation.text_models import load_language_model, load_sentence_encoder, load_text_encoder
+from tellapart.features.store import FeatureStore
+from tellapart.metrics.words import check_words
+from tellapart.models.device import hardware
+from tellapart.models.loading import warn_outside_scenes
 from tellapart.utils.messages import detail
 
 if TYPE_CHECKING:
@@ -72,7 +80,6 @@ def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
 def open_optional(data: str | None) -> Dataset | None:
     if data is None:
         return None
-    from tellapart.data import open_data
 
     return open_data(data)
 
@@ -175,14 +182,12 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectI
     known = read_synonyms(synonyms) if synonyms is not None else Synonyms()
     if instances is None:
         return ObjectInputs(known)
-    from tellapart.evaluation.facts.verify import read_instances
 
     return ObjectInputs(known, read_instances(instances, known))
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
     """Reads the sets of ``--bags``; their ids are those of the data, where these match as captions do. And notes."""
-    from tellapart.evaluation.test_sets import read_sets
 
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
     if found and dataset is not None:
@@ -209,9 +214,6 @@ def read_inputs(
         return CandidateInputs()
     if scorer is None:
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
-    from tellapart.data import open_data
-    from tellapart.data.dataset import beside, is_id_list, listed
-    from tellapart.evaluation.test_sets import hard_pool
 
     captioned, notes, sets = set(ids), list[str](), list(sets)
     for own in sets:
@@ -253,9 +255,6 @@ def load_scorers(
     """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
     if not names or items is None:
         return [], items
-    from tellapart.data import Skipped
-    from tellapart.features.store import FeatureStore
-    from tellapart.models.loading import warn_outside_scenes
     from tellapart.scorers import load_scorer
 
     detail(f"{len(items)} pictures; loading {', '.join(names)}")
@@ -272,7 +271,6 @@ def load_scorers(
 
 def load_text_models(options: EvalOptions) -> tuple[LanguageModel | None, SentenceEncoder | None, TextEncoder | None]:
     """Loads the models of text, for perplexity, for search and for BERTScore; None where none is named."""
-    from tellapart.evaluation.text_models import load_language_model, load_sentence_encoder, load_text_encoder
 
     on = (options.device, options.precision)
     return (
@@ -310,7 +308,6 @@ def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | Sentence
     loaded = [found.model for found in models if found is not None]
     if not loaded:
         return {}
-    from tellapart.models.device import hardware
 
     return hardware(*loaded)
 
@@ -362,8 +359,6 @@ def run_eval(options: EvalOptions) -> Results:
         },
     )
     if options.words:
-        from tellapart.metrics.words import check_words
-
         check_words(len(captions) + (options.human is not None))
     check_scorer_options(options.scorer, options.long_texts, options.emscore_idf)
     if (options.device, options.precision) != ("auto", "auto") and not (

@@ -25,6 +25,7 @@ from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.data.dataset import read_text
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
+from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 from tellapart.utils.text import parse_json
 
 # Retrieval of a picture by its caption: candidate sets, ranks, hits.
@@ -116,7 +117,6 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
     Copies of the target (cosine above 0.9999, or the same content key) cannot be distinguished from it and are left
     out. Ties: see `tellapart.features.nearest`.
     """
-    from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 
     vectors = Vectors.of(features_ND)
     rows_N = np.arange(len(vectors))

@@ -12,6 +12,9 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
+from tellapart.models.device import dtype_of, exact_precision, resolve_device
+from tellapart.models.loading import checked_model_folder, loading_errors, model_folder, weights_fingerprint
+from tellapart.utils.messages import track
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
@@ -31,7 +34,6 @@ class HashedModel:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all weights and of the vocabulary."""
-        from tellapart.models.loading import weights_fingerprint
 
         return weights_fingerprint(self.model, SimpleNamespace(to_dict=self.tokenizer.get_vocab))
 
@@ -90,9 +92,6 @@ def load_language_model(
         raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from tellapart.models.device import dtype_of, exact_precision, resolve_device
-    from tellapart.models.loading import checked_model_folder, loading_errors
-
     device = resolve_device(device)
     dtype = dtype_of(exact_precision(precision, device))
 
@@ -146,7 +145,6 @@ class TextEncoder(HashedModel):
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
         """Unit features and weights of each text's tokens; texts of similar length are encoded together."""
-        from tellapart.utils.messages import track
 
         rows = self._rows(texts)
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
@@ -204,9 +202,6 @@ def load_text_encoder(
     """
     from transformers import AutoModel, AutoTokenizer
 
-    from tellapart.models.device import dtype_of, exact_precision, resolve_device
-    from tellapart.models.loading import checked_model_folder, loading_errors
-
     device = resolve_device(device)
     dtype = dtype_of(exact_precision(precision, device))
 
@@ -242,8 +237,6 @@ class SentenceEncoder(HashedModel):
         """Computes L2-normalised features N×D, float32; texts of similar length are encoded together."""
         import torch
 
-        from tellapart.utils.messages import track
-
         rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         self.cut_texts += sum(len(row) > self.window for row in rows)
         rows = self.tokenizer(list(texts), truncation=True, max_length=self.window)["input_ids"]
@@ -272,8 +265,6 @@ def load_sentence_encoder(name: str, device: str | torch.device = "auto", precis
     Raises `TellapartError` where there is no such model, `UsageError` where it pools in a way that is not known here.
     """
     from transformers.utils import cached_file
-
-    from tellapart.models.loading import model_folder
 
     option = "--query-encoder minilm-l6"
     base = load_text_encoder(name, device, precision, reader="a search by meaning", option=option)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.features.files import FeatureFiles
-from tellapart.features.store import RowMaker
+from tellapart.features.store import RowMaker, encoder_rows
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
@@ -67,8 +67,6 @@ class StreamedView:
         return self.store.readable(items, decodable(), skipped=skipped, progress=self.progress)
 
     def rows(self, items: Sequence[Item]) -> Rows:
-        from tellapart.features.store import encoder_rows
-
         return StreamedRows(items, encoder_rows(self.captioner.encoder))
 
 

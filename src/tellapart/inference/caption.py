@@ -24,17 +24,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data import Dataset, Skipped, open_data
-from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight
+from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.server import MAX_TOKENS, caption_by_server
 from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
 from tellapart.language.phrases import soften
-from tellapart.language.words import content_words
+from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import EVIDENCE, Decoding
-from tellapart.models.device import BatchSize, hardware
-from tellapart.models.loading import default_decoding, files_digest, is_server, warn_outside_scenes
-from tellapart.types import Encoder, Item, Picture
+from tellapart.models.device import BatchSize, hardware, packed_linears, resolve_device, resolve_precision
+from tellapart.models.loading import (
+    default_decoding,
+    files_digest,
+    is_server,
+    settings_of,
+    warn_outside_scenes,
+    weights_fingerprint,
+)
+from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.types import Encoder, Item, Picture, Rollout
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
@@ -46,7 +54,6 @@ if TYPE_CHECKING:
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import View
     from tellapart.scorers.base import Scorer
-    from tellapart.types import Rollout
 else:
     torch = LazyModule("torch")
 
@@ -66,9 +73,6 @@ class Beliefs:
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
         """For each of the B captions the nats of each of its `content_words`; ``visual`` has B rows."""
-        from tellapart.language.words import words_of_tokens
-        from tellapart.rewards.speaker import Speaker, word_log_probs
-        from tellapart.types import Rollout
 
         tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
         rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
@@ -170,8 +174,6 @@ class CaptionEngine:
 
         The log-probabilities are those of the captioner itself, at temperature 1. None where it cannot be read.
         """
-        from tellapart.rewards.speaker import Speaker
-        from tellapart.types import Rollout
 
         windows = self._encoded([item]) if self._encoder is not None else self._viewed([item])
         ((_, kept, visual),) = windows
@@ -221,7 +223,6 @@ class CaptionEngine:
 
     def _prepare(self, picture: Picture | PictureError) -> torch.Tensor | PictureError:
         """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor; in a thread."""
-        from tellapart.data.pictures import sample_frames
 
         if isinstance(picture, PictureError):
             return picture
@@ -366,7 +367,6 @@ def caption_pictures(
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
     whole), and where not one picture could be read.
     """
-    from tellapart.models.device import packed_linears
 
     started = time.monotonic()
     if best_of is not None and (best_of < 2 or scorer is None):
@@ -490,7 +490,6 @@ def caption_request(
 
 def settings_fingerprint(captioner: Captioner) -> str:
     """A hash of what a captioner is asked by beside its weights: configuration, vocabulary and chat template."""
-    from tellapart.models.loading import settings_of
 
     tokenizer = captioner.tokenizer
     templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
@@ -500,7 +499,6 @@ def settings_fingerprint(captioner: Captioner) -> str:
 
 def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     """The settings that only the loaded models know."""
-    from tellapart.models.loading import weights_fingerprint
 
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
@@ -550,7 +548,6 @@ def system_name(captioner: str) -> str:
 
 def _caption(name: str, dataset: Dataset, out: Path, device: str, precision: str) -> None:
     from tellapart.captioners import load_captioner
-    from tellapart.models.device import resolve_device, resolve_precision
 
     decoding = default_decoding(name)
     place = resolve_device(device)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import json
 import secrets
 import threading
@@ -296,7 +297,6 @@ def read_picture(address: str) -> BytesPicture:
 
 def plain_pictures() -> list[Item]:
     """Returns pictures that show nothing, which ``drop_guesses`` compares with where there are no others."""
-    import io
 
     found = []
     for name, colour in (("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("black", (0, 0, 0))):

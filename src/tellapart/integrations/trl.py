@@ -19,6 +19,7 @@ import torch
 
 from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.errors import UsageError
+from tellapart.metrics.cider import CiderD
 from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.retrieval import Score, retrieval_reward
 from tellapart.rewards.speaker import Speaker, mutual_information
@@ -285,8 +286,6 @@ class _Cider:
     __name__ = "cider"  # the name in TRL's logs
 
     def __init__(self, references: Mapping[str, Sequence[str]], id_column: str) -> None:
-        from tellapart.metrics.cider import CiderD
-
         self.row_of_id, self.id_column = {id_: row for row, id_ in enumerate(references)}, id_column
         self.score = CiderD([list(texts) for texts in references.values()])
 

@@ -12,12 +12,14 @@ time; duplicate ids are detected on disk.
 from __future__ import annotations
 
 import csv
+import gc
 import hashlib
 import io
 import json
 import os
 import re
 import socket
+import sys
 import tarfile
 import time
 import traceback
@@ -29,10 +31,12 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from tellapart import __version__
+from tellapart.boost.backends import open_backend
 from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.boost.job import check_out
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record
+from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
 from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, open_image
@@ -43,7 +47,9 @@ from tellapart.inference.writers import json_line
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
-from tellapart.models.device import hardware
+from tellapart.models.decoding import Decoding
+from tellapart.models.device import hardware, packed_linears, resolve_device, resolve_precision
+from tellapart.models.plugins import allow_code
 from tellapart.types import Item
 from tellapart.utils.files import sha256
 from tellapart.utils.messages import track
@@ -52,7 +58,6 @@ from tellapart.utils.text import parse_json
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
     from tellapart.features.store import EncodedRows
-    from tellapart.models.decoding import Decoding
     from tellapart.scorers.base import Scorer
 
 FORMATS = (".jsonl", ".csv", ".parquet", ".tar")
@@ -305,9 +310,6 @@ class Captions:
     ) -> Captions:
         """With the captioner of that name, loaded; ``code`` is what may run for it."""
         from tellapart.captioners import load_captioner
-        from tellapart.models.decoding import Decoding
-        from tellapart.models.device import resolve_device, resolve_precision
-        from tellapart.models.plugins import allow_code
 
         allow_code(*code)
         place = resolve_device(device)
@@ -320,7 +322,6 @@ class Captions:
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
-        from tellapart.models.device import packed_linears
 
         engine = CaptionEngine.open(
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
@@ -348,7 +349,6 @@ class Features:
     @classmethod
     def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
         """With the scorer of that name, loaded; ``code`` is what may run for it."""
-        from tellapart.models.plugins import allow_code
         from tellapart.scorers import load_scorer
 
         allow_code(*code)
@@ -461,8 +461,6 @@ class Boosts:
         precision: str,
     ) -> Boosts:
         """With backends of these names; ``out`` is where the joined result will lie, ``ledgers`` a shared folder."""
-        from tellapart.boost.backends import open_backend
-        from tellapart.boost.stages import stages as make_stages
 
         backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
         folder = Path(prompts) if prompts else None
@@ -670,8 +668,6 @@ def _reply_of(error: Exception) -> Reply:
 
 def _free_memory() -> None:
     """Gives back what the failed shard held on a GPU."""
-    import gc
-    import sys
 
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():

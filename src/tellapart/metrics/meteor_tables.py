@@ -8,11 +8,13 @@ arrays, found by 64-bit hashes of words and phrases. KEY names the content of th
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 import importlib.util
 import itertools
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +102,6 @@ def open_tables() -> Tables:
         return _read(folder)
     except (OSError, ValueError, KeyError):  # absent or damaged
         pass
-    import shutil
     import tempfile
 
     try:
@@ -258,7 +259,6 @@ def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
     """The table (three lines each for a probability, a phrase and its paraphrase), and its words."""
     words = _Words()
     found: list[tuple[np.ndarray, np.ndarray]] = []
-    import gzip
 
     with file.open("rb") as raw, gzip.open(raw) as stream:
         size = file.stat().st_size

@@ -20,6 +20,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
+from tellapart.models.device import best_device
 from tellapart.types import share_of
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 
@@ -42,8 +43,6 @@ def start() -> None:
             tell_lone_process()
         return
     from accelerate import PartialState
-
-    from tellapart.models.device import best_device
 
     PartialState(cpu=best_device().type == "cpu", timeout=LONGEST)
     global _gloo
@@ -245,6 +244,4 @@ def same_everywhere(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def _device() -> torch.device:
-    from tellapart.models.device import best_device
-
     return torch.device("cpu") if dist.get_backend() == "gloo" else best_device()

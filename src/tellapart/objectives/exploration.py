@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import Strict
@@ -101,7 +102,6 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     mean of the two (``both``). Equal captions give 2, also if they are too short for four-grams.
     """
     from tellapart.metrics.bleu_score import bleus
-    from tellapart.metrics.ptb import ptb_tokenize
 
     texts, S = rollout.texts, rollout.samples
     first, second = sample_pairs(len(texts), S)
@@ -121,7 +121,6 @@ def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
     """Computes the word edit distance of every two samples, divided by the longer length: 0 (equal) to 1."""
-    from tellapart.metrics.ptb import ptb_tokenize
 
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
     couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
-from tellapart.models.loading import settings_of, weights_fingerprint
+from tellapart.models.loading import settings_of, silence_transformers, weights_fingerprint
 from tellapart.types import Encoder, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 
@@ -197,8 +197,6 @@ class Scorer:
         return F.normalize(output.pooler_output.float(), dim=-1)
 
     def save(self, folder: str | Path) -> None:
-        from tellapart.models.loading import silence_transformers
-
         folder = Path(folder)
         silence_transformers()
         for part in (self.model, self.tokenizer, self.processor):

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.device import exact_precision, resolve_device, set_precision
+from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.models.plugins import call_factory, code_path
 from tellapart.scorers.base import Scorer
 from tellapart.utils.registry import Entry, Registry
@@ -29,8 +31,6 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.models.device import exact_precision, resolve_device, set_precision
-    from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
     from tellapart.scorers.parts import PartsModel, PartsScorer
 
     device = resolve_device(device)

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tellapart.models.loading import settings_of, weights_fingerprint
+from tellapart.models.loading import checked_model_folder, loading_errors, settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature
 from tellapart.types import Encoder
@@ -274,8 +274,6 @@ def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str,
 def load_text(name: str) -> tuple[Any, Any]:
     """Loads any text encoder of transformers, in fp32, and its tokenizer. Raises as `load_scorer`."""
     from transformers import AutoTokenizer
-
-    from tellapart.models.loading import checked_model_folder, loading_errors
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as sentence-transformers/all-MiniLM-L6-v2"):

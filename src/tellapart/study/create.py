@@ -31,6 +31,8 @@ from tellapart.data.caption_matching import CaptionFile, KnownIds, match_caption
 from tellapart.errors import PictureError, UsageError
 from tellapart.evaluation.inputs import name_systems, read_references
 from tellapart.features.nearest import Vectors
+from tellapart.features.store import FeatureStore
+from tellapart.models.device import best_device
 from tellapart.study.design import (
     CHECK_CAPTION,
     CONTROL,
@@ -45,6 +47,7 @@ from tellapart.study.design import (
     SCALE,
     Study,
     Trial,
+    open_study,
     settings_text,
     shuffled,
 )
@@ -54,8 +57,6 @@ from tellapart.utils.messages import Progress, say, typed_command
 from tellapart.utils.web import encode_picture
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tellapart.types import Item
 
 MAX_COSINE = 0.8  # paper 3, footnote 8
@@ -108,7 +109,6 @@ def easy_sets(
 
     The distractors are drawn from the half of the free rows that is less like the target, so that a look suffices.
     """
-    from tellapart.study.design import shuffled
 
     vectors = Vectors.of(features_ND)
     free = shuffled(reserved, seed, "easy")
@@ -182,7 +182,6 @@ class StudyPlan:
 
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     """Write the folder of a new study. Raises `UsageError` where the pictures do not suffice, or it exists already."""
-    from tellapart.study.design import open_study
 
     if (folder / ITEMS).exists():
         raise UsageError(f"{folder}: a study is there already; name another folder with -o")
@@ -427,10 +426,6 @@ def read_material(
     features_ND: np.ndarray | None = None
     made: dict[str, object] = {"data": list(data)}
     if scorer is not None:
-        import numpy as np
-
-        from tellapart.features.store import FeatureStore
-        from tellapart.models.device import best_device
         from tellapart.scorers import load_scorer
 
         model, store = load_scorer(scorer, best_device()), FeatureStore()

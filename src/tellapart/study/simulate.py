@@ -26,11 +26,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from tellapart.data import open_data
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.features.store import FeatureStore
+from tellapart.models.device import best_device
 from tellapart.study.create import Material, StudyPlan, create_study
 from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, option_counts
+from tellapart.study.server import create_app
+from tellapart.study.session import StudySession
 from tellapart.study.store import AnswerStore
 from tellapart.utils.messages import Progress
+from tellapart.utils.web import LOOPBACK, bind, server_of
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
 ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # of simulated ratings
@@ -275,9 +283,6 @@ def run_participants(
 @contextmanager
 def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
     """The address of a server of the study, in a thread of this process, until the block is left."""
-    from tellapart.study.server import create_app
-    from tellapart.study.session import StudySession
-    from tellapart.utils.web import LOOPBACK, bind, server_of
 
     listener = bind(0)
     port = listener.getsockname()[1]
@@ -391,7 +396,6 @@ def _open_to_all(study: Study) -> Study:
 
 def scenes_study(kind: str, folder: Path) -> Study:
     """A small study of the synthetic world, for a rehearsal without any data: vague and detailed captions."""
-    from tellapart.data import open_data
 
     items = list(open_data(SCENES))
     captions = {
@@ -401,10 +405,6 @@ def scenes_study(kind: str, folder: Path) -> Study:
     references = {item.id: item.references for item in items}
     features_ND = None
     if kind == "pick":
-        import numpy as np
-
-        from tellapart.features.store import FeatureStore
-        from tellapart.models.device import best_device
         from tellapart.scorers import load_scorer
 
         scorer = load_scorer("scenes", best_device())

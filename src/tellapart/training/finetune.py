@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import torch
+
 from tellapart import __version__
 from tellapart.data import open_many
 from tellapart.data.dataset import Dataset, parse
@@ -19,7 +21,7 @@ from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
-from tellapart.models.loading import model_folder, saved_options
+from tellapart.models.loading import checked_model_folder, model_folder, saved_options
 from tellapart.models.plugins import OPTION
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
@@ -216,7 +218,6 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     from transformers import AutoConfig
 
     import tellapart.captioners.clipcap  # noqa: F401  (registers its configuration)
-    from tellapart.models.loading import checked_model_folder
 
     bare, _, options = model.partition("?")
     named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, and of published weights of one
@@ -232,7 +233,6 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
 
 def free_memory() -> int:
     """Returns bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
-    import torch
 
     if torch.cuda.is_available():
         return int(ranks.from_main(torch.cuda.mem_get_info()[0]))

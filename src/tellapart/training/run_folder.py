@@ -20,6 +20,8 @@ from functools import lru_cache, wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import torch
+
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
@@ -202,7 +204,6 @@ class Run:
     @by_main_rank
     def stamp(self, device: str) -> None:
         """Writes what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
-        import torch
         import transformers
 
         self._keep_off_others()

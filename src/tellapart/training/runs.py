@@ -16,6 +16,7 @@ from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery, save_pictures
+from tellapart.evaluation.selection import describe
 from tellapart.evaluation.word_values import add_word_values
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
@@ -196,7 +197,6 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
     """Does what is still to do of a run: train, measure, report. ``overwrite``, ``summary``: see `train`."""
-    from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
 
     longer = run.started and not overwrite and bool(run.difference())  # `check_same` lets nothing else through

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data import open_data
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import choose
-from tellapart.evaluation.inputs import read_object_inputs
+from tellapart.evaluation.inputs import load_scorers, read_object_inputs
 from tellapart.evaluation.meta.judgements import Judgements, read_judgements
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
@@ -364,8 +365,6 @@ def agreement_with_people(
 
 def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
     """A context with a picture for each of the judged captions, and notes. Raises `UsageError` where one is missing."""
-    from tellapart.data import open_data
-    from tellapart.evaluation.inputs import load_scorers
 
     dataset = open_data(data)
     known = {name: item for item in dataset for name in _names(item.id, item.picture.name)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.judges.judge import read_prompt
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
@@ -31,7 +32,6 @@ class JudgeMetric(ContextMetric):
 
     def variant(self, context: EvalContext) -> str:
         """Returns the computation, its prompts, the judge and the days."""
-        from tellapart.evaluation.judges.judge import read_prompt
 
         judge = context.loaded_judge
         prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)

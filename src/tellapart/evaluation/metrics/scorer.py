@@ -16,6 +16,7 @@ from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
+from tellapart.utils.messages import track
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
 
@@ -252,7 +253,6 @@ for _k in (1, 5):
 def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Percent: the probability with which an exact listener picks the target from its look-alike set."""
     from tellapart.scenes.truth import listener_probabilities
-    from tellapart.utils.messages import track
 
     items, sets = context.items, context.sets("lookalike")
     assert items is not None
