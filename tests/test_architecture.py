@@ -99,6 +99,19 @@ def test_a_class_has_a_name_of_its_own() -> None:
     assert not {name: found for name, found in places.items() if len(found) > 1}
 
 
+def test_docstrings_begin_with_a_verb() -> None:
+    """The help of a command is no docstring for readers of the code: it is left as it is."""
+    documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+    found = []
+    for file in sorted(ROOT.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, documented) and (text := ast.get_docstring(node)):
+                command = any("command" in ast.unparse(each) for each in getattr(node, "decorator_list", ()))
+                if text.split()[0].strip(",") in ("What", "Which", "Whether", "Where", "How") and not command:
+                    found.append(f"{file.relative_to(ROOT)}: {text.splitlines()[0]}")
+    assert not found
+
+
 def test_no_module_imports_in_a_circle() -> None:
     """Imports inside functions and for type checking count as well."""
     files = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in ROOT.rglob("*.py")}

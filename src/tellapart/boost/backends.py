@@ -63,7 +63,8 @@ def redact(text: str, key: str) -> str:
 
 @lru_cache(8)
 def _base64_forms(key: str) -> tuple[str, ...]:
-    """What is in the base64 of any text that holds ``key``: by its place among groups of three bytes, and alphabet.
+    """Returns what is in the base64 of any text that holds ``key``: by its place among groups of three bytes, and
+    alphabet.
 
     The letters that a neighbour of the key has a part in are left out.
     """
@@ -204,7 +205,9 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words name."""
+    """Returns which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words
+    name.
+    """
     if status not in (400, 422):
         return None
     try:
@@ -329,7 +332,7 @@ LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
 
 
 def _wants(request: Request) -> set[str]:
-    """What a request asks for that not every server has."""
+    """Returns what a request asks for that not every server has."""
     found = {"n": request.n > 1, "logprobs": request.logprobs, "scored": request.scored}
     return {name for name, asked in found.items() if asked}
 
@@ -486,7 +489,7 @@ class OpenAI:
 
     @property
     def address(self) -> str:
-        """Where the server is."""
+        """Returns where the server is."""
         return self._url.removesuffix("/chat/completions")
 
     @property
@@ -660,7 +663,7 @@ def _ended(model: Any, written_T: Any) -> bool:
 
 
 def _folder(source: str) -> Path:
-    """Where the model's files lie: the folder itself, or the hub's in the cache."""
+    """Returns where the model's files lie: the folder itself, or the hub's in the cache."""
     from transformers.utils.hub import cached_file
 
     folder = Path(source).expanduser()
@@ -719,7 +722,7 @@ EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
 
 
 def _settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    """What stands before the ``?``, and the pairs behind it."""
+    """Returns what stands before the ``?``, and the pairs behind it."""
     body, _, query = text.partition("?")
     values = {}
     for pair in filter(None, query.split("&")):

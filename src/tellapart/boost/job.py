@@ -266,13 +266,14 @@ class Load:
         return Load(self.requests * times, self.tokens_in * times, self.tokens_out * times)
 
     def cost(self, backend: Backend) -> float | None:
-        """What it costs; None where the backend has no prices."""
+        """Returns what it costs; None where the backend has no prices."""
         prices = prices_of(backend)
         return None if prices is None else (self.tokens_in * prices[0] + self.tokens_out * prices[1]) / 1e6
 
 
 def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backend) -> str:
-    """What ``first`` requests cost, and at most, with a second try of each and the tries ``again`` of earlier answers.
+    """Returns what ``first`` requests cost, and at most, with a second try of each and the tries ``again`` of earlier
+    answers.
 
     Such as ``12 requests expected, at most 24 with second tries; about 12,036 tokens in and up to 3,072 out, at most
     24,072 and 6,144``. ``again`` are expected.
@@ -282,7 +283,7 @@ def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backen
 
 
 def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") -> str:
-    """What requests cost, and at most; ``note`` follows the number that is expected."""
+    """Returns what requests cost, and at most; ``note`` follows the number that is expected."""
     line = (
         f"{expected.requests:,} requests expected{note}, at most {most.requests:,} with second tries of bad answers; "
         f"about {expected.tokens_in:,} tokens in and up to {expected.tokens_out:,} out, at most {most.tokens_in:,} and "
@@ -345,7 +346,7 @@ class BoostJob:
 
     @property
     def retries(self) -> int:
-        """How many requests were repeated because a backend failed."""
+        """Returns how many requests were repeated because a backend failed."""
         return sum(backend.retries for backend in self._backends.values())
 
     def run(self, items: Iterator[Item], finished: Callable[[], None] = lambda: None) -> Iterator[Boosted]:
@@ -487,7 +488,7 @@ class BoostJob:
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """What an answer says after its reasoning, and why that is bad or None."""
+    """Returns what an answer says after its reasoning, and why that is bad or None."""
     text = without_reasoning(answer.text)
     if answer.finish == "length":
         return text or "", f"cut off after {request.max_tokens} tokens" + (", in its reasoning" if text is None else "")
@@ -504,7 +505,7 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a job did: items written, with the last stage's caption, without an answer because a server failed.
+    """Tells what a job did: items written, with the last stage's caption, without an answer because a server failed.
 
     ``captions_of``: the stage whose texts are the captions; empty where no stage has a good answer.
     """

@@ -110,7 +110,7 @@ def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
 
 
 def picture_path(picture: Picture, out: Path) -> str:
-    """Where the picture lies, for a result at ``out``: relative where it is below its folder."""
+    """Returns where the picture lies, for a result at ``out``: relative where it is below its folder."""
     return relative(picture.path if isinstance(picture, FilePicture) else drawn(picture, out), out)
 
 
@@ -134,7 +134,7 @@ def drawn(picture: Picture, out: Path) -> Path:
 
 
 def made_by(spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int]) -> dict[str, Any]:
-    """What made a result: equal but for ``data`` and ``shard`` in the parts of one job, on whatever machine."""
+    """Returns what made a result: equal but for ``data`` and ``shard`` in the parts of one job, on whatever machine."""
     ids = hashlib.blake2b(digest_size=16)
     for item in items:
         ids.update(item.id.encode("utf-8", "backslashreplace") + b"\0")
@@ -150,7 +150,7 @@ def made_by(spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tu
 
 
 def made_file(path: Path) -> Path:
-    """Where it stands what made a result."""
+    """Returns where it stands what made a result."""
     return path.with_name(path.name + ".made.json")
 
 
@@ -180,7 +180,7 @@ def stage_of_captions(good: Mapping[str, int], last: str) -> str:
 
 
 def is_record(value: Any) -> bool:
-    """Whether a line has the keys of `record`, each of its type. May raise `KeyError` and the like."""
+    """Returns whether a line has the keys of `record`, each of its type. May raise `KeyError` and the like."""
     lists = [value["captions"], value.get("references", [])]
     tables = [value["stages"], value.get("bad") or {}]
     texts = [value["id"], value["image"], *(text for table in tables for text in table.values())]

@@ -88,7 +88,7 @@ def render(statistics: Statistics, command: str = "") -> str:
 
 
 def headline(statistics: Statistics) -> str:
-    """What happened, in one sentence."""
+    """Returns what happened, in one sentence."""
     ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
     means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
     return f"{statistics.items:,} items; words in a caption: {', '.join(means) or 'none'}"

@@ -177,7 +177,7 @@ def noun_phrase(thing: Thing) -> str:
 
 
 def _start(facts: SceneFacts) -> int:
-    """Where a chain of relations begins; else what is known best."""
+    """Returns where a chain of relations begins; else what is known best."""
 
     def worth(number: int) -> tuple[bool, bool, int]:
         pairs = [pair for pair in facts.relations if number in pair]
@@ -214,7 +214,7 @@ def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
 
 
 def _fits(named: Thing, other: Thing) -> bool:
-    """Whether the name could mean the other thing too."""
+    """Returns whether the name could mean the other thing too."""
     same_shape = named.get("shape", ("", ""))[0] == other.get("shape", ("", ""))[0]
     return same_shape and all(other.get(slot, word)[0] == word[0] for slot, word in named.items())
 
@@ -307,7 +307,7 @@ def _amount(facts: SceneFacts) -> int:
 
 
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
-    """What a further caption says, put to what is known: new things with a name only, or those without as well.
+    """Adds what a further caption says to what is known: new things with a name only, or those without as well.
 
     "A red thing" is new where it is none of the known ones; where it could be one of them it is left out.
     """
@@ -332,7 +332,7 @@ def _contradict(one: Thing, other: Thing) -> bool:
 
 
 def _same_thing(one: Thing, other: Thing) -> float | None:
-    """How much speaks for two true captions meaning one thing; None where they contradict each other."""
+    """Returns how much speaks for two true captions meaning one thing; None where they contradict each other."""
     shared = one.keys() & other.keys()
     if not shared or _contradict(one, other):
         return None
@@ -359,7 +359,9 @@ def add(correct: str, new: str) -> str:
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """How much speaks for both being one thing, of which one caption may be wrong. Any thing is better than none."""
+    """Returns how much speaks for both being one thing, of which one caption may be wrong. Any thing is better than
+    none.
+    """
     total = 10.0
     for slot in ours.keys() & theirs.keys():
         weight = _WEIGHTS.get(slot, 2.0)

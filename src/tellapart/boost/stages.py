@@ -247,7 +247,7 @@ def length(text: str) -> int:
 
 
 def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
-    """Whether the answer has a label of the prompt ("Reference caption 2:"), or eight words in a row of it."""
+    """Returns whether the answer has a label of the prompt ("Reference caption 2:"), or eight words in a row of it."""
     if any(re.search(rf"{re.escape(label)}(?: \d+)?:", text, re.IGNORECASE) for label in _labels(prompt)):
         return True
     own = _runs(text)
@@ -255,7 +255,9 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Whether the text is in another script than ``expected``, or clearly in another language of the same script."""
+    """Returns whether the text is in another script than ``expected``, or clearly in another language of the same
+    script.
+    """
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
         return False
@@ -281,7 +283,7 @@ def _script(letter: str) -> str:
 
 
 def _evidence(text: str) -> dict[str, int]:
-    """How many words of the text are frequent ones of each language."""
+    """Returns how many words of the text are frequent ones of each language."""
     words = [word.lower() for word in _WORD.findall(text)]
     return {language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()}
 
@@ -298,7 +300,7 @@ def _prompt_runs(prompt: StagePrompt) -> frozenset[tuple[str, ...]]:
 
 @lru_cache(maxsize=16)
 def _labels(prompt: StagePrompt) -> frozenset[str]:
-    """What stands before a colon at the start of the prompt's lines."""
+    """Returns what stands before a colon at the start of the prompt's lines."""
     found = (re.findall(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:", turn.text) for turn in prompt.turns)
     return frozenset(label for labels in found for label in labels)
 

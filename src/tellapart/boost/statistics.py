@@ -85,7 +85,7 @@ def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list
 
 
 def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> NewWordShare:
-    """How many of the content words are `new_words`."""
+    """Returns how many of the content words are `new_words`."""
     return NewWordShare(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
 
 
@@ -161,7 +161,7 @@ class Errors:
 
 
 def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
-    """What became of the errors of ``texts["describe"]`` in ``texts["holistic"]``, by the truth.
+    """Returns what became of the errors of ``texts["describe"]`` in ``texts["holistic"]``, by the truth.
 
     A reference contradicts an error where it would be false of a picture in which the error is right, all else equal.
     """
@@ -326,7 +326,7 @@ class Statistics:
         return [kind for kind in KINDS if self.words[kind].n]
 
     def new_words(self) -> NewWords:
-        """What the sample's captions say that their sources do not. Raises `MissingExtra` without HanTa."""
+        """Returns what the sample's captions say that their sources do not. Raises `MissingExtra` without HanTa."""
         if self._counted is not None and self._counted[0] == self.items:
             return self._counted[1]
         analyse, found = self._words_analyser(), NewWords()
@@ -404,7 +404,7 @@ class Statistics:
         return shown
 
     def lines(self) -> list[str]:
-        """What the table leaves, for a terminal: lengths as bars, then the other lines."""
+        """Returns what the table leaves, for a terminal: lengths as bars, then the other lines."""
         return [*self._histogram(), *self.summary_lines()]
 
     def summary_lines(self) -> list[str]:
@@ -455,7 +455,7 @@ def captions(one: ShownItem) -> Iterator[tuple[str, str]]:
 
 
 def tokens_of(name: str) -> Callable[[str], int]:
-    """How many tokens a text has by the tokenizer of that folder or hub name, its start and end tokens counted.
+    """Returns how many tokens a text has by the tokenizer of that folder or hub name, its start and end tokens counted.
 
     The paper's is ``openai/clip-vit-base-patch32``. Raises `UsageError` where there is none.
     """

@@ -90,7 +90,7 @@ def prices_of(backend: Backend) -> tuple[float, float] | None:
 
 
 def most_choices(backend: Backend) -> int:
-    """How many choices one request to a backend may ask for; 1 where it has no ``most_choices``."""
+    """Returns how many choices one request to a backend may ask for; 1 where it has no ``most_choices``."""
     most: int = getattr(backend, "most_choices", 1)
     return most
 

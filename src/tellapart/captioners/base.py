@@ -1,4 +1,4 @@
-"""What every captioner can do, whatever model is inside."""
+"""Describes what every captioner can do, whatever model is inside."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Captioner(ABC):
         return visual.to(self.device, self.dtype if visual.is_floating_point() else None)
 
     def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
-        """How many positions of the language model each picture takes; None: all as many."""
+        """Returns how many positions of the language model each picture takes; None: all as many."""
         return None
 
     @property
@@ -137,7 +137,7 @@ class Captioner(ABC):
 
     @property
     def frames(self) -> int:
-        """How many frames of a clip it looks at, as its ``config.json`` says; 1: the middle one."""
+        """Returns how many frames of a clip it looks at, as its ``config.json`` says; 1: the middle one."""
         return int(getattr(self.model.config, "frames", 1)) if self.sees_clips else 1
 
     @frames.setter
@@ -163,12 +163,12 @@ class Captioner(ABC):
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:
-        """Whether such a model has an image processor beside it."""
+        """Returns whether such a model has an image processor beside it."""
         return True
 
     @property
     def view(self) -> str:
-        """Which output of the vision encoder ``encode`` takes; part of the features' fingerprint."""
+        """Returns which output of the vision encoder ``encode`` takes; part of the features' fingerprint."""
         return ""
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
@@ -195,8 +195,9 @@ class Captioner(ABC):
 
     @property
     def caches(self) -> bool:
-        """Whether there is a KV cache: `prefill` and `decode` work. Without one, generation runs `hidden` for each
-        token."""
+        """Returns whether there is a KV cache: `prefill` and `decode` work. Without one, generation runs `hidden` for
+        each token.
+        """
         return False
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> DecoderState:
@@ -249,7 +250,7 @@ class Captioner(ABC):
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
-        """What can be trained by name: ``vision``, ``mapper``, ``language_model`` (where it has them)."""
+        """Returns what can be trained by name: ``vision``, ``mapper``, ``language_model`` (where it has them)."""
 
     def caption(
         self,
@@ -409,7 +410,7 @@ def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
 
 
 def is_adapter(name: str) -> bool:
-    """Whether a parameter of this name is of LoRA's."""
+    """Returns whether a parameter of this name is of LoRA's."""
     return ".lora_" in name
 
 

@@ -25,7 +25,7 @@ from tellapart.models.vision import cells_of, pooled_of, width_of
 
 
 class ClipCapConfig(PreTrainedConfig):
-    """What a ClipCap is made of.
+    """Describes what a ClipCap is made of.
 
     ``vision_config`` and ``text_config``: any vision encoder and any causal language model of transformers.
     ``visual``: which output of the encoder is the picture: ``projected`` (CLIP's image embedding, as
@@ -185,7 +185,7 @@ class ClipCapModel(PreTrainedModel):
         return logits_BTV
 
     def prefix(self, visual: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
-        """What the language model reads before a caption, B×P×H: the picture, then the tokens of a prompt."""
+        """Returns what the language model reads before a caption, B×P×H: the picture, then the tokens of a prompt."""
         prefix_BPH: torch.Tensor = self.mapper(visual)
         if not prompt_ids:
             return prefix_BPH

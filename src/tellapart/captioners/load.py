@@ -155,7 +155,7 @@ def load_without_folder(name: str, written: str) -> Captioner | None:
 
 
 def new_clipcap(written: str) -> dict[str, Any]:
-    """What a ClipCap is to be made of. Raises `UsageError` for a mapper that there is not."""
+    """Returns what a ClipCap is to be made of. Raises `UsageError` for a mapper that there is not."""
     from tellapart.captioners import official
 
     parts = {"vision": official.CLIP, "language_model": official.GPT2, "mapper": "mlp"}
@@ -279,9 +279,9 @@ CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
 
 
 def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
-    """What ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder`` loads
-    again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`models.plugins`). Raises
-    `UsageError` where it is not, or makes something else.
+    """Returns what ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder``
+    loads again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`models.plugins`).
+    Raises `UsageError` where it is not, or makes something else.
     """
     asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
     captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})

@@ -98,7 +98,7 @@ def clipcap_names(state: State) -> State:
 
 
 def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
-    """Which mapper it is, and its sizes, from the shapes: `ClipCapConfig`'s settings."""
+    """Returns which mapper it is, and its sizes, from the shapes: `ClipCapConfig`'s settings."""
     words = next(
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
     )
@@ -323,7 +323,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
 
 
 def is_tied(wanted: State, given: State, key: str) -> bool:
-    """Whether the tensor behind ``key`` is another one's that is given: tied weights need to come once."""
+    """Returns whether the tensor behind ``key`` is another one's that is given: tied weights need to come once."""
     return any(
         other in given and wanted[other].data_ptr() == wanted[key].data_ptr() for other in wanted if other != key
     )

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grids:
-    """How one processor cuts pictures: ``patch`` pixels a side, ``merge``² patches a token, at most ``most`` tokens."""
+    """Describes how one processor cuts pictures: ``patch`` pixels a side, ``merge``² patches a token, at most ``most``
+    tokens.
+    """
 
     patch: int
     merge: int
@@ -102,7 +104,7 @@ LIGHT = 2**21  # values of a row; of lighter ones many are kept in memory
 
 @dataclass
 class Tiles:
-    """How a processor ``whole`` of pictures and text reads one picture, whose place in a text is ``marker``.
+    """Describes how a processor ``whole`` of pictures and text reads one picture, whose place in a text is ``marker``.
 
     ``names``: the tensors of a picture. ``most_tokens`` and ``most_tiles`` are of the largest picture, ``most`` counts
     the values of its tensors. ``blank`` is the size of a small picture with few tiles.
@@ -150,7 +152,7 @@ class Tiles:
 
     @property
     def key(self) -> str:
-        """What rows depend on beside the settings of the processor of pictures."""
+        """Returns what rows depend on beside the settings of the processor of pictures."""
         ids = self.read(Image.new("RGB", self.blank))["input_ids"][0].tolist()
         return f"tiles {self.most_tokens} {self.most_tiles} {self.most} {ids}"
 

@@ -37,7 +37,7 @@ def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
 
 
 def agreement(samples: Sequence[str]) -> np.ndarray:
-    """How far the S samples agree with each of them, itself included: agreement_S, 0 to 5.
+    """Returns how far the S samples agree with each of them, itself included: agreement_S, 0 to 5.
 
     The share of the samples that say a content word of it, as a mean over its words (0 to 1), plus their mean
     similarity (0 to 4): CIDEr-D's without document frequencies, so that a picture's caption depends on no other

@@ -26,7 +26,7 @@ State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
 
 
 class RecurrentConfig(PreTrainedConfig):
-    """What a recurrent captioner is made of; the widths are paper 4's.
+    """Describes what a recurrent captioner is made of; the widths are paper 4's.
 
     ``vision_config``: any vision encoder of transformers; None where features come from files, ``visual_size``
     numbers each. ``attention``: look at every cell or region at each word; else at their mean, once.

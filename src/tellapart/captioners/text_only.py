@@ -82,7 +82,9 @@ class TextOnly(Captioner):
         return self._outputs(self._run(inputs, use_cache=False))[:, P - 1 :]
 
     def _inputs(self, ids_NT: torch.Tensor, there_NP: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What the model reads of ``ids`` whose first P are prompts; its positions begin where a prompt begins."""
+        """Returns what the model reads of ``ids`` whose first P are prompts; its positions begin where a prompt
+        begins.
+        """
         mask_NT = F.pad(there_NP, (0, ids_NT.shape[1] - there_NP.shape[1]), value=True).long()
         inputs = {"input_ids": ids_NT, "attention_mask": mask_NT}
         if self.takes_positions:
@@ -121,7 +123,9 @@ class TextOnly(Captioner):
 
     @property
     def linear(self) -> bool:
-        """Whether scores are one linear layer of the last states; some models scale or squeeze them. Tried once."""
+        """Returns whether scores are one linear layer of the last states; some models scale or squeeze them. Tried
+        once.
+        """
         if self._linear is None:
             layer, training = self.model.get_output_embeddings(), self.model.training
             self.model.eval()

@@ -180,7 +180,7 @@ def image_token(processor: Any, config: Any) -> str:
 
 
 def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
-    """What stands for a picture in the text that ``processor`` is given; None where texts name no picture."""
+    """Returns what stands for a picture in the text that ``processor`` is given; None where texts name no picture."""
     text = prompt_text(layout, None, processor, image_token(processor, config))
     names = ("image_token", "boi_token")
     usual = [getattr(owner, name, None) for name in names for owner in (processor, processor.tokenizer)]
@@ -277,7 +277,7 @@ class PicturePrompt:
 
     @cached_property
     def of_blank(self) -> dict[str, torch.Tensor]:
-        """What the model reads of one blank picture and the prompt, but for the pixels."""
+        """Returns what the model reads of one blank picture and the prompt, but for the pixels."""
         if self.config.model_type == "vision-encoder-decoder":
             return {}
         if self.config.model_type == "git":  # its tokenizer would end the text before the caption
@@ -384,7 +384,7 @@ class PicturesOfHf(Captioner):
         return torch.cat(rows)
 
     def blank_visual(self) -> torch.Tensor:
-        """What `encode` gives of one blank picture."""
+        """Returns what `encode` gives of one blank picture."""
         return self._encode_frozen(self.pixels([self.blank()]))
 
     def blank(self) -> Image.Image:
@@ -499,7 +499,9 @@ class Hf(PicturesOfHf):
         self.before = PicturePrompt(config, self.whole, self.layout, prompt, self.accepted, self.blank, self.tiles)
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What the model reads of R pictures from their rows in ``visual``, prompts aligned at their right ends."""
+        """Returns what the model reads of R pictures from their rows in ``visual``, prompts aligned at their right
+        ends.
+        """
         if self.tiles is not None:
             ids, tensors = self.tiles.unpack(visual)
             inputs = self.before.rows([row.tolist() for row in ids], self.device)
@@ -559,7 +561,9 @@ class Hf(PicturesOfHf):
 
     @cached_property
     def plain(self) -> bool:
-        """Whether scores are nothing but the output layer of the states before it (some models squash or scale)."""
+        """Returns whether scores are nothing but the output layer of the states before it (some models squash or
+        scale).
+        """
         if hasattr(self._last_layer, "base_layer"):
             return False  # LoRA stands beside it
         device = self.device.type
@@ -592,7 +596,7 @@ class Hf(PicturesOfHf):
 
     @cached_property
     def cache_is_right(self) -> bool:
-        """Whether outputs after a cached prompt are those of one pass, for two captions of a blank picture.
+        """Returns whether outputs after a cached prompt are those of one pass, for two captions of a blank picture.
 
         Families with a layout are tested to give the same outputs; any other is tried.
         """
@@ -645,7 +649,9 @@ class Hf(PicturesOfHf):
         return x
 
     def _begun(self, rows: int) -> torch.Tensor:
-        """What a decoder has read before a caption: where it starts, and the token that it must begin with (BART)."""
+        """Returns what a decoder has read before a caption: where it starts, and the token that it must begin with
+        (BART).
+        """
         owners = (self.model, getattr(self.model, "language_model", None))
         settings = [getattr(owner, "generation_config", None) for owner in owners]
         settings += [self.model.config, self.text_config]
@@ -656,7 +662,7 @@ class Hf(PicturesOfHf):
 
     @property
     def pads_prompts(self) -> bool:
-        """Whether pictures take different numbers of places, so that shorter prompts are padded at the left."""
+        """Returns whether pictures take different numbers of places, so that shorter prompts are padded at the left."""
         return self.grids is not None or self.tiles is not None
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> KVCache:

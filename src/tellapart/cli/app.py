@@ -422,7 +422,9 @@ def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
 
 
 def _encodable(argument: str) -> bool:
-    """Whether the operating system can hold the text: a lone surrogate that stands for no byte cannot be typed."""
+    """Returns whether the operating system can hold the text: a lone surrogate that stands for no byte cannot be
+    typed.
+    """
     try:
         os.fsencode(argument)
     except UnicodeEncodeError:

@@ -269,7 +269,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 
 def weight_of_scorer(weight: float | None, scorer: str | None, consensus: int | None) -> float:
-    """How much a scorer counts in a consensus; 0 where there is no such choice."""
+    """Returns how much a scorer counts in a consensus; 0 where there is no such choice."""
     from tellapart.models.decoding import SCORER_WEIGHT
 
     if consensus is None or scorer is None:

@@ -80,7 +80,9 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
 
 
 def claims_text(answer: dict[str, Any]) -> str:
-    """How many of a caption's claims are true, and which words are not; empty for runs of 0.1, which lack them."""
+    """Returns how many of a caption's claims are true, and which words are not; empty for runs of 0.1, which lack
+    them.
+    """
     if not (claims := answer.get("claims")):
         return ""
     false = ", ".join(f"“{answer['caption'][start:end]}” is {why}" for start, end, why in claims["false"])
@@ -105,7 +107,7 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 
 
 def summary(folder: Path) -> RenderableType:
-    """What changed in five rows, and where the rest is."""
+    """Returns what changed in five rows, and where the rest is."""
     from rich import box
     from rich.console import Group
     from rich.table import Table

@@ -74,7 +74,7 @@ def in_processes(count: int | None) -> None:
 
 
 class _Failed(TellapartError):
-    """What one of the processes failed with; ``exit_code`` is its status."""
+    """Holds what one of the processes failed with; ``exit_code`` is its status."""
 
     def __init__(self, line: str, status: int) -> None:
         super().__init__(line)

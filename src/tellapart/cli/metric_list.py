@@ -49,7 +49,7 @@ def list_metrics() -> list[Listed]:
 
 
 def listed(metric: Metric) -> Listed:
-    """What the list says of a metric."""
+    """Returns what the list says of a metric."""
     info = metric.info()
     needs = tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
     return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)

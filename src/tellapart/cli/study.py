@@ -252,7 +252,7 @@ Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Picture
 
 @dataclass(frozen=True, kw_only=True)
 class StudyMaterial:
-    """Where a study's captions come from, and where it goes."""
+    """Says where a study's captions come from, and where it goes."""
 
     captions: Annotated[
         list[Path] | None, typer.Option("--captions", help="A system's captions; its name is the file's. Repeatable.")
@@ -266,7 +266,7 @@ class StudyMaterial:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """What every kind of study has; the fields are those of `tellapart.study.create.Plan`."""
+    """Describes what every kind of study has; the fields are those of `tellapart.study.create.Plan`."""
 
     human: Annotated[
         str | None, typer.Option("--human", help="People's captions as a system: first or random reference, or none.")

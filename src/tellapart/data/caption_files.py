@@ -136,7 +136,7 @@ def split_of(record: Mapping[str, Any]) -> str:
 
 
 def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
-    """What stands under the first of the names; an empty text counts, an empty list does not."""
+    """Returns what stands under the first of the names; an empty text counts, an empty list does not."""
     values = [record[key] for name in names if (key := find_key((name,), record))]
     if not values:
         return [record[key] for key in text_keys(names, record)]
@@ -279,7 +279,7 @@ _SEPARATORS = ",;\t|"
 
 
 def has_header(text: str, names: Sequence[str]) -> bool:
-    """Whether a text's first line names the columns of a table: a picture or an id, and a caption."""
+    """Returns whether a text's first line names the columns of a table: a picture or an id, and a caption."""
     first = text.lstrip("\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
     cells = [cell.strip().lower() for cell in first.split(separator)]

@@ -70,7 +70,7 @@ def preview_ids(keys: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """What captions are matched with: ids in their order, and the picture's file of those that have one.
+    """Holds what captions are matched with: ids in their order, and the picture's file of those that have one.
 
     ``numbered``: the ids are places in a file, from "1". ``name`` is for messages.
     """
@@ -135,7 +135,7 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
 
 def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """What a side's pictures may be compared by: their ids, and where there are any their files."""
+    """Returns what a side's pictures may be compared by: their ids, and where there are any their files."""
     return [{}, files] if files else [{}]
 
 

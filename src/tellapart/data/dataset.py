@@ -350,7 +350,9 @@ def existing_items(items: Iterable[Item], missing: Skipped) -> list[Item]:
 
 
 def has_file(item: Item, missing: Skipped) -> bool:
-    """Whether its file is there and not empty; ``missing`` says so where not. A picture that is no file is there."""
+    """Returns whether its file is there and not empty; ``missing`` says so where not. A picture that is no file is
+    there.
+    """
     reason = missing_reason(item.picture.path) if isinstance(item.picture, FilePicture) else None
     if reason:
         missing.add(item.picture.name, reason)
@@ -511,7 +513,7 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _alternatives(inside: str) -> int:
-    """How many texts a pair of braces stands for, at least 1."""
+    """Returns how many texts a pair of braces stands for, at least 1."""
     first, last = _range(inside) or ("1", "1")
     if max(len(first), len(last)) > LONGEST_NUMBER:
         return MOST_FILES + 1

@@ -75,7 +75,7 @@ PIXEL_BYTES, LAYERED_BYTES = 8, 20  # at the peak of decoding a pixel; of one wi
 
 
 class _InFlight(threading.local):
-    """What a thread has claimed of `IN_FLIGHT_BYTES`; None outside `in_flight`."""
+    """Counts what a thread has claimed of `IN_FLIGHT_BYTES`; None outside `in_flight`."""
 
     held: int | None = None
 
@@ -85,7 +85,7 @@ _FREED, _HERE, _USED = threading.Condition(), _InFlight(), [0]
 
 @contextmanager
 def in_flight() -> Iterator[None]:
-    """What this thread decodes inside the block counts as in flight until the block ends: other threads wait."""
+    """Counts what this thread decodes inside the block as in flight until the block ends: other threads wait."""
     if _HERE.held is not None:
         yield
         return
@@ -151,11 +151,11 @@ class StoredPicture(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """What a message calls it."""
+        """Returns what a message calls it."""
 
     @abstractmethod
     def address(self) -> str:
-        """Where the bytes are, on this machine: no two pictures share one. It need not be proper text."""
+        """Returns where the bytes are, on this machine: no two pictures share one. It need not be proper text."""
 
     @abstractmethod
     def signature(self) -> tuple[int, int]:
@@ -415,7 +415,7 @@ def picture_file(path: str | os.PathLike[str]) -> FilePicture:
 
 
 def is_clip(picture: Picture) -> bool:
-    """Whether the picture has frames over time; a scene has only where it is longer than one."""
+    """Returns whether the picture has frames over time; a scene has only where it is longer than one."""
     return hasattr(picture, "frames") and getattr(picture, "length", 2) > 1
 
 
@@ -440,7 +440,7 @@ def preview_image(picture: Picture) -> Image.Image:
 
 
 def uniform_frame_indices(starts: Sequence[float], end: float, count: int) -> list[int]:
-    """Which frames are shown in the middles of ``count`` equal parts of the time from ``starts[0]`` to ``end``.
+    """Returns which frames are shown in the middles of ``count`` equal parts of the time from ``starts[0]`` to ``end``.
 
     ``starts``: when each frame appears, ascending.
     """

@@ -101,12 +101,12 @@ def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
 
 
 def is_file_name(text: str) -> bool:
-    """Whether a text is the name or path of a picture or clip."""
+    """Returns whether a text is the name or path of a picture or clip."""
     return bool(_FILE.fullmatch(text))
 
 
 def is_base64(text: str) -> bool:
-    """Whether a text is the bytes of a picture in base64."""
+    """Returns whether a text is the bytes of a picture in base64."""
     return bool(_BASE64.fullmatch(text))
 
 
@@ -177,7 +177,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
 
 
 def _is_spoken(value: Any) -> bool:
-    """Whether these are the pieces of an answer: objects with a type or a text."""
+    """Returns whether these are the pieces of an answer: objects with a type or a text."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -211,7 +211,7 @@ def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
 
 
 def _parsed(text: str) -> Any:
-    """What a text stands for as JSON, or as Python or NumPy writes it; None where it is none of these."""
+    """Returns what a text stands for as JSON, or as Python or NumPy writes it; None where it is none of these."""
     try:
         return parse_json(text)
     except json.JSONDecodeError:

@@ -151,7 +151,7 @@ class LazyItems(OnDemand):
 
 
 class RowIndex:
-    """Which rows make which item, in a file on disk: records of three numbers of 64 bits.
+    """Records which rows make which item, in a file on disk: records of three numbers of 64 bits.
 
     Written: (hash of the id, place, row number). Sorted, the rows of one id stand together; then the hash gives way
     to the place of the id's first row, and sorted again the items stand in the order of the file. Two ids out of a
@@ -191,7 +191,7 @@ class RowIndex:
         return self._rows if self._starts is None else len(self._starts)
 
     def count(self, number: int) -> int:
-        """How many rows this item has."""
+        """Returns how many rows this item has."""
         return self._span(number)[1] - self._span(number)[0]
 
     def places(self, number: int) -> Iterator[RowPosition]:
@@ -288,7 +288,9 @@ class LineSource:
 
     @abstractmethod
     def item(self, record: Any, place: RowPosition, where: str) -> Item | None:
-        """What a record means; None where it is to be passed over. Raises `UsageError` that begins with ``where``."""
+        """Returns what a record means; None where it is to be passed over. Raises `UsageError` that begins with
+        ``where``.
+        """
 
     def rows(self) -> Iterator[tuple[RowPosition, Any]]:
         """Every record with its place; the header, where there is one, is counted and passed over."""
@@ -371,7 +373,7 @@ def mended(record: list[str], header: Sequence[str]) -> list[str]:
 def read_split_lists(
     folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
 ) -> dict[str, str]:
-    """Which split each name is in, by lists of a name a line: split to the file names that its list may have.
+    """Returns which split each name is in, by lists of a name a line: split to the file names that its list may have.
 
     The first list of a split that is in one of the folders is taken. Raises `UsageError` for a name in two lists.
     """
@@ -564,7 +566,7 @@ def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
 
 
 def not_a_picture(kind: str, column: str, spec: str, names: list[str]) -> UsageError:
-    """What to say of a column that cannot hold pictures."""
+    """Returns what to say of a column that cannot hold pictures."""
     return UsageError(
         f"{spec}: the column '{column}' holds {kind}, not pictures (bytes, paths or addresses); there are: "
         f"{', '.join(names)}; type image=COLUMN"
@@ -572,5 +574,5 @@ def not_a_picture(kind: str, column: str, spec: str, names: list[str]) -> UsageE
 
 
 def first_line(error: BaseException) -> str:
-    """What a library says, in one line."""
+    """Returns what a library says, in one line."""
     return (str(error).splitlines() or [type(error).__name__])[0]

@@ -134,7 +134,7 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
 
 
 def _segments(data: bytes) -> list[tuple[int, int]]:
-    """Where the segments of a JPEG before its first scan begin and end, markers included."""
+    """Returns where the segments of a JPEG before its first scan begin and end, markers included."""
     found, at = [], 2
     while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
         end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")

@@ -106,7 +106,9 @@ class Finding:
 
 @dataclass
 class Check:
-    """What was found, by kind, and how much there was to look at. ``skipped``: kinds that need what was not given."""
+    """Holds what was found, by kind, and how much there was to look at. ``skipped``: kinds that need what was not
+    given.
+    """
 
     captions: int
     pictures: int
@@ -388,7 +390,7 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def _begins_a_word(part: str, known: Counter[str]) -> bool:
-    """Whether a common word goes on so: the fragment of a text that was cut by characters."""
+    """Returns whether a common word goes on so: the fragment of a text that was cut by characters."""
     return any(len(word) > len(part) and word.startswith(part) and times >= 5 for word, times in known.items())
 
 

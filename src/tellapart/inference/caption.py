@@ -62,7 +62,8 @@ CONTRASTS = 8  # pictures that a caption's own is compared with
 
 
 class Beliefs:
-    """How much likelier the captioner finds each content word of its captions for their picture than for others.
+    """Computes how much likelier the captioner finds each content word of its captions for their picture than for
+    others.
 
     ``contrast_K``: features of the other pictures as the captioner takes them, K rows; ``ids_K``: their items' ids, so
     that no picture is compared with itself.
@@ -452,7 +453,7 @@ def nothing_left(
     precision: str = "fp32",
     drop_guesses: bool = False,
 ) -> bool:
-    """Whether `caption_pictures` would find a caption of every picture, without loading a model.
+    """Returns whether `caption_pictures` would find a caption of every picture, without loading a model.
 
     ``captioner`` and ``scorer`` are names, ``precision`` is that of the captioner's weights.
 

@@ -248,11 +248,11 @@ class OwnFiles:
             return cls(path)
 
     def is_own(self, path: Path, text: str) -> bool:
-        """Whether an earlier run wrote this text there."""
+        """Returns whether an earlier run wrote this text there."""
         return _digest(text) in self.hashes.get(self._name(path), ())
 
     def wrote_row(self, key: str, text: str) -> bool:
-        """Whether an earlier run wrote this text of a picture into the file of all texts."""
+        """Returns whether an earlier run wrote this text of a picture into the file of all texts."""
         return _digest(text) in self.hashes.get(f"#{key}", ())
 
     def record(self, texts: Mapping[Path, str], rows: Mapping[str, str] | None = None) -> None:
@@ -385,7 +385,9 @@ def write_beside(
 
 @dataclass(frozen=True)
 class Embedded:
-    """How many XMP sidecars and copies were written; ``stayed``: pictures whose own alt text was not replaced."""
+    """Counts how many XMP sidecars and copies were written; ``stayed``: pictures whose own alt text was not
+    replaced.
+    """
 
     sidecars: int = 0
     copies: int = 0

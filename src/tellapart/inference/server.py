@@ -69,7 +69,7 @@ class ServerSummary:
     unspelled: int = 0
 
     def lines(self) -> list[str]:
-        """What was asked and what it cost; each picture that failed, up to `SHOWN`, with its reason."""
+        """Returns what was asked and what it cost; each picture that failed, up to `SHOWN`, with its reason."""
         used = self.tally
         cost = "" if used.cost is None else f", cost {used.cost:.2f}"
         several = f" to {used.requests:,} requests" if used.requests != used.asked else ""
@@ -259,7 +259,7 @@ class ServerCaptions:
 
     @property
     def chooses(self) -> bool:
-        """Whether one of several samples is kept."""
+        """Returns whether one of several samples is kept."""
         return self.best_of is not None or self.decoding.kind == "consensus"
 
     def trouble(self, done: Boosted) -> str | None:
@@ -407,7 +407,7 @@ def _total(by_stage: Mapping[str, Tally]) -> Tally:
 
 
 def _announce(captions: ServerCaptions, todo: list[Item], ledger: Path) -> None:
-    """How many requests there are, and what they cost."""
+    """Says how many requests there are, and what they cost."""
     backend = captions.backend
     few, one_each, most = captions.load(todo)
     several = few.requests != one_each.requests

@@ -98,7 +98,7 @@ def open_writer(
 
 
 def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
-    """Whether every item has its caption, by a run with this ``request`` and the same files of the models."""
+    """Returns whether every item has its caption, by a run with this ``request`` and the same files of the models."""
     chosen = format or (out.suffix.lower().lstrip(".") if out else "")
     if chosen == "txt" and out is None:
         return len(TextFiles.beside(items, False).done) == len(items)

@@ -64,7 +64,7 @@ class Phrase:
 
 @dataclass
 class _Begun:
-    """What was read of a phrase before its noun."""
+    """Holds what was read of a phrase before its noun."""
 
     modifiers: tuple[int, ...] = ()
     determiner: str = ""
@@ -117,7 +117,7 @@ class Description:
             phrases[first + subject] = replace(phrases[first + subject], verb=number)
 
     def _join(self, phrases: list[Phrase], begun: _Begun, number: int) -> None:
-        """How the phrase whose first word this is joins what stands before it."""
+        """Returns how the phrase whose first word this is joins what stands before it."""
         begun.determiner, ahead = _determiner(self._before(number))
         if begun.link and not _CONJUNCTIONS.isdisjoint(ahead):  # "runs around while others look"
             begun.link, begun.link_words = "", ()
@@ -158,7 +158,7 @@ class Description:
         return re.findall(r"\w+", self._gap(number).lower())
 
     def _gap(self, number: int) -> str:
-        """What stands between this content word and the one before it, in its sentence."""
+        """Returns what stands between this content word and the one before it, in its sentence."""
         gap = self.caption[self.words[number - 1].end if number else 0 : self.words[number].start]
         return STOP.split(gap)[-1]
 
@@ -184,7 +184,7 @@ class Description:
         return [f"{self.texts[number]} and" if number in joined else self.texts[number] for number in numbers]
 
     def stands(self, phrase: Phrase, kept: Set[int], noun: str) -> bool:
-        """Whether it is part of `condensed`."""
+        """Returns whether it is part of `condensed`."""
         return not kept.isdisjoint((phrase.head, *phrase.modifiers) if noun else (phrase.head,))
 
     def nouns(self, kept: Set[int], noun: str = "thing") -> list[str]:
@@ -232,7 +232,7 @@ class Description:
         return " ".join(parts)
 
     def _is_lost(self, place: int, kept: Set[int], noun: str) -> bool:
-        """Whether a preposition's phrase was said of this one, which does not stand, and of none before it.
+        """Returns whether a preposition's phrase was said of this one, which does not stand, and of none before it.
 
         "a dog and a man in a hat" without the man is no "dog in a hat". Nor is "a man in a hat on a horse" a "hat on a
         horse", where no ``noun`` takes the place of the man.
@@ -275,7 +275,9 @@ def _preposition(ahead: list[str]) -> str:
 
 
 def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
-    """Which phrase a verb is of; None where it may be of several, as in "a man in a shirt and jeans sitting"."""
+    """Returns which phrase a verb is of; None where it may be of several, as in "a man in a shirt and jeans
+    sitting".
+    """
     free = [n for n, phrase in enumerate(phrases) if not phrase.link]
     if not phrases or (free and free[-1] == len(phrases) - 1 > len(free) - 1):
         return None
@@ -390,7 +392,7 @@ def _soften_phrase(phrase: list[_Token]) -> list[_Token]:
 
 
 def _with_neutral_noun(kept: list[_Token], head: _Token) -> list[_Token]:
-    """What stands before a doubted head, and a noun in its place."""
+    """Returns what stands before a doubted head, and a noun in its place."""
     modifiers = len(kept)
     while modifiers and kept[modifiers - 1].kind == "modifier":
         modifiers -= 1
@@ -542,7 +544,9 @@ def _colours_joined(tokens: list[_Token]) -> list[_Token]:
 
 
 def _carries(phrases: list[list[_Token]], place: int, dropped: Set[int]) -> bool:
-    """Whether the next phrase that stays is said of this one: "of wine" of "a glass", "in a hat" of "and a man"."""
+    """Returns whether the next phrase that stays is said of this one: "of wine" of "a glass", "in a hat" of "and a
+    man".
+    """
     after = next((phrases[n][0].lower for n in range(place + 1, len(phrases)) if n not in dropped), "")
     if not place:
         return after == "of"

@@ -84,7 +84,7 @@ def is_participle(word: str) -> bool:
 
 
 def verb_place(words: Sequence[str], before: str) -> int | None:
-    """Which of several content words in a row, in lower case, is a verb; the first such. None without one.
+    """Returns which of several content words in a row, in lower case, is a verb; the first such. None without one.
 
     before: the function word in front of them, or "".
     """
@@ -129,7 +129,7 @@ class Word:
 
 
 class DecodesTokens(Protocol):
-    """What the alignment needs of a tokenizer."""
+    """Describes what the alignment needs of a tokenizer."""
 
     def batch_decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]: ...
 
@@ -190,7 +190,7 @@ def _is_predicate(words: list[str], after: str, before: str) -> bool:
 
 
 def opening_end(caption: str) -> int:
-    """Where "a picture of" ends at the beginning of a caption; 0 without it."""
+    """Returns where "a picture of" ends at the beginning of a caption; 0 without it."""
     opening = _OPENING.match(caption.lower())
     return opening.end() if opening else 0
 
@@ -327,7 +327,7 @@ def _utf8(letter: str) -> bytes:
 
 
 def common_start(one: str, other: str) -> int:
-    """How many characters at their beginning two texts share."""
+    """Returns how many characters at their beginning two texts share."""
     if other.startswith(one):
         return len(one)
     pairs = enumerate(zip(one, other, strict=False))

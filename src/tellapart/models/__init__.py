@@ -1,1 +1,3 @@
-"""What captioners and scorers share: names to folders, decoding settings, tokenizers, the small vision tower."""
+"""Describes what captioners and scorers share: names to folders, decoding settings, tokenizers, the small vision
+tower.
+"""

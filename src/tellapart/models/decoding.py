@@ -77,7 +77,7 @@ class Decoding(BaseModel):
 
     @property
     def drawn(self) -> Decoding:
-        """What a captioner generates for this: the candidates of a consensus, else what is returned."""
+        """Returns what a captioner generates for this: the candidates of a consensus, else what is returned."""
         if self.kind != "consensus":
             return self
         return self.model_copy(update={"kind": "sample", "samples": self.candidates})

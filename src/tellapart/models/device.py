@@ -71,7 +71,9 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def multiplies_in_bf16(device: torch.device) -> bool:
-    """Whether the hardware multiplies matrices in bfloat16: AMX, AVX512_BF16, CUDA from capability 8.0, ROCm."""
+    """Returns whether the hardware multiplies matrices in bfloat16: AMX, AVX512_BF16, CUDA from capability 8.0,
+    ROCm.
+    """
     if device.type == "cpu":
         return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
     if device.type == "cuda":
@@ -158,7 +160,7 @@ WORDS = ("can't allocate memory", "not enough memory", "out of memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether torch could not allocate memory, on an accelerator or on the CPU."""
+    """Returns whether torch could not allocate memory, on an accelerator or on the CPU."""
     if isinstance(error, torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in WORDS)
@@ -183,7 +185,7 @@ class FreedMemory:
 
 
 class BatchSize:
-    """How many items are worked on at once: ``size`` until memory runs out, then half as many, from then on."""
+    """Decides how many items are worked on at once: ``size`` until memory runs out, then half as many, from then on."""
 
     def __init__(self, size: int, what: str) -> None:
         self.size, self.what = size, what
@@ -334,7 +336,7 @@ def _as_it_is(states: torch.Tensor) -> torch.Tensor:
 
 
 def packs(module: torch.nn.Module) -> bool:
-    """Whether `PackedLinear` can stand for a module's forward."""
+    """Returns whether `PackedLinear` can stand for a module's forward."""
     from transformers.pytorch_utils import Conv1D
 
     if type(module) not in (torch.nn.Linear, Conv1D) or platform.machine() not in ("x86_64", "AMD64"):
@@ -348,7 +350,7 @@ def packs(module: torch.nn.Module) -> bool:
 
 
 def _has_operators() -> bool:
-    """Whether this torch has what its compiler calls for linear layers on a CPU."""
+    """Returns whether this torch has what its compiler calls for linear layers on a CPU."""
     operators: tuple[Callable[[], Any], ...] = (
         lambda: torch.ops.mkldnn._reorder_linear_weight.default,
         lambda: torch.ops.mkldnn._linear_pointwise.default,

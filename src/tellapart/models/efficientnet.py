@@ -37,7 +37,7 @@ SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1
 
 @strict
 class EfficientNetLiteConfig(PreTrainedConfig):
-    """What an EfficientNet-Lite is made of.
+    """Describes what an EfficientNet-Lite is made of.
 
     ``width`` and ``depth``: factors of channels and of blocks. ``grid``: cells of ``last_hidden_state`` a side, pooled
     from the map of the last layer; 0: the map as it is (7×7 at 224 pixels).

@@ -19,7 +19,7 @@ FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast'
 
 
 class LossTerm(Protocol):
-    """What a loss adds up: its value; with the layer's ``gradient`` it also adds to that."""
+    """Receives what a loss adds up: its value; with the layer's ``gradient`` it also adds to that."""
 
     def add(self, layer: Layer) -> torch.Tensor: ...
 

@@ -30,7 +30,7 @@ _allowed: set[str] = set()
 
 
 def is_dotted(name: str) -> bool:
-    """Whether this reads as ``module:factory``."""
+    """Returns whether this reads as ``module:factory``."""
     return re.match(PATTERN, name) is not None
 
 
@@ -49,7 +49,7 @@ def allow_named_in(arguments: Iterable[str]) -> None:
 
 
 def allowed_code() -> list[str]:
-    """What is allowed to run in this process, for processes that do its work."""
+    """Returns what is allowed to run in this process, for processes that do its work."""
     return sorted(_allowed)
 
 
@@ -79,7 +79,7 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
 
 
 def load_allowed(path: str, kind: Kind, key: str) -> Any:
-    """What ``module:name`` names, imported; ``key`` is what to call it in a message.
+    """Returns what ``module:name`` names, imported; ``key`` is what to call it in a message.
 
     Raises `UsageError` of one line where it is not allowed to run (`check_allowed`) or there is no such module or name.
     """
@@ -99,7 +99,7 @@ def load_allowed(path: str, kind: Kind, key: str) -> Any:
 
 
 def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
-    """What ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
+    """Returns what ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
 
     Raises `UsageError` of one line where it cannot be loaded (`load_allowed`) or fails.
     """

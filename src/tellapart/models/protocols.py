@@ -1,4 +1,4 @@
-"""What the rest of the package needs of a captioner and of a scorer, as types.
+"""Describes what the rest of the package needs of a captioner and of a scorer, as types.
 
 `tellapart.captioners.Captioner` and `tellapart.scorers.Scorer` fit these protocols, and so does any class of the user's
 that has the same methods. Shape suffixes are those of `tellapart.types`.
@@ -36,7 +36,7 @@ class Tokenizer(Protocol):
 
 
 class Learner(Protocol):
-    """What training needs of any model, captioner or scorer."""
+    """Describes what training needs of any model, captioner or scorer."""
 
     name: str
     model: Any  # a torch.nn.Module of transformers, or of the user's own
@@ -46,7 +46,7 @@ class Learner(Protocol):
     def device(self) -> torch.device: ...
 
     def parts(self) -> dict[str, torch.nn.Module]:
-        """What can be trained, by name."""
+        """Returns what can be trained, by name."""
         ...
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,7 +99,7 @@ class CaptionerLike(Learner, Protocol):
 
 @runtime_checkable
 class ScorerLike(Protocol):
-    """How well a text matches a picture: the cosine of two L2-normalised features, times ``scale``."""
+    """Describes how well a text matches a picture: the cosine of two L2-normalised features, times ``scale``."""
 
     @property
     def device(self) -> torch.device: ...

@@ -1,4 +1,4 @@
-"""What ``tellapart finetune --objective`` takes, and the table [objective] that each name stands for."""
+"""Describes what ``tellapart finetune --objective`` takes, and the table [objective] that each name stands for."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ class Recipe(Strict):
 
     @property
     def frozen_vision(self) -> bool:
-        """Whether this trains a scorer made of two encoders whose vision encoder stays as it is."""
+        """Returns whether this trains a scorer made of two encoders whose vision encoder stays as it is."""
         scorer = self.scorer if self.trains == "scorer" else None
         made = scorer is not None and scorer.new is not None and scorer.new.vision is not None
         return scorer is not None and "vision" not in (scorer.train or ()) and (made or scorer.train is not None)

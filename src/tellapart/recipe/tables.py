@@ -81,7 +81,7 @@ class TestSet(Strict):
 
 
 class System(Strict):
-    """What writes a row's captions; exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
+    """Names what writes a row's captions; exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
 
     recipe: trained, with ``set`` as ``--set``; ``start``: the system whose model it starts from. run: the trained
     system whose model it is, with other ``caption`` options. model: a captioner's name. human: references as captions,
@@ -216,7 +216,7 @@ class Step:
 
     @property
     def uses_models(self) -> bool:
-        """Whether the command takes ``--device``: ``eval`` without a model refuses it."""
+        """Returns whether the command takes ``--device``: ``eval`` without a model refuses it."""
         return bool(self.system) or "--scorer" in self.words or "--language-model" in self.words
 
     def make_folder(self) -> None:
@@ -239,7 +239,7 @@ def _quoted(word: str) -> str:
 
 @dataclass(frozen=True)
 class Plan:
-    """What makes a table: its rows, the commands in order, and what is missing.
+    """Holds what makes a table: its rows, the commands in order, and what is missing.
 
     rows: those that are asked for. files: caption files that the user brings, by system. settings: ``--set`` of every
     ``train`` command, after the system's own. without: metrics that cannot be computed here, each with the reason.

@@ -59,7 +59,7 @@ class Bucket:
 
     @property
     def step(self) -> float:
-        """Where the point stands on the step axis."""
+        """Returns where the point stands on the step axis."""
         return (self.first + self.last) / 2
 
 
@@ -261,7 +261,7 @@ class Course:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """What the template needs to draw the chart; coordinates in the view box of ``frame``."""
+    """Holds what the template needs to draw the chart; coordinates in the view box of ``frame``."""
 
     recall: str
     measured: str
@@ -323,7 +323,7 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
 
 
 def _validation(folder: RunFolder) -> tuple[object, ...]:
-    """What validations of two runs must share to be drawn in one picture, as their recipes say it."""
+    """Returns what validations of two runs must share to be drawn in one picture, as their recipes say it."""
     try:
         recipe = tomllib.loads(folder.recipe or "")
     except tomllib.TOMLDecodeError:

@@ -71,7 +71,9 @@ class StoredCandidates(_Lenient):
 
 
 class StoredMetricInfo(_Lenient):
-    """What the metric's registry entry says: label, one line of help, which direction is better, group of the table."""
+    """Holds what the metric's registry entry says: label, one line of help, which direction is better, group of the
+    table.
+    """
 
     label: str
     help: str = ""
@@ -99,7 +101,7 @@ class StoredResults(_Lenient):
 
 
 class StoredClaims(_Lenient):
-    """How many of a caption's claims are true, and the (start, end, why) of the words that are not.
+    """Counts how many of a caption's claims are true, and the (start, end, why) of the words that are not.
 
     ``unverified``: these words are not known to be false; what they were compared with does not have them.
     """

@@ -245,7 +245,7 @@ class SetView:
 
     @property
     def judged(self) -> bool:
-        """Whether any of its words have a worth and a belief."""
+        """Returns whether any of its words have a worth and a belief."""
         return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> SetVerdict | None:
@@ -271,7 +271,7 @@ class GalleryView:
 
     @property
     def scored(self) -> bool:
-        """Whether a scorer chose among candidates; else the pictures are shown with their captions alone."""
+        """Returns whether a scorer chose among candidates; else the pictures are shown with their captions alone."""
         return any(len(one.candidates) > 1 for one in self.sets)
 
 

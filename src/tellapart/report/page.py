@@ -33,7 +33,7 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class RunView:
-    """What the template shows of one run; ``anchor`` is its id on the page."""
+    """Holds what the template shows of one run; ``anchor`` is its id on the page."""
 
     anchor: str
     run: RunFolder

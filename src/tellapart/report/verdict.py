@@ -36,7 +36,7 @@ class ShownMetric:
 
     @property
     def retrieval(self) -> bool:
-        """Whether it is a retrieval metric, which is shown with the number of candidates and chance."""
+        """Returns whether it is a retrieval metric, which is shown with the number of candidates and chance."""
         return self.candidates is not None or bool(_RETRIEVAL.match(self.key))
 
     def setting(self, *estimates: Estimate | None) -> str:
@@ -132,7 +132,7 @@ _SHORT = 60  # characters of a part that is named
 
 
 def test_conditions(results: StoredResults, key: str) -> tuple[object, ...]:
-    """What two values of a metric must share to be comparable: the pictures, and the metric's signature.
+    """Returns what two values of a metric must share to be comparable: the pictures, and the metric's signature.
 
     Results without a digest of their pictures are comparable with no others.
     """
@@ -141,7 +141,7 @@ def test_conditions(results: StoredResults, key: str) -> tuple[object, ...]:
 
 
 def differences(a: StoredResults, b: StoredResults, key: str) -> list[str]:
-    """What keeps two values of a metric from being compared, in words; empty where they can be.
+    """Returns what keeps two values of a metric from being compared, in words; empty where they can be.
 
     As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
     """

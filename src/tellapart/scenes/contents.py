@@ -63,12 +63,12 @@ class Object:
 
 
 def overlaps(a: Object, b: Object) -> bool:
-    """Whether one is drawn over the other."""
+    """Returns whether one is drawn over the other."""
     return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
 
 
 def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
-    """Whether object i is so related to object j. Later objects are drawn in front of earlier ones.
+    """Returns whether object i is so related to object j. Later objects are drawn in front of earlier ones.
 
     Left, right, above and below ask for one axis only ("left of" stays true of what is also higher up).
     Raises KeyError for an unknown relation.
@@ -92,7 +92,7 @@ def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
 
 
 def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
-    """Whether i stands between j and k, all three in one row or one column."""
+    """Returns whether i stands between j and k, all three in one row or one column."""
     a, b, c = objects[i], objects[j], objects[k]
     for along, across in (("x", "y"), ("y", "x")):
         low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
@@ -155,7 +155,9 @@ _ORDER = tuple(SIZES)
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a scene shows. Later objects are drawn over earlier ones; ``grain`` varies the ground's pattern."""
+    """Describes what a scene shows. Later objects are drawn over earlier ones; ``grain`` varies the ground's
+    pattern.
+    """
 
     objects: tuple[Object, ...]
     ground: str
@@ -223,7 +225,7 @@ def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Obje
 
 
 def _shift(values: list[int], together: list[int], residue: int) -> int:
-    """How far to move the objects ``together`` so that the values sum to the residue of 7 (jitter kept)."""
+    """Returns how far to move the objects ``together`` so that the values sum to the residue of 7 (jitter kept)."""
     centre = min(_CENTRES, key=lambda c: abs(c - values[0]))
     for jitter in range(-_JITTER, _JITTER + 1):
         step = centre + jitter - values[0]
@@ -310,7 +312,7 @@ def _edits(unseen: bool) -> dict[str, Callable[[RandomStream, Content], Content]
 
 
 def fits(a: Content, b: Content) -> bool:
-    """Whether the full description of ``a`` is also true of ``b``."""
+    """Returns whether the full description of ``a`` is also true of ``b``."""
     if a.ground != b.ground or sorted(o.attributes for o in a.objects) != sorted(o.attributes for o in b.objects):
         return False
     links = chain(a.objects)
@@ -380,7 +382,7 @@ class SceneTruth:
 
     @property
     def motion(self) -> tuple[str, ...]:
-        """What each object does in a clip; empty in a picture."""
+        """Returns what each object does in a clip; empty in a picture."""
         return tuple(o.motion for o in self.objects) if self.length > 1 else ()
 
     @property

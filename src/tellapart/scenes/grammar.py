@@ -219,7 +219,7 @@ def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *,
 
 
 def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]:
-    """Which objects are named, in what order: large ones come first more often."""
+    """Returns which objects are named, in what order: large ones come first more often."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
     first = rng.weighted_choice(range(count), weights)
@@ -276,7 +276,7 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
-    """What strikes one person about a picture strikes the next: the same two objects, and of each the same attribute.
+    """Describes a picture by what strikes everybody alike: the same two objects, and of each the same attribute.
 
     The picture's most salient object (a large one), how it stands to the second, at times a third, and the ground, as
     "a dog on a surfboard in the water"; odds times ``share``.

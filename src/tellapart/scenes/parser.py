@@ -34,7 +34,9 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class ClaimWords:
-    """Which words make the claims of a `ParsedCaption` that belong to no single mention, in the order of its fields."""
+    """Describes which words make the claims of a `ParsedCaption` that belong to no single mention, in the order of its
+    fields.
+    """
 
     relations: tuple[Words, ...] = ()
     grounds: tuple[Words, ...] = ()
@@ -62,7 +64,7 @@ class ParsedCaption:
 
     @property
     def empty(self) -> bool:
-        """Whether it claims nothing at all."""
+        """Returns whether it claims nothing at all."""
         described = any(m.shape or m.values for m in self.mentions)
         return not (described or self.relations or self.grounds or self.loose or self.number)
 
@@ -219,7 +221,7 @@ def tokens(caption: str) -> tuple[str, ...]:
 
 
 def token_spans(caption: str) -> list[tuple[int, int]]:
-    """Where each of a caption's `tokens` starts and ends in it, in characters."""
+    """Returns where each of a caption's `tokens` starts and ends in it, in characters."""
     lowered = [character.lower() for character in caption]  # one character may become two
     where = [at for at, characters in enumerate(lowered) for _ in characters]
     found = _TOKEN.finditer("".join(lowered).replace("_", " "))

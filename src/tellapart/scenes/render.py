@@ -185,7 +185,7 @@ def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
 
 
 def _eroded(mask: np.ndarray, radius: int) -> np.ndarray:
-    """What is at least ``radius`` fine steps inside."""
+    """Returns what is at least ``radius`` fine steps inside."""
     inner, height, width = mask.copy(), *mask.shape
     for dy in range(-radius, radius + 1):
         dx = int((radius * radius - dy * dy) ** 0.5)
@@ -212,7 +212,7 @@ def _layers(
 
 @lru_cache(maxsize=4096)
 def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
-    """Where the second tone lies, on the whole fine grid."""
+    """Returns where the second tone lies, on the whole fine grid."""
     second: np.ndarray = np.zeros((side, side), dtype=bool)
     x = (2 * np.arange(side) + 1 - side)[None, :] / fine_diameter
     y = (2 * np.arange(side) + 1 - side)[:, None] / fine_diameter
@@ -310,7 +310,7 @@ class Canvas:
         return np.broadcast_to(np.array([red, green, blue], float), (self.size, self.size, 3)).copy()
 
     def specks(self, count: int, width: float, height: float) -> np.ndarray:
-        """Where little boxes fall, as a boolean array."""
+        """Returns where little boxes fall, as a boolean array."""
         mask = np.zeros((self.size, self.size), bool)
         for _ in range(count):
             cx, cy = self.rng.uniform() * 64, self.rng.uniform() * 64

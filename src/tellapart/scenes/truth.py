@@ -43,7 +43,7 @@ def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
 
 
 def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[Object]) -> bool:
-    """Whether a relation claimed between mentions is true of the objects that they mean."""
+    """Returns whether a relation claimed between mentions is true of the objects that they mean."""
     who = [meant[int(m)] for m in claim[1:]]
     if -1 in who or len(set(who)) < len(who):
         return False
@@ -421,7 +421,7 @@ def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
 
 
 def _repeated_runs(words: tuple[str, ...]) -> int:
-    """How often a run of words comes twice in a row ("on grass on grass" once)."""
+    """Returns how often a run of words comes twice in a row ("on grass on grass" once)."""
     total, at, end = 0, 0, len(words)
     while at < end - 1:
         longest = (end - at) // 2

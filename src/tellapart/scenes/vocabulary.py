@@ -1,4 +1,4 @@
-"""What the world is made of, every word for it, and the one meaning of every phrase.
+"""Describes what the world is made of, every word for it, and the one meaning of every phrase.
 
 The first word of a row is the default. A word or phrase belongs to one meaning only (a test checks this), so that
 captions can be parsed.
@@ -228,7 +228,7 @@ SENSES_OF_ARTICLES = ("a", "an", "the", "one", "another")
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """What a phrase means: ``kind`` is a slot, ground, relation, generic, number, article, ... ."""
+    """Says what a phrase means: ``kind`` is a slot, ground, relation, generic, number, article, ... ."""
 
     kind: str
     value: str

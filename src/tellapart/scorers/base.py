@@ -139,7 +139,9 @@ class Scorer:
 
     @property
     def has_token_features(self) -> bool:
-        """Whether single tokens have a place among pictures: the text tower projects the state of one token (CLIP)."""
+        """Returns whether single tokens have a place among pictures: the text tower projects the state of one token
+        (CLIP).
+        """
         text = getattr(self.model.config, "text_config", None)
         return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
 

@@ -36,7 +36,7 @@ def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
 
 
 class PartsConfig(PreTrainedConfig):
-    """What a scorer from parts is made of.
+    """Describes what a scorer from parts is made of.
 
     ``vision_config`` and ``text_config``: any vision and any text encoder of transformers. ``visual``: the picture is
     one ``pooled`` vector, or ``cells``, which the head pools with learned weights; ``grid``: cells a side that those

@@ -255,7 +255,7 @@ class StudyResults:
 
     @property
     def signature(self) -> str:
-        """How the figures were made, in one line."""
+        """Returns how the figures were made, in one line."""
         analysis, rule = self.study.settings.analysis, self.study.settings.exclusion
         return "|".join(
             (
@@ -345,7 +345,7 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, int, float]]:
-    """What an answer says: metric, the system's number, and a value."""
+    """Returns what an answer says: metric, the system's number, and a value."""
     trial = study.trials[answer.trial]
     numbers = [study.systems.index(system) for system in trial.systems]
     if study.kind == "pick":

@@ -143,7 +143,7 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """What a new study should be like. None: the default of its kind.
+    """Describes what a new study should be like. None: the default of its kind.
 
     ``items``: look-alike sets or pictures; ``candidates``: pictures of a set; ``block``: items of one participant;
     ``human``: first or random reference as a system of its own, or none.

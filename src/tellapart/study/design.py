@@ -1,4 +1,4 @@
-"""What each kind of study asks, and the texts that a researcher starts from.
+"""Describes what each kind of study asks, and the texts that a researcher starts from.
 
 An answer is one option's number for each question. *Canonical* options do not depend on what a participant saw: of
 ``pick`` option 0 is the target, of ``compare`` "first" is the caption of the first system.
@@ -66,7 +66,7 @@ def questions(kind: str) -> tuple[StudyQuestion, ...]:
 
 
 def option_counts(kind: str, pictures: int) -> tuple[int, ...]:
-    """How many options each question has."""
+    """Returns how many options each question has."""
     return (pictures,) if kind == "pick" else tuple(len(question.options) for question in questions(kind))
 
 
@@ -146,7 +146,7 @@ class Exclusion(Section):
 
 
 class Sampling(Section):
-    """How many participants answer each block, and who takes the place of whom."""
+    """Decides how many participants answer each block, and who takes the place of whom."""
 
     raters: int = Field(ge=1)
     replace_excluded: bool = True
@@ -203,7 +203,7 @@ class Settings(Section):
     recruitment: Recruitment = Recruitment()
 
     def stamped(self) -> dict[str, Any]:
-        """What must not change once somebody has answered."""
+        """Returns what must not change once somebody has answered."""
         return self.model_dump(mode="json", exclude={"recruitment"})
 
     def unwritten(self) -> list[str]:
@@ -304,7 +304,7 @@ class Trial:
     feedback: str = ""
 
     def passes(self, options: Sequence[int]) -> bool:
-        """Whether canonical options are what was expected."""
+        """Returns whether canonical options are what was expected."""
         return all(want is None or option in want for want, option in zip(self.expected, options, strict=True))
 
 
@@ -355,7 +355,7 @@ class Study:
         return len(self.blocks) * self.settings.sampling.raters
 
     def items_json(self) -> dict[str, Any]:
-        """What items.json holds."""
+        """Returns what items.json holds."""
         return {
             "format": FORMAT,
             "id": self.id,
@@ -368,7 +368,8 @@ class Study:
         }
 
     def order(self, block: int, ordinal: int, seed: str) -> tuple[Place, ...]:
-        """What the ``ordinal``-th rater of a block sees, in order: practice, then items with a control in each part.
+        """Returns what the ``ordinal``-th rater of a block sees, in order: practice, then items with a control in each
+        part.
 
         A function of the design and ``seed`` alone: the stored seed repeats it. The order is that of hashes, so it is
         the same with every version of every library.

@@ -1,4 +1,4 @@
-"""How many participants and items a study needs: power by simulation, with the analysis of the report.
+"""Describes how many participants and items a study needs: power by simulation, with the analysis of the report.
 
 The model. A rating is a system's mean plus a participant's and an item's own tendency, on the scale of log-odds
 (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how alike two people
@@ -33,9 +33,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What a study is planned for. ``base`` and ``difference``: shares (0.05 is five points) of ``pick``, of
+    """Describes what a study is planned for. ``base`` and ``difference``: shares (0.05 is five points) of ``pick``, of
     ``compare`` the difference between the systems' shares of "tells more" (base is 0.5), of ``rate`` points of the
-    scale. ``pay``: of one participant, ``fee``: the platform's share on top of it."""
+    scale. ``pay``: of one participant, ``fee``: the platform's share on top of it.
+    """
 
     kind: str
     base: float
@@ -103,7 +104,7 @@ def _row(assumed: Assumptions, items: int, raters: int, studies: int, seed: int)
 
 
 def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> bool:
-    """Whether one simulated study's interval leaves out zero, on the right side."""
+    """Returns whether one simulated study's interval leaves out zero, on the right side."""
     ratings = simulated_ratings(assumed, items, raters, rng)
     value_S = means(ratings, 2)
     draws = resampled_means(ratings, 2, RESAMPLES, int(rng.integers(1 << 29)))
@@ -186,7 +187,9 @@ def center(mean: float, spread: float) -> float:
 
 @lru_cache(256)
 def rating_center(mean: float, deviation: float) -> float:
-    """Where normal opinions with this deviation have to lie for their ratings, rounded to 1 to 5, to have this mean."""
+    """Returns where normal opinions with this deviation have to lie for their ratings, rounded to 1 to 5, to have this
+    mean.
+    """
     low, high = -60.0, 60.0
     for _ in range(80):
         middle = (low + high) / 2

@@ -213,7 +213,7 @@ def charts(results: StudyResults) -> list[IntervalChart]:
 
 
 def design_facts(results: StudyResults) -> list[tuple[str, str]]:
-    """What was decided before the study."""
+    """Returns what was decided before the study."""
     study, rule = results.study, results.study.settings.exclusion
     items = {trial.unit for trial in study.trials if trial.role == ITEM}
     rules = [f"more than {rule.max_control_errors} of {len(study.of_role[CONTROL])} control items wrong"]

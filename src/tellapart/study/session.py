@@ -132,7 +132,9 @@ class Blocks:
         return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
 
     def holds(self, one: Participant, now: float) -> bool:
-        """Whether somebody keeps a block from others: by complete answers that count, or by a live reservation."""
+        """Returns whether somebody keeps a block from others: by complete answers that count, or by a live
+        reservation.
+        """
         if one.status == COMPLETE:
             return not (one.excluded and self.study.settings.sampling.replace_excluded)
         if self.answered_all(one):
@@ -338,7 +340,7 @@ class StudySession:
     # One item after the other.
 
     def state(self, token: str) -> dict[str, Any]:
-        """What a participant's page shows now. Raises `Unknown`."""
+        """Returns what a participant's page shows now. Raises `Unknown`."""
         now = self.clock()
         with self.store.transaction() as run:
             return self._state(run, self._participant(run, token), now)

@@ -47,7 +47,7 @@ TIMEOUT = 60.0  # seconds
 
 @dataclass
 class ParticipantLog:
-    """What the scripted participants saw of the server. Seconds of each request, by kind."""
+    """Records what the scripted participants saw of the server. Seconds of each request, by kind."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     acknowledged: int = 0
@@ -191,7 +191,7 @@ class Script:
         return names
 
     def options(self, captions: Sequence[str], files: Sequence[str]) -> list[int]:
-        """What this participant answers, as displayed options."""
+        """Returns what this participant answers, as displayed options."""
         chance = self.random
         count = option_counts(self.study.kind, len(files))
         if self.character == RANDOM:
@@ -300,7 +300,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
-    """How many of each character: at least one careful."""
+    """Returns how many of each character: at least one careful."""
     if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
         raise UsageError("--hasty and --random are shares that leave some participants careful, such as 0.2 and 0.1")
     rest = {HASTY: round(hasty * participants), RANDOM: round(blind * participants)}
@@ -308,7 +308,7 @@ def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str,
 
 
 def store_of_rehearsal(folder: Path) -> Path:
-    """Where a rehearsal's answers go: never among those of people."""
+    """Returns where a rehearsal's answers go: never among those of people."""
     return folder / "simulated" / "answers.sqlite"
 
 
@@ -317,7 +317,7 @@ SCENES = "scenes:plain?split=test&n=400"
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Where the answers of a rehearsal are, what was planted, and how it went."""
+    """Tells where the answers of a rehearsal are, what was planted, and how it went."""
 
     store: Path
     counts: dict[str, int]

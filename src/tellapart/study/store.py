@@ -49,7 +49,7 @@ class Database(Protocol):
 
     @property
     def name(self) -> str:
-        """What to call it in messages, without a password."""
+        """Returns what to call it in messages, without a password."""
         ...
 
     @contextmanager
@@ -305,7 +305,7 @@ class AnswerStore:
             return [(row[0], row[1], row[2]) for row in run("SELECT at, stamp, reason FROM stamps ORDER BY number")]
 
     def refusals(self) -> dict[str, int]:
-        """How many did not take part, by reason."""
+        """Returns how many did not take part, by reason."""
         with self.transaction() as run:
             return {row[0]: row[1] for row in run("SELECT reason, count(*) FROM refusals GROUP BY reason")}
 

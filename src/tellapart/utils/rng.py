@@ -150,7 +150,7 @@ class RandomStream:
 
 
 def permuted(index: int, length: int, key: int) -> int:
-    """Where ``index`` goes under a fixed permutation of range(length), without listing it.
+    """Returns where ``index`` goes under a fixed permutation of range(length), without listing it.
 
     A four-round Feistel network over the next even number of bits; values outside the range follow their cycle, so the
     result is a bijection of range(length).

@@ -57,7 +57,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def is_layout(value: Any) -> bool:
-    """Whether a JSON value is one of ImageCoDe's files."""
+    """Returns whether a JSON value is one of ImageCoDe's files."""
     return isinstance(value, dict) and bool(value) and all(isinstance(texts, dict | list) for texts in value.values())
 
 

@@ -68,7 +68,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 
 def holds_pictures(files: Sequence[Path], options: Options) -> bool:
-    """Whether the pictures are in these files, not beside them. Raises `UsageError`."""
+    """Returns whether the pictures are in these files, not beside them. Raises `UsageError`."""
     schema = _first_schema(files)
     return _holds_bytes(schema, Columns.choose(schema.names, options).image, options)
 
@@ -234,7 +234,7 @@ def _first_schema(files: Sequence[Path]) -> Any:
 
 
 def _holds_bytes(schema: Any, column: str, options: Options) -> bool:
-    """Whether the column holds pictures themselves (else paths). Raises `UsageError` where it holds neither."""
+    """Returns whether the column holds pictures themselves (else paths). Raises `UsageError` where it holds neither."""
     types = _pyarrow().types
     kind = schema.field(column).type
     if types.is_dictionary(kind):
