@@ -31,6 +31,7 @@ SUBSTITUTIONS = {
     "google/siglip-base-patch16-224": "models/scorer",
     "runs/flickr8k_scorer": "models/scorer",
     "runs/flickr8k_judge": "models/scorer",
+    "runs/photos_scorer": "models/scorer",
     "runs/flickr8k_sr": "models/captioner",
     "'flickr8k:../shared/data/flickr8k?split=test'": "photos",
     "../shared/data/framepairs/images": "photos",
