@@ -113,8 +113,7 @@ def tradeoff(
     for name in names or ():
         if name not in known:
             raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")
-    if svg is not None and not svg.parent.is_dir():
-        raise UsageError(f"--svg is {svg}, and there is no folder {svg.parent}; make it, or name another file")
+    check_folder("--svg", svg)
     chosen = parse_seeds(seeds, "tradeoff")
     if chosen.kind == "verdict":
         if names:
@@ -146,10 +145,17 @@ def photos(
     from replication.seeds import parse_seeds
     from tellapart.models.device import running_on
 
+    check_folder("--page", page)
     chosen = parse_seeds(seeds, "photos")
     with running_on(device):
         found = run_photos(chosen.numbers, [*precision_settings(precision), *(settings or ())], page)
     show(found.to_json(), lambda: photos_table(found), as_json)
+
+
+def check_folder(option: str, file: Path | None) -> None:
+    """Raises `UsageError` where there is no folder for the file that is written at the end."""
+    if file is not None and not file.parent.is_dir():
+        raise UsageError(f"{option} is {file}, and there is no folder {file.parent}; make it, or name another file")
 
 
 def photos_table(found: Photos) -> Group:

@@ -7,7 +7,6 @@ twice: by beams, as SMILE and self-retrieval are, and by the decoding of the tru
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tellapart.data.caption_files import read_caption_file
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.selection import describe
 from tellapart.features.store import FeatureStore
@@ -93,8 +93,8 @@ def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Re
 
 def captions_of(run: Run, which: str) -> dict[str, str]:
     """Reads the captions of a run by id; which: ``before`` or ``after``."""
-    lines = (run.folder / "captions" / f"{which}.jsonl").read_text(encoding="utf-8").splitlines()
-    return {record["id"]: record["caption"] for record in map(json.loads, lines)}
+    texts = read_caption_file(run.folder / "captions" / f"{which}.jsonl").texts
+    return {id_: caption for id_, (caption,) in texts.items()}
 
 
 def table_lines(found: Photos) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import subprocess
 import zlib
 from pathlib import Path
@@ -177,6 +178,13 @@ def test_a_packet_keeps_what_else_it_says() -> None:
     for wrong in ("<a", "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "<a/>"):
         with pytest.raises(UsageError, match=r"^a\.xmp: "):
             xmp.with_texts(wrong, {xmp.ALT: "x"}, "a.xmp")
+
+
+def test_a_damaged_packet_is_one_line() -> None:
+    body = b"iTXtXML:com.adobe.xmp\0\1\0\0\0" + b"no zlib"
+    chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    with pytest.raises(UsageError, match=r"a\.png: its XMP is damaged .* leave the picture out"):
+        xmp.packet_in(b"\x89PNG\r\n\x1a\n" + chunk, "a.png")
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".png"])

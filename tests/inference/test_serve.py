@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +14,13 @@ import openai
 import pytest
 import torch
 from PIL import Image
+from serving import served
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.inference.serve import LARGEST_BODY, Service, create_app, plain_pictures, read_messages
+from tellapart.inference.serve import LARGEST_BODY, Service, plain_pictures, read_messages
 from tellapart.models.decoding import Decoding
 from tellapart.scorers import load_scorer
-from tellapart.utils.web import bind, server_of
 
 
 def photo(width: int = 96, height: int = 64, colour: str = "red") -> str:
@@ -45,15 +44,8 @@ def service(tiny_captioner: Path, tiny_scorer: Path) -> Service:
 
 @pytest.fixture(scope="module")
 def address(service: Service) -> Iterator[str]:
-    listener = bind(0)
-    port = listener.getsockname()[1]
-    server = server_of(create_app(service, port))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
+    with served(service) as where:
+        yield where
 
 
 @pytest.fixture

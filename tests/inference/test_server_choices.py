@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from typing import Any
 import pytest
 from command_line import Cli
 from fault_server import FaultServer
+from serving import served
 
 from tellapart.boost.backends import read_answer, read_scores
 from tellapart.captioners import load_captioner
@@ -22,14 +20,13 @@ from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture, content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.caption import Beliefs, caption_pictures
-from tellapart.inference.serve import Asked, Service, create_app
+from tellapart.inference.serve import Asked, Service
 from tellapart.inference.server import ServerSummary, caption_by_server, grey_picture, word_log_probs
 from tellapart.language.words import content_words, spelled_spans, token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
-from tellapart.utils.web import bind, server_of
 
 COUNT = 5
 
@@ -93,18 +90,6 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return open_data(f"jsonl:{folder / 'data.jsonl'}")
 
 
-@contextlib.contextmanager
-def served(service: Service) -> Iterator[str]:
-    listener = bind(0)
-    server = server_of(create_app(service, listener.getsockname()[1]))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    server.should_exit = True
-    thread.join(10)
-    listener.close()
-
-
 def captions_of(path: Path) -> dict[str, Any]:
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return {row["id"]: row.get("caption") or row["captions"] for row in rows}
@@ -116,9 +101,11 @@ def compared(
     """Captions of the captioner, those behind its server, and what the server was asked."""
     service = service or Recorded(captioner, Decoding())
     caption_pictures(captioner, pictures, folder / "here.jsonl", progress=False, **options)
-    with served(service) as url:
+    with served(service) as address:
         out = folder / "there.jsonl"
-        summary = caption_by_server(f"openai:default@{url}", pictures, out, progress=False, concurrency=3, **options)
+        summary = caption_by_server(
+            f"openai:default@{address}/v1", pictures, out, progress=False, concurrency=3, **options
+        )
     return captions_of(folder / "here.jsonl"), captions_of(folder / "there.jsonl"), summary, service
 
 
@@ -154,9 +141,13 @@ def test_a_server_of_one_choice_gets_a_request_for_each_sample(
 ) -> None:
     service = kind(captioner, Decoding())
     decoding = Decoding(kind="consensus", candidates=4, temperature=1.2, max_tokens=24)
-    with served(service) as url:
+    with served(service) as address:
         summary = caption_by_server(
-            f"openai:default@{url}?in=1000&out=0", pictures, tmp_path / "a.jsonl", decoding=decoding, progress=False
+            f"openai:default@{address}/v1?in=1000&out=0",
+            pictures,
+            tmp_path / "a.jsonl",
+            decoding=decoding,
+            progress=False,
         )
     assert (summary.written, summary.tally.requests) == (COUNT, 4 * COUNT)
     said = capsys.readouterr().err
@@ -171,12 +162,12 @@ def test_samples_that_were_paid_for_are_not_asked_again(
     captioner: Captioner, pictures: Dataset, tmp_path: Path
 ) -> None:
     service, kept = Recorded(captioner, Decoding()), tmp_path / "ledger.jsonl"
-    with served(service) as url:
+    with served(service) as address:
         for candidates in (4, 6):
             decoding = Decoding(kind="consensus", candidates=candidates, temperature=1.2, max_tokens=24)
             out = tmp_path / f"{candidates}.jsonl"
             summary = caption_by_server(
-                f"openai:default@{url}", pictures, out, decoding=decoding, ledger=kept, progress=False
+                f"openai:default@{address}/v1", pictures, out, decoding=decoding, ledger=kept, progress=False
             )
     assert [asked.n for asked in service.asked] == [4] * COUNT + [2] * COUNT
     assert (summary.tally.kept, summary.tally.asked) == (4 * COUNT, 2 * COUNT)
@@ -211,9 +202,14 @@ def test_guesses_are_what_is_as_likely_for_a_grey_picture(
     captioner: Captioner, pictures: Dataset, tmp_path: Path
 ) -> None:
     service, drawn = Recorded(captioner, Decoding()), Decoding(kind="sample", temperature=1.5, max_tokens=24)
-    with served(service) as url:
+    with served(service) as address:
         summary = caption_by_server(
-            f"openai:default@{url}", pictures, tmp_path / "a.jsonl", decoding=drawn, drop_guesses=True, progress=False
+            f"openai:default@{address}/v1",
+            pictures,
+            tmp_path / "a.jsonl",
+            decoding=drawn,
+            drop_guesses=True,
+            progress=False,
         )
     caption_pictures(captioner, pictures, tmp_path / "plain.jsonl", decoding=drawn, progress=False)
     plain = list(captions_of(tmp_path / "plain.jsonl").values())
@@ -231,7 +227,7 @@ def test_a_server_without_log_probabilities_is_one_line(
 ) -> None:
     data = pictures.spec
     service = NoLogProbs(captioner, Decoding())
-    with served(service) as url:
+    with served(service) as address:
         for options, line in {
             (
                 "--confidence",
@@ -242,7 +238,14 @@ def test_a_server_without_log_probabilities_is_one_line(
         }.items():
             asked = len(service.asked)
             done = cli(
-                "caption", f"openai:default@{url}", data, "-o", tmp_path / "a.jsonl", "--max-tokens", 24, *options
+                "caption",
+                f"openai:default@{address}/v1",
+                data,
+                "-o",
+                tmp_path / "a.jsonl",
+                "--max-tokens",
+                24,
+                *options,
             )
             assert done.status == 1 and line in done.err.splitlines()[-1], done.err
             assert len(service.asked) - asked <= COUNT
@@ -275,13 +278,13 @@ def test_a_server_that_is_gone_keeps_what_was_answered(captioner: Captioner, pic
 
     service, out = Dies(captioner, Decoding()), tmp_path / "a.jsonl"
     options: dict[str, Any] = {"decoding": Decoding(max_tokens=24), "drop_guesses": True, "progress": False}
-    with served(service) as url, pytest.raises(TellapartError, match="out of memory"):
+    with served(service) as address, pytest.raises(TellapartError, match="out of memory"):
         caption_by_server(
-            f"openai:default@{url}", pictures, out, concurrency=1, tries=2, base=0.01, patience=1.0, **options
+            f"openai:default@{address}/v1", pictures, out, concurrency=1, tries=2, base=0.01, patience=1.0, **options
         ).refuse_unanswered()
     again = Recorded(captioner, Decoding())
-    with served(again) as url:
-        summary = caption_by_server(f"openai:default@{url}", pictures, out, **options)
+    with served(again) as address:
+        summary = caption_by_server(f"openai:default@{address}/v1", pictures, out, **options)
     assert summary.written + summary.already == COUNT and not summary.failed
     assert len(service.asked) + len(again.asked) == 3 * COUNT
 

@@ -289,7 +289,6 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: 
     Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
     which the data sets list. Raises `UsageError` where nothing is left.
     """
-
     store = FeatureStore()
     asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
     pool = store.readable(beside(others, targets), scorer.encoder, skipped=others.unreadable)
@@ -331,7 +330,6 @@ def mine_dataset(
     out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
     or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
     """
-
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)  # before pictures are encoded, which takes long
     if captions is not None and captions != "references":

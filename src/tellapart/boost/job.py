@@ -340,9 +340,7 @@ class BoostJob:
         self._refusals: Counter[str] = Counter()  # by their words, numbers left out
         self._good: set[str] = set()  # stages with a good answer
         self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, until then
-        self._arrived: set[str] = (
-            set()
-        )  # keys of choices that came with the answer of another stage, until they are read
+        self._arrived = set[str]()  # keys of choices that came with another stage's answer, until they are read
 
     @property
     def retries(self) -> int:

@@ -65,7 +65,6 @@ def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
 
 def render(statistics: Statistics, command: str = "") -> str:
     """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
-
     album = Album()
     new_words = _new_words(statistics)
     cards = [_card(one, own, album) for one, own in zip(statistics.shown, new_words, strict=True)]

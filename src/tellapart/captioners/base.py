@@ -121,7 +121,6 @@ class Captioner(ABC):
     @property
     def encoder(self) -> Encoder:
         """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
-
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]
         fingerprint = weights_fingerprint(vision, self.processor, f"{view} {settings_of(vision)}")
@@ -265,7 +264,6 @@ class Captioner(ABC):
         caption``. Raises `PictureError` for a
         file that cannot be read.
         """
-
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
         decoding, texts = decoding or self.decoding or DEFAULT, []
@@ -316,7 +314,6 @@ class Captioner(ABC):
 
     def save(self, folder: str | Path) -> None:
         """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
-
         folder = Path(folder)
         silence_transformers()
         merged = {}

@@ -386,7 +386,6 @@ def check_fit(captioner: Captioner) -> None:
 
 def check_pictures(captioner: Captioner) -> None:
     """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads."""
-
     config: Any = captioner.model.config
     side = getattr(getattr(config, "vision_config", None), "image_size", None)
     pixels = captioner.pixels([Image.new("RGB", (64, 48))])

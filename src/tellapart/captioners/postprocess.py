@@ -46,7 +46,7 @@ def agreement(samples: Sequence[str]) -> np.ndarray:
     compared sentence by sentence: a sentence of one with the most similar one of the other, as a mean over the
     sentences of each, and then over both ways.
     """
-    parts = [sentences(text) for text in samples]
+    parts = [sentences(text) or [text] for text in samples]
     row_of = {part: row for row, part in enumerate(dict.fromkeys(part for own in parts for part in own))}
     row_U = [row_of[part] for own in parts for part in own]  # samples often say the same sentence
     similarity_UU = _similarity(list(row_of))[np.ix_(row_U, row_U)]

@@ -389,7 +389,6 @@ class PicturesOfHf(Captioner):
 
     def blank(self) -> Image.Image:
         """A picture without content."""
-
         if self.tiles is not None:
             return Image.new("RGB", self.tiles.blank)
         side = self.grids.side if self.grids else 64

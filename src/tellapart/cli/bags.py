@@ -203,7 +203,6 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
-
     from tellapart.bags.file import remove_truematch, write_bags, write_truematch, write_whole
     from tellapart.evaluation.benchmark_card import make_card
 

@@ -63,7 +63,6 @@ def serve(
     ] = "",
 ) -> None:
     """Serve the study's page until Ctrl-C. The same command goes on with a study."""
-
     need_extra("study", "the study's page", "starlette", "uvicorn")
     from tellapart.study.design import check_pictures, open_study
     from tellapart.study.server import create_app as web_app
@@ -129,7 +128,6 @@ def simulate(
 
     Their answers go to FOLDER/simulated, never among those of people; the report is written there.
     """
-
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.analysis import analyse
     from tellapart.study.design import KINDS, open_study

@@ -148,7 +148,6 @@ def read_file_option(option: str) -> tuple[str, Path]:
 
 def check_files(files: Mapping[str, Path], plans: Sequence[Plan]) -> None:
     """Raises `UsageError` for a caption file of a system that none of the tables has."""
-
     known = {row.system for plan in plans for row in plan.rows}
     for system in files:
         if system not in known:

@@ -56,9 +56,9 @@ def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
 
 def texts_of(packet: str, where: str) -> dict[str, str]:
     """Returns the texts of a packet by property (`ALT`, `LONG`). Raises `UsageError`, as `with_texts`."""
-    found = {}
+    found, root = {}, _parsed(packet or _EMPTY, where)
     for name in (ALT, LONG):
-        line = _parsed(packet or _EMPTY, where).find(f".//{name}/{{{_RDF}}}Alt/{{{_RDF}}}li[@{_LANG}='x-default']")
+        line = root.find(f".//{name}/{{{_RDF}}}Alt/{{{_RDF}}}li[@{_LANG}='x-default']")
         if line is not None and line.text:
             found[name] = line.text
     return found
@@ -90,14 +90,17 @@ def read_sidecar(path: Path) -> str:
         raise UsageError(f"{path}: is not XMP (no UTF-8); move it away") from None
 
 
-def packet_in(data: bytes) -> str:
-    """Returns the packet inside a JPEG or PNG; "" where there is none."""
+def packet_in(data: bytes, where: str = "the picture") -> str:
+    """Returns the packet inside a JPEG or PNG; "" where there is none. Raises `UsageError` for one that is damaged."""
     if data.startswith(_PNG_SIGNATURE):
         for kind, start, end in _chunks(data):
             if kind == b"iTXt" and data[start:end].startswith(_PNG_MARK):
                 compressed, rest = data[start + len(_PNG_MARK)], data[start + len(_PNG_MARK) + 2 : end]
                 text = rest.split(b"\0", 2)[-1]  # after the language and its translation
-                text = zlib.decompressobj().decompress(text, MOST_READ) if compressed else text
+                try:
+                    text = zlib.decompressobj().decompress(text, MOST_READ) if compressed else text
+                except zlib.error as error:
+                    raise UsageError(f"{where}: its XMP is damaged ({error}); leave the picture out") from None
                 return text.decode("utf-8", "replace")
         return ""
     found = (data[start + 4 : end] for start, end in _segments(data))

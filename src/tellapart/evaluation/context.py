@@ -199,7 +199,6 @@ class ClipInputs:
 
     def emscore(self, slot: CaptionSlot) -> EMScore:
         """Precision, recall and F of a slot's captions against the frames of their clips."""
-
         key = ("scores", id(slot))
         if key not in self._kept:
             self._kept[key] = emscore(*self._emscore_inputs(slot))
@@ -248,7 +247,6 @@ class ClipInputs:
 
 def frames_seen(item: Item, scorer: EvalScorer) -> int:
     """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
-
     if not is_clip(item.picture):
         return 1
     return int(getattr(item.picture, "length", scorer.frames))
@@ -276,7 +274,6 @@ class Frame:
 @lru_cache(maxsize=2)
 def _frames(clip: Picture, count: int) -> list[Image.Image]:
     """The frames of a clip, decoded once for consecutive calls."""
-
     return sample_frames(clip, count)
 
 
@@ -442,7 +439,6 @@ class EvalContext:
 
     def bertscore(self, slot: CaptionSlot) -> BERTScore:
         """Precision, recall and F1 of a slot's captions against their references."""
-
         references = slot.references or []
         return self.once(
             ("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.loaded_text_encoder)
@@ -450,7 +446,6 @@ class EvalContext:
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:
         """Summed loss and number of tokens of a slot's captions under the language model, N×2."""
-
         return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.loaded_language_model))
 
     def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:

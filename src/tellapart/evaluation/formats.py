@@ -167,7 +167,6 @@ def _setting(found: Candidates | None) -> tuple[str, str]:
 
 def table(results: Results) -> str:
     """The table as the terminal shows it, with the signatures below."""
-
     text = io.StringIO()
     console(width=200, file=text).print(results.table())
     lines = [line.rstrip() for line in text.getvalue().splitlines()]

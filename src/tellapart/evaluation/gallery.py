@@ -80,7 +80,6 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
 
     A picture that cannot be read is left out.
     """
-
     keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     by_id = {item.id: item for item in items if item.id in keys}
     pictures = {}

@@ -227,7 +227,6 @@ def _claims_of(
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
     """Claims by the scene: the characters of the words, the fact or the words, whether it is true."""
-
     where = word_spans(text)
     for claim in stated_claims(text, item.truth):
         parts = [where[word] for word in claim.words]

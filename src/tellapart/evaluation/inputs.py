@@ -188,7 +188,6 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectI
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
     """Reads the sets of ``--bags``; their ids are those of the data, where these match as captions do. And notes."""
-
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
     if found and dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
@@ -271,7 +270,6 @@ def load_scorers(
 
 def load_text_models(options: EvalOptions) -> tuple[LanguageModel | None, SentenceEncoder | None, TextEncoder | None]:
     """Loads the models of text, for perplexity, for search and for BERTScore; None where none is named."""
-
     on = (options.device, options.precision)
     return (
         load_language_model(options.language_model, *on) if options.language_model is not None else None,

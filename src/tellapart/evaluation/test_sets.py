@@ -117,7 +117,6 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
     Copies of the target (cosine above 0.9999, or the same content key) cannot be distinguished from it and are left
     out. Ties: see `tellapart.features.nearest`.
     """
-
     vectors = Vectors.of(features_ND)
     rows_N = np.arange(len(vectors))
     content_N = rows_N if keys is None else np.unique(np.asarray(keys), return_inverse=True)[1]

@@ -34,7 +34,6 @@ class HashedModel:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of all weights and of the vocabulary."""
-
         return weights_fingerprint(self.model, SimpleNamespace(to_dict=self.tokenizer.get_vocab))
 
     @property
@@ -145,7 +144,6 @@ class TextEncoder(HashedModel):
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
         """Unit features and weights of each text's tokens; texts of similar length are encoded together."""
-
         rows = self._rows(texts)
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
         found: dict[int, TokenFeatures] = {}

@@ -31,7 +31,7 @@ from tellapart.inference.server import MAX_TOKENS, caption_by_server
 from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
 from tellapart.language.phrases import soften
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.models.decoding import EVIDENCE, Decoding
+from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.device import BatchSize, hardware, packed_linears, resolve_device, resolve_precision
 from tellapart.models.loading import (
     default_decoding,
@@ -74,7 +74,6 @@ class Beliefs:
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
         """For each of the B captions the nats of each of its `content_words`; ``visual`` has B rows."""
-
         tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
         rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
         training = self.captioner.model.training
@@ -175,7 +174,6 @@ class CaptionEngine:
 
         The log-probabilities are those of the captioner itself, at temperature 1. None where it cannot be read.
         """
-
         windows = self._encoded([item]) if self._encoder is not None else self._viewed([item])
         ((_, kept, visual),) = windows
         if not kept:
@@ -224,7 +222,6 @@ class CaptionEngine:
 
     def _prepare(self, picture: Picture | PictureError) -> torch.Tensor | PictureError:
         """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor; in a thread."""
-
         if isinstance(picture, PictureError):
             return picture
         assert self._encoder is not None
@@ -368,14 +365,8 @@ def caption_pictures(
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
     whole), and where not one picture could be read.
     """
-
     started = time.monotonic()
-    if best_of is not None and (best_of < 2 or scorer is None):
-        raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
-    if decoding.asks_scorer and scorer is None:
-        raise UsageError("a consensus with scorer_weight needs a scorer; type: --consensus 48 --scorer MODEL")
-    if scorer is not None and best_of is None and not decoding.asks_scorer:
-        raise UsageError("a scorer chooses among samples; type --best-of 10 or --consensus 48 with it, or leave it out")
+    check_choice(decoding, best_of, scorer is not None)
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_drop_guesses(dataset, decoding, drop_guesses, best_of)
@@ -491,7 +482,6 @@ def caption_request(
 
 def settings_fingerprint(captioner: Captioner) -> str:
     """A hash of what a captioner is asked by beside its weights: configuration, vocabulary and chat template."""
-
     tokenizer = captioner.tokenizer
     templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
     parts = [settings_of(captioner.model), tokenizer.get_vocab(), templates]
@@ -500,7 +490,6 @@ def settings_fingerprint(captioner: Captioner) -> str:
 
 def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
     """The settings that only the loaded models know."""
-
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
         OPTIONS: captioner.chosen,

@@ -27,8 +27,8 @@ from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.inference.writers import files_beside, name_in
 from tellapart.language.english import FUNCTION_WORDS
-from tellapart.language.phrases import phrase_ends, sentences, without_words, word_key
-from tellapart.language.words import content_words
+from tellapart.language.phrases import phrase_ends, without_words, word_key
+from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
 from tellapart.utils.files import replace_file, replace_text, write_errors
 from tellapart.utils.rng import RandomStream
@@ -419,7 +419,7 @@ def embed(
         if folder is not None:
             place = folder / os.path.relpath(picture.absolute(), root)
             target = place if inside else place.with_suffix(".xmp")
-        packet = xmp.packet_in(picture.read_bytes()) if inside else xmp.read_sidecar(beside[item.id])
+        packet = xmp.packet_in(picture.read_bytes(), str(picture)) if inside else xmp.read_sidecar(beside[item.id])
         there = xmp.texts_of(packet, str(picture if inside else beside[item.id])).get(xmp.ALT, "")
         if there and there != one.text and not overwrite and not own.is_own(target, there):
             stayed.append(item.id)
@@ -431,7 +431,7 @@ def embed(
         todo.append((item, target, packet))
     own.record({target: edited[item.id].text for item, target, _ in todo if item.id not in stayed})
     for item, target, packet in todo:
-        _embed(item, target, packet, None if folder is None else folder)
+        _embed(item, target, packet, folder)
     sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
     return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed))
 

@@ -297,7 +297,6 @@ def read_picture(address: str) -> BytesPicture:
 
 def plain_pictures() -> list[Item]:
     """Returns pictures that show nothing, which ``drop_guesses`` compares with where there are no others."""
-
     found = []
     for name, colour in (("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("black", (0, 0, 0))):
         buffer = io.BytesIO()

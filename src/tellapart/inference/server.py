@@ -31,7 +31,7 @@ from tellapart.inference.best_of import BestOf
 from tellapart.inference.writers import PRINTED, Written, open_writer
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
-from tellapart.models.decoding import EVIDENCE
+from tellapart.models.decoding import EVIDENCE, check_choice
 from tellapart.models.loading import files_digest, warn_outside_scenes
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import Progress, say
@@ -152,7 +152,10 @@ def caption_by_server(
         raise UsageError("a server writes greedy or sampled captions, not beams; leave --beams out")
     if concurrency < 1:
         raise UsageError(f"{concurrency} concurrent requests; expected at least 1")
-    _check_choice(decoding, best_of, scorer, drop_guesses)
+    check_choice(decoding, best_of, scorer is not None)
+    if drop_guesses and (best_of is not None or decoding.samples > 1):
+        other = "--best-of scores captions" if best_of is not None else "--samples keeps several captions"
+        raise UsageError(f"--drop-guesses edits the one caption of a picture, and {other}; leave one out")
     backend, prompt = open_server(name)
     if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
         raise UsageError(f"{backend.name}: --temperature sets that of samples; leave it out of the name")
@@ -206,19 +209,6 @@ def caption_by_server(
         out, ledger, written, already, dataset.unreadable, failed, unanswered, tally, seconds, captions.lost,
         captions.unspelled,
     )  # fmt: skip
-
-
-def _check_choice(decoding: Decoding, best_of: int | None, scorer: Scorer | None, drop_guesses: bool) -> None:
-    """Raises `UsageError` for ways to choose and to edit captions that do not go together."""
-    if best_of is not None and (best_of < 2 or scorer is None):
-        raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
-    if decoding.asks_scorer and scorer is None:
-        raise UsageError("a consensus with scorer_weight needs a scorer; type: --consensus 48 --scorer MODEL")
-    if scorer is not None and best_of is None and not decoding.asks_scorer:
-        raise UsageError("a scorer chooses among samples; type --best-of 10 or --consensus 48 with it, or leave it out")
-    if drop_guesses and (best_of is not None or decoding.samples > 1):
-        other = "--best-of scores captions" if best_of is not None else "--samples keeps several captions"
-        raise UsageError(f"--drop-guesses edits the one caption of a picture, and {other}; leave one out")
 
 
 @cache

@@ -322,7 +322,6 @@ class Captions:
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
-
         engine = CaptionEngine.open(
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
         )
@@ -461,7 +460,6 @@ class Boosts:
         precision: str,
     ) -> Boosts:
         """With backends of these names; ``out`` is where the joined result will lie, ``ledgers`` a shared folder."""
-
         backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
         folder = Path(prompts) if prompts else None
         made = make_stages(stages, backends.get(llm or ""), backends.get(mllm or ""), folder)
@@ -668,7 +666,6 @@ def _reply_of(error: Exception) -> Reply:
 
 def _free_memory() -> None:
     """Gives back what the failed shard held on a GPU."""
-
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()

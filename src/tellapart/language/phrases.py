@@ -12,7 +12,17 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 from tellapart.language.english import article, singular, word_set
-from tellapart.language.words import COLOURS, COPULAS, RELATIONS, STOP, TAKE_OBJECTS, Word, content_words, is_participle
+from tellapart.language.words import (
+    COLOURS,
+    COPULAS,
+    RELATIONS,
+    STOP,
+    TAKE_OBJECTS,
+    Word,
+    content_words,
+    is_participle,
+    sentences,
+)
 
 _ARTICLES = ("a", "an")
 _DETERMINERS = word_set("""
@@ -451,13 +461,6 @@ def phrase_ends(sentence: str) -> list[int]:
         if (kind == "head" and not paired) or (kind == "verb" and last not in TAKE_OBJECTS):
             ends.append(before.end())
     return [*ends, len(sentence)]
-
-
-def sentences(text: str) -> list[str]:
-    """Returns the sentences of a text, each with its stop."""
-    ends = [stop.end() for stop in STOP.finditer(text)]
-    parts = [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
-    return [part for part in parts if part]
 
 
 # A caption without words that are left out of it on purpose, not in doubt: no other noun takes their place.

@@ -114,9 +114,10 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Returns the sentences of a text, without what ends them; the text itself where it has no more than one."""
-    found = [part for part in map(str.strip, STOP.split(text)) if part]
-    return found if len(found) > 1 else [text]
+    """Returns the sentences of a text, each with its stop."""
+    ends = [stop.end() for stop in STOP.finditer(text)]
+    parts = [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
+    return [part for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)

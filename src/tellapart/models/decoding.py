@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
@@ -103,3 +104,13 @@ class Decoding(BaseModel):
 
 
 DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # of models that carry no settings of their own
+
+
+def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
+    """Raises `UsageError` where samples are to be chosen by a scorer that is missing, or a scorer has no choice."""
+    if best_of is not None and (best_of < 2 or not has_scorer):
+        raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
+    if decoding.asks_scorer and not has_scorer:
+        raise UsageError("a consensus with scorer_weight needs a scorer; type: --consensus 48 --scorer MODEL")
+    if has_scorer and best_of is None and not decoding.asks_scorer:
+        raise UsageError("a scorer chooses among samples; type --best-of 10 or --consensus 48 with it, or leave it out")

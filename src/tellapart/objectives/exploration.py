@@ -121,7 +121,6 @@ def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
     """Computes the word edit distance of every two samples, divided by the longer length: 0 (equal) to 1."""
-
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
     couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)
     value_P = [word_edit_distance(tokens[j], tokens[k]) / max(len(tokens[j]), len(tokens[k]), 1) for j, k in couples]

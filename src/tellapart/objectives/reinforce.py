@@ -284,20 +284,20 @@ class Reinforce:
         """
         device = rollout.tokens_RT.device
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            rewards, gains = [], []
+            rewards, gains, weights = [], [], []
             for term in self.terms:
                 reward = compute_reward(term, rollout, batch).to(device)
                 rewards.append(reward)
                 gain = reward_minus_baseline(term, reward, rollout, greedy, batch)
                 if self.cfg.group_normalization:  # GDPO
                     gain = gain / (group_deviation(reward) + EPSILON)
-                gains.append(self.weight(term, reward, batch) * gain)
+                weights.append(self.weight(term, reward, batch))
+                gains.append(weights[-1] * gain)
                 if term.name not in self.abstained and bool(reward.isnan().all()):
                     self.abstained.add(term.name)
                     where = f"every caption of step {batch.step + 1}"
                     say(f"reward '{term.name}' is NaN for {where}: nothing is learned from it there")
             advantage = sum_of_gains(gains, rollout.valid_RT.view(*rewards[0].shape[:2], -1))
-            weights = [self.weight(term, reward, batch) for term, reward in zip(self.terms, rewards, strict=True)]
             logs = reward_logs(self.terms, weights, rewards, rollout)
             if self.cfg.exploration is not None:  # eq. 16 of paper 4
                 advantage, logs["diversity"] = self.cfg.exploration(advantage, rollout)

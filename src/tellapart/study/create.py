@@ -109,7 +109,6 @@ def easy_sets(
 
     The distractors are drawn from the half of the free rows that is less like the target, so that a look suffices.
     """
-
     vectors = Vectors.of(features_ND)
     free = shuffled(reserved, seed, "easy")
     sets = []
@@ -182,7 +181,6 @@ class StudyPlan:
 
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     """Write the folder of a new study. Raises `UsageError` where the pictures do not suffice, or it exists already."""
-
     if (folder / ITEMS).exists():
         raise UsageError(f"{folder}: a study is there already; name another folder with -o")
     plan = plan.with_defaults()

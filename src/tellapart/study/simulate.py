@@ -283,7 +283,6 @@ def run_participants(
 @contextmanager
 def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
     """The address of a server of the study, in a thread of this process, until the block is left."""
-
     listener = bind(0)
     port = listener.getsockname()[1]
     server = server_of(create_app(StudySession(study, store), port))
@@ -396,7 +395,6 @@ def _open_to_all(study: Study) -> Study:
 
 def scenes_study(kind: str, folder: Path) -> Study:
     """A small study of the synthetic world, for a rehearsal without any data: vague and detailed captions."""
-
     items = list(open_data(SCENES))
     captions = {
         "vague": {item.id: min(item.references, key=len) for item in items},

@@ -233,7 +233,6 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
 
 def free_memory() -> int:
     """Returns bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
-
     if torch.cuda.is_available():
         return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
     import psutil

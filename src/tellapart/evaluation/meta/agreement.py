@@ -365,7 +365,6 @@ def agreement_with_people(
 
 def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
     """A context with a picture for each of the judged captions, and notes. Raises `UsageError` where one is missing."""
-
     dataset = open_data(data)
     known = {name: item for item in dataset for name in _names(item.id, item.picture.name)}
     rows = {

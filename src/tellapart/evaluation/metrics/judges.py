@@ -32,7 +32,6 @@ class JudgeMetric(ContextMetric):
 
     def variant(self, context: EvalContext) -> str:
         """Returns the computation, its prompts, the judge and the days."""
-
         judge = context.loaded_judge
         prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
         return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
