@@ -107,6 +107,13 @@ def test_a_result_of_another_command_is_kept(cli: Cli, photos: Path, tmp_path: P
     assert (tmp_path / "a.jsonl").read_text() == "mine" and not (tmp_path / "a.jsonl.job").exists()
 
 
+def test_a_list_of_file_names_is_refused(cli: Cli, photos: Path) -> None:
+    """Issue: its lines had an id and a caption, which no program reads as the names of pictures."""
+    done = cli("caption", "scenes", photos, "-o", photos / "metadata.jsonl", "--workers", 1)
+    assert done.status == 2 and "metadata.jsonl: names the files of its folder" in done.line
+    assert not list(photos.glob("metadata*"))
+
+
 def test_the_job_of_a_running_command_is_left_alone(cli: Cli, photos: Path, tmp_path: Path) -> None:
     folder = tmp_path / "a.jsonl.job"
     with locked(folder, wait=False):
@@ -206,3 +213,33 @@ def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_cap
 
     assert cli(*command, "-o", tmp_path / "anew.jsonl").status == 0
     assert out.read_bytes() == (tmp_path / "anew.jsonl").read_bytes()
+
+
+@pytest.mark.long
+def test_the_plain_command_notices_pictures_replaced_since_a_job(
+    cli: Cli, tiny_captioner: Path, tmp_path: Path
+) -> None:
+    """The list beside the captions is of the pictures that the workers saw, also where a job did some of them again."""
+    photos, out = tmp_path / "photos", tmp_path / "captions.jsonl"
+    photos.mkdir()
+    for number in range(8):
+        (photos / f"{number}.jpg").write_bytes(photo(number, 48, 32))
+    plain = ("caption", tiny_captioner, photos, "--beams", 1, "--max-tokens", 8, "-o", out)
+    shared = (*plain, "--workers", 1, "--shard-items", 4)
+    assert cli(*shared).status == 0
+    assert "0 captions written, 8 already done" in cli(*plain).err
+
+    (photos / "2.jpg").write_bytes(photo(99, 48, 32))
+    found = cli(*plain)
+    assert "1 pictures were replaced since; they are captioned again" in found.err
+    assert "1 captions written, 7 already done" in found.err
+    assert "1 of 2 shards already done" in cli(*shared).err
+    (photos / "2.jpg").write_bytes(photo(2, 48, 32))
+    assert "1 pictures were replaced since" in cli(*plain).err
+
+    listed = next(Path(f"{out}.job").glob("parts-*/000001.pictures"))
+    listed.write_text("")
+    assert "shard 1 is done again" in cli(*shared).err
+    assert len(Path(f"{out}.pictures.jsonl").read_text().splitlines()) == 8
+    assert cli("job", "merge", f"{out}.job").status == 0
+    assert "of which pictures it was made was not recorded" in cli(*plain).err

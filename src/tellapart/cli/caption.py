@@ -327,7 +327,7 @@ def caption_job(
     from tellapart.inference.caption import caption_request
     from tellapart.inference.writers import settings_file
     from tellapart.jobs.job import JobRequest
-    from tellapart.jobs.works import check_format, merge_job
+    from tellapart.jobs.works import check_format, merge_job, write_pictures
     from tellapart.utils.files import is_url, replace_text
 
     if format is not None and check_format(out) != f".{format}":
@@ -351,6 +351,7 @@ def caption_job(
         if not is_url(out) and Path(out).suffix.lower() in (".jsonl", ".csv"):  # the plain command knows the file again
             known = request | (job.value.get("models") or {})
             replace_text(settings_file(Path(out)), json.dumps(known, indent=1, sort_keys=True) + "\n")
+            write_pictures(job, Path(out))
     there = f" ({before:,} of {job.shards:,} shards already done)" if before else ""
     say(f"{count:,} captions written{there}, {counts.get('empty', 0):,} are empty")
     refuse_mostly_unreadable(counts)

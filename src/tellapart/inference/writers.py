@@ -188,6 +188,16 @@ def pictures_file(path: Path) -> Path:
     return path.with_name(path.name + ".pictures.jsonl")
 
 
+def picture_lines(items: Iterable[Item]) -> Iterator[str]:
+    """Yields the lines of `pictures_file` for those pictures that lie on disk."""
+    for item in items:
+        if isinstance(item.picture, StoredPicture):
+            with contextlib.suppress(PictureError):  # features from files: no picture is opened
+                size, time_ns = item.picture.signature()
+                value = {"id": item.id, "size": size, "mtime_ns": time_ns, "content": item.picture.key()}
+                yield json.dumps(value) + "\n"
+
+
 def replaced(items: Iterable[Item], path: Path, done: set[str]) -> set[str]:
     """The ids that are ``done`` and whose picture on disk is not the one that was captioned.
 
@@ -350,15 +360,9 @@ class LineFile:
         """Keep of which pictures they are, before the captions, so that none is there without; False for no files."""
         if not any(isinstance(written.item.picture, StoredPicture) for written in captions):
             return False
-        lines = []
-        for item in {written.item.id: written.item for written in captions}.values():
-            if isinstance(item.picture, StoredPicture):
-                with contextlib.suppress(PictureError):  # features from files: no picture is opened
-                    size, time_ns = item.picture.signature()
-                    value = {"id": item.id, "size": size, "mtime_ns": time_ns, "content": item.picture.key()}
-                    lines.append(json.dumps(value) + "\n")
+        lines = picture_lines({written.item.id: written.item for written in captions}.values())
         with pictures_file(self.path).open("a", encoding="utf-8") as file:
-            file.write("".join(lines))
+            file.writelines(lines)
         return True
 
     def _leave_out(self, ids: set[str]) -> None:

@@ -84,6 +84,10 @@ class Job:
         """Returns the name of what is known of a shard's result: counts, seconds, what could not be read."""
         return f"{self.parts}/{number:06d}.summary.json"
 
+    def pictures_name(self, number: int) -> str:
+        """Returns the name of the list of a shard's pictures."""
+        return f"{self.parts}/{number:06d}.pictures"
+
     def done(self) -> set[int]:
         """Returns the numbers of the shards whose result is there."""
         names = self.folder.names(self.parts)
@@ -114,6 +118,19 @@ class Job:
             raise TellapartError(f"{self.path}/{self.part(number)}: damaged, its SHA-256 is not that of its summary")
         return path
 
+    def pictures(self, number: int, scratch: Path) -> Path | None:
+        """Returns a local path of the list of a shard's pictures; None where its worker wrote none.
+
+        Raises `TellapartError` where it is not the one that was written.
+        """
+        if (written := self.summary(number)["pictures"].get("list")) is None:
+            return None
+        name = self.pictures_name(number)
+        path = self.folder.local(name, scratch)
+        if not path.is_file() or sha256(path) != written:
+            raise TellapartError(f"{self.path}/{name}: missing or damaged, its SHA-256 is not that of its summary")
+        return path
+
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
         """The done shards whose result is damaged, each with the reason; with ``pictures``, those too whose pictures
         were replaced since."""
@@ -123,6 +140,7 @@ class Job:
                 try:
                     with TemporaryDirectory(prefix="tellapart-check-") as scratch:
                         self.result(shard.number, Path(scratch))
+                        self.pictures(shard.number, Path(scratch))
                     if pictures and pictures_changed(shard, self.folder, self.summary(shard.number)["pictures"]):
                         found[shard.number] = f"{shard.name}: some of its pictures were replaced"
                 except TellapartError as error:

@@ -43,7 +43,7 @@ from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, open_image
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.inference.caption import CaptionEngine, weights_of
-from tellapart.inference.writers import json_line
+from tellapart.inference.writers import METADATA, json_line, picture_lines, pictures_file
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
@@ -51,7 +51,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.models.device import hardware, packed_linears, resolve_device, resolve_precision
 from tellapart.models.plugins import allow_code
 from tellapart.types import Item
-from tellapart.utils.files import sha256
+from tellapart.utils.files import is_url, sha256
 from tellapart.utils.messages import track
 from tellapart.utils.text import parse_json
 
@@ -66,7 +66,12 @@ AGAIN = "run the command that began the job again"
 
 
 def check_format(out: str) -> str:
-    """Returns the suffix of a result. Raises `UsageError` for one that is not known."""
+    """Returns the suffix of a result. Raises `UsageError` for one that is not known, and for `METADATA`."""
+    if PurePosixPath(out).name == METADATA:
+        raise UsageError(
+            f"{out}: names the files of its folder, which only the command without --workers and --ray writes; type "
+            "-o captions.jsonl"
+        )
     suffix = PurePosixPath(out).suffix.lower()
     if suffix not in FORMATS:
         raise UsageError(f"{out}: cannot tell the format from this name; expected one of {' '.join(FORMATS)}")
@@ -93,8 +98,26 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
         else:
             count = _tar(job, rows, target)
         folder, _, name = out.rpartition("/")
+        if not is_url(out):
+            pictures_file(Path(out)).unlink(missing_ok=True)  # of what stood there before
         open_folder(folder or ("/" if out.startswith("/") else ".")).put(target, name)
     return count
+
+
+def write_pictures(job: Job, out: Path) -> None:
+    """Writes of which pictures the joined captions in ``out`` are, as `tellapart.inference.writers` reads it.
+
+    Nothing where a worker of an earlier version listed none.
+    """
+    with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
+        target = Path(scratch) / "pictures.jsonl"
+        with target.open("wb") as file:
+            for number in wanted_shards(job, False):
+                with TemporaryDirectory(prefix="tellapart-merge-") as part:
+                    if (path := job.pictures(number, Path(part))) is None:
+                        return
+                    file.write(path.read_bytes())
+        open_folder(str(out.parent)).put(target, pictures_file(out).name)
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
@@ -283,7 +306,10 @@ class Work(Protocol):
         ...
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """Writes the result for these items to the file ``out``. Its bytes depend on the items and settings alone."""
+        """Writes the result for these items to the file ``out``. Its bytes depend on the items and settings alone.
+
+        Beside it may lie a list of the pictures, see `tellapart.inference.writers.pictures_file`.
+        """
         ...
 
 
@@ -325,6 +351,7 @@ class Captions:
         engine = CaptionEngine.open(
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
         )
+        pictures_file(out).write_text("".join(picture_lines(dataset)), encoding="utf-8")  # before they are captioned
         written = empty = 0
         with packed_linears(self._captioner.model), out.open("w", encoding="utf-8", newline="\n") as file:
             for _, captions in engine.captions(dataset):
@@ -605,6 +632,9 @@ class Worker:
                 out = Path(folder) / f"part{self._job.suffix}"
                 pictures = pictures_of(found, dataset)
                 done = self._work.run(dataset, out)
+                if (beside := pictures_file(out)).is_file():
+                    pictures["list"] = sha256(beside)
+                    self._job.folder.put(beside, self._job.pictures_name(found.number))
                 summary = summary_of(done, time.monotonic() - started, out, pictures)
                 self._job.folder.write(self._job.summary_name(found.number), (json.dumps(summary) + "\n").encode())
                 self._job.folder.put(out, self._job.part(found.number))
