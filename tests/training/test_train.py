@@ -7,6 +7,7 @@ import math
 import os
 import random
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -551,6 +552,17 @@ def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
     assert rates == pytest.approx([(1 + math.cos(math.pi * (step // 4) / 5)) / 2 for step in range(20)])
     with pytest.raises(UsageError, match="schedule_every is of a schedule that changes the rate"):
         recipe_of(tiny_recipe, training={**training, "schedule": "constant"})
+
+
+def test_a_run_without_a_model_says_the_command_that_finishes_it(
+    cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_after(3, recipe_of(tiny_recipe), tmp_path / "run", monkeypatch)
+    caption = ("caption", tmp_path / "run", "scenes:plain?n=3", "-o", tmp_path / "c.jsonl")
+    message, _, command = cli(*caption).line.partition("; type: tellapart ")
+    assert message.endswith("run is a run without a finished model")
+    assert cli(*shlex.split(command)).status == 0
+    assert cli(*caption).status == 0
 
 
 def test_training_stops_where_the_selected_metric_reaches_its_goal_and_resumes_to_there(

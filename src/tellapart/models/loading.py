@@ -162,7 +162,10 @@ def model_folder(name: str, kind: str) -> str:
         raise UsageError(f"'{name}' is no {kind}; expected a folder, a run, a hub name, or 'scenes'")
     if (folder / "run.json").is_file():
         if not (folder / "model" / "config.json").is_file():
-            raise UsageError(f"{name} is a run without a finished model; type: tellapart train --resume … to finish it")
+            raise UsageError(
+                f"{name} is a run without a finished model; type: "
+                f"tellapart train {folder}/recipe.toml --out {folder} --resume"
+            )
         return str(folder / "model")
     if folder.is_dir():
         if not (folder / "config.json").is_file():
