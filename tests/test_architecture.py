@@ -32,6 +32,8 @@ LAYERS = [
 ABOVE = {name: set(" ".join(LAYERS[:row]).split()) for row, names in enumerate(LAYERS) for name in names.split()}
 ABOVE |= {"utils": {"errors"}, "types": {"utils"}, "errors": set(), "": set()}
 
+IMPORTS_IN_FUNCTIONS = 350  # at most; it may go down
+
 
 def test_the_top_of_the_package_can_be_held_in_the_head() -> None:
     """At most 30 entries for `ls`, a `__pycache__` among them; every folder says in its docstring what it is."""
@@ -47,7 +49,8 @@ def modules(file: Path, *, typing: bool = True) -> set[str]:
         id(node)
         for block in ast.walk(tree)
         if not typing and isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in ast.walk(block)
+        for statement in block.body
+        for node in ast.walk(statement)
     }
     found = set()
     package = file.relative_to(ROOT.parent).parts[:-1]
@@ -62,6 +65,8 @@ def modules(file: Path, *, typing: bool = True) -> set[str]:
             inside = {f"{module}.{alias.name}" for alias in node.names}
             submodules = {name for name in inside if (ROOT.parent / (name.replace(".", "/") + ".py")).is_file()}
             found |= submodules or {module if module != "tellapart" else "tellapart.__version__"}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "LazyModule":
+            found.add(ast.literal_eval(node.args[0]))
     return {name for name in found if name.startswith("tellapart.")}
 
 
@@ -110,6 +115,19 @@ def test_docstrings_begin_with_a_verb() -> None:
                 if text.split()[0].strip(",") in ("What", "Which", "Whether", "Where", "How") and not command:
                     found.append(f"{file.relative_to(ROOT)}: {text.splitlines()[0]}")
     assert not found
+
+
+def test_what_a_module_needs_stands_at_its_top() -> None:
+    """Imports inside functions are few: what loads late is a `LazyModule` at the top, where there is no circle."""
+    found = {
+        (file, node.lineno)
+        for file in ROOT.rglob("*.py")
+        for function in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert len(found) <= IMPORTS_IN_FUNCTIONS, f"{len(found)} imports inside functions"
 
 
 def test_no_module_imports_in_a_circle() -> None:

@@ -40,7 +40,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,8 +59,14 @@ from tellapart.features.nearest import (
     share_found,
 )
 from tellapart.utils.files import locked, replace_file, replace_text, write_errors
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
 from tellapart.utils.text import parse_json
+
+if TYPE_CHECKING:
+    import torch
+else:
+    torch = LazyModule("torch")
 
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
 
@@ -217,8 +223,6 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
 def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
     """Returns the M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
-    import torch
-
     found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
     centre = torch.from_numpy(centre_CD)
     kept = min(nearest, len(centre_CD))
@@ -264,8 +268,6 @@ class FilesByPlace:
 
     def vectors(self, place_M: np.ndarray, row_order: np.ndarray) -> Vectors:
         """Returns features of ascending places, then in another order."""
-        import torch
-
         given_MD = torch.from_numpy(self.features.read(place_M)).float()  # faster than numpy's
         given_MD = given_MD[torch.from_numpy(row_order)]
         length_M = self.length.read(place_M)[row_order]

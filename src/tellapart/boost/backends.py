@@ -39,12 +39,20 @@ from tellapart.language.words import spelled_spans
 from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.types import Picture
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
 from tellapart.utils.text import clean_text, parse_json
 
 if TYPE_CHECKING:
     import torch
+    import transformers
     from PIL import Image
+    from transformers.models.auto import modeling_auto
+else:
+    Image = LazyModule("PIL.Image")
+    torch = LazyModule("torch")
+    transformers = LazyModule("transformers")
+    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
 
 SHORTEST = 8  # a shorter key is a placeholder, such as the EMPTY of servers at home: words of captions are like it
 
@@ -143,8 +151,6 @@ def data_url(picture: Picture) -> str:
 
 def _plain(data: bytes) -> str | None:
     """The media type of a file that can go as it is: sound, small, upright."""
-    from PIL import Image
-
     if len(data) > LARGEST_FILE:
         return None
     try:
@@ -591,8 +597,6 @@ class Local:
             return self._generate(request, image)
 
     def _generate(self, request: Request, image: Image.Image | None) -> Answer:
-        import torch
-
         model, processor = self._loaded
         sees = hasattr(processor, "tokenizer")
         if image is not None and not sees:
@@ -622,22 +626,13 @@ class Local:
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
         """Model and processor; for a text-only model its tokenizer."""
-        from transformers import (
-            AutoConfig,
-            AutoModelForCausalLM,
-            AutoModelForImageTextToText,
-            AutoProcessor,
-            AutoTokenizer,
-        )
-        from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as VISION_MODELS
-
         with loading_errors(self.source, EXPECTED):
-            config = AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
-            vision = config.model_type in VISION_MODELS
-            processor = (AutoProcessor if vision else AutoTokenizer).from_pretrained(
+            config = transformers.AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
+            vision = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+            processor = (transformers.AutoProcessor if vision else transformers.AutoTokenizer).from_pretrained(
                 self._folder, trust_remote_code=False
             )
-            kind = AutoModelForImageTextToText if vision else AutoModelForCausalLM
+            kind = transformers.AutoModelForImageTextToText if vision else transformers.AutoModelForCausalLM
             model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
             model.eval()
         if not processor.chat_template:
@@ -664,11 +659,11 @@ def _ended(model: Any, written_T: Any) -> bool:
 
 def _folder(source: str) -> Path:
     """Returns where the model's files lie: the folder itself, or the hub's in the cache."""
-    from transformers.utils.hub import cached_file
-
     folder = Path(source).expanduser()
     check_name(source, "chat model")
-    return Path(str(cached_file(str(folder) if folder.is_dir() else source, "config.json"))).parent
+    return Path(
+        str(transformers.utils.hub.cached_file(str(folder) if folder.is_dir() else source, "config.json"))
+    ).parent
 
 
 def _saved_precision(folder: Path) -> str:

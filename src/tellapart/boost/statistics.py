@@ -29,12 +29,18 @@ from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.truth import align, count_claims
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.table
+    import transformers
 
     from tellapart.scenes.world import Scene
+else:
+    rich = LazyModule("rich", "table")
+    transformers = LazyModule("transformers")
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
 # CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.
@@ -380,11 +386,9 @@ class Statistics:
         except MissingExtra:
             return None
 
-    def table(self) -> Table:
+    def table(self) -> rich.table.Table:
         """Words and tokens of each kind beside those of the paper's Table 9; and what is true of them on `scenes`."""
-        from rich.table import Table
-
-        shown = Table(title=f"{self.items:,} items")
+        shown = rich.table.Table(title=f"{self.items:,} items")
         columns = ["words", "paper, COCO"]
         columns += ["tokens", "paper, CLIP"] if self.count_tokens is not None else []
         columns += ["precision %", "recall %"] if any(self.claims[kind] for kind in self.kinds) else []
@@ -459,10 +463,8 @@ def tokens_of(name: str) -> Callable[[str], int]:
 
     The paper's is ``openai/clip-vit-base-patch32``. Raises `UsageError` where there is none.
     """
-    from transformers import AutoTokenizer
-
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError) as error:
         first = str(error).strip().splitlines()[0]
         raise UsageError(f"{name} has no tokenizer ({first}); type such as openai/clip-vit-base-patch32") from None

@@ -11,7 +11,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from PIL import Image
@@ -38,8 +38,21 @@ from tellapart.models.plugins import call_factory, code_path
 from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows
 from tellapart.utils.files import check_sums, write_sums
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import parse_json
+
+if TYPE_CHECKING:
+    import transformers
+    from transformers import pytorch_utils
+    from transformers.models.auto import modeling_auto
+
+    from tellapart.captioners import text_only
+else:
+    transformers = LazyModule("transformers")
+    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
+    pytorch_utils = LazyModule("transformers.pytorch_utils")
+    text_only = LazyModule("tellapart.captioners.text_only")
 
 STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
 DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # of those that were trained for several amounts
@@ -63,8 +76,6 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     Raises `TellapartError` with the line to type where there is no such model, `UsageError` for options that it does
     not have, and for a device or precision that this machine does not have.
     """
-    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer
-
     import tellapart.captioners.clipcap
     import tellapart.captioners.recurrent
     import tellapart.models.vision  # noqa: F401  (all register their classes with transformers)
@@ -95,14 +106,16 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         made.decoding = decoding_in(saved_options(where))
         return made
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
-        kind = AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
+        kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if (found := load_family(kind, where)) is not None:
             model, family = found
             set_precision(model, chosen)
-            tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             pictures = family.reads_pictures(model)
             processor = (
-                AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False) if pictures else None
+                transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+                if pictures
+                else None
             )
         else:
             model, family, tokenizer, processor = load_generic(where, kind, bare, dtype_of(chosen))
@@ -167,29 +180,21 @@ def new_clipcap(written: str) -> dict[str, Any]:
 
 def load_generic(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any, type[Captioner], Any, Any]:
     """A model of any other family that `AutoModelForImageTextToText` loads, with its tokenizer and whole processor."""
-    from transformers import AutoModelForImageTextToText
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as KNOWN
-
     from tellapart.captioners.transformers import Hf, whole_processor
 
-    if kind not in KNOWN:
+    if kind not in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         return (*language_model(where, kind, name, dtype), None)
-    model = load_whole(AutoModelForImageTextToText, where, dtype=dtype)
+    model = load_whole(transformers.AutoModelForImageTextToText, where, dtype=dtype)
     whole = whole_processor(where, model.config)
     return model, Hf, whole.tokenizer, whole
 
 
 def language_model(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any, type[Captioner], Any]:
     """A causal language model without pictures, with its tokenizer. Raises `TellapartError` where it is none."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as KNOWN
-
-    from tellapart.captioners.text_only import TextOnly
-
-    if kind not in KNOWN:
+    if kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise TellapartError(f"{name} is a {kind} model, which is not a supported captioner{nearest(kind, CAPTIONERS)}")
-    model = load_whole(AutoModelForCausalLM, where, dtype=dtype)
-    return model, TextOnly, AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    model = load_whole(transformers.AutoModelForCausalLM, where, dtype=dtype)
+    return model, text_only.TextOnly, transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
 
 
 def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
@@ -236,16 +241,16 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
     ``NAME?pixels=192``: its processor makes pictures of 192 × 192; a CNN takes any number.
     """
-    from transformers import AutoImageProcessor, AutoModel
-
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
 
     bare, _, written = name.partition("?")
     options = parse_options(written, {"pixels": int}, bare)
     where = checked_model_folder(bare, "scorer")
     with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
-        model = AutoModel.from_pretrained(where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+        model = transformers.AutoModel.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+        processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     vision = getattr(model, "vision_model", model)
     if (side := options.get("pixels")) is not None:
         processor.size, processor.do_center_crop = {"height": side, "width": side}, False
@@ -256,12 +261,10 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
 def load_language_model(name: str) -> tuple[Any, Any]:
     """Loads any causal language model of transformers, in fp32, and its tokenizer. Raises as `load_captioner`."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):
-        model = load_whole(AutoModelForCausalLM, where, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return model, tokenizer
@@ -499,14 +502,12 @@ def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dic
 def linear_layers(captioner: Captioner, part: str) -> dict[str, torch.nn.Module]:
     """Every linear layer of a part but the output layer, whose weights are read past LoRA, and but those that
     `torch.nn.MultiheadAttention` reads in the same way."""
-    from transformers.pytorch_utils import Conv1D
-
     module, output = captioner.parts()[part], output_weight(captioner)
     attentions = [name for name, each in module.named_modules() if isinstance(each, torch.nn.MultiheadAttention)]
     layers: dict[str, torch.nn.Module] = {
         name: layer
         for name, layer in module.named_modules()
-        if isinstance(layer, torch.nn.Linear | Conv1D)
+        if isinstance(layer, torch.nn.Linear | pytorch_utils.Conv1D)
         and layer.weight is not output
         and name.rpartition(".")[0] not in attentions
     }

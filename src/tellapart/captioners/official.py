@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -20,7 +20,13 @@ from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import check_name, loading_errors
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
 
 State = dict[str, torch.Tensor]
 ENDINGS = (".pt", ".pth")
@@ -131,16 +137,14 @@ def build_clipcap(
     ``weights``: the language model's own weights too, and not its shape alone. The mapper's random weights are always
     the same ones.
     """
-    from transformers import AutoConfig, AutoImageProcessor, AutoModelForCausalLM, AutoTokenizer
-
     check_name(vision, "CLIP or SigLIP")
     check_name(language_model, "language model")
     with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
         tower, visual = vision_tower(vision)
-        processor = AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
+        processor = transformers.AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
     with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
-        text_config = AutoConfig.from_pretrained(language_model, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
+        text_config = transformers.AutoConfig.from_pretrained(language_model, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
         config = ClipCapConfig(
             tower.config, text_config, visual, mapper, prefix_length=prefix_length, **sizes
         )  # fmt: skip
@@ -148,7 +152,7 @@ def build_clipcap(
             torch.manual_seed(0)
             model: Any = ClipCapModel(config)
         if weights:
-            model.language_model = AutoModelForCausalLM.from_pretrained(
+            model.language_model = transformers.AutoModelForCausalLM.from_pretrained(
                 language_model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
     model.vision.load_state_dict(tower.state_dict())
@@ -162,23 +166,20 @@ def build_clipcap(
 
 def vision_tower(name: str) -> tuple[Any, str]:
     """A vision encoder with its weights, and which of its outputs is the picture (`ClipCapConfig.visual`)."""
-    from transformers import AutoConfig, AutoModel, CLIPVisionModelWithProjection
-    from transformers.utils import logging
-
-    config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
     loading: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
     vision = getattr(config, "vision_config", config)
-    family: Any = AutoModel
+    family: Any = transformers.AutoModel
     visual = "pooled"
     if config.model_type in ("clip", "clip_vision_model"):
         vision.projection_dim = config.projection_dim  # a whole CLIP's own; its vision's may be left at a default
-        family, visual = CLIPVisionModelWithProjection, "projected"
-    loudness = logging.get_verbosity()
-    logging.set_verbosity_error()  # that the text tower is not needed is no news
+        family, visual = transformers.CLIPVisionModelWithProjection, "projected"
+    loudness = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()  # that the text tower is not needed is no news
     try:
         return family.from_pretrained(name, config=vision, trust_remote_code=False, **loading), visual
     finally:
-        logging.set_verbosity(loudness)
+        transformers.utils.logging.set_verbosity(loudness)
 
 
 # BLIP
@@ -204,8 +205,6 @@ def blip_from_state(
     state: State, path: Path, tokenizer: str = BERT, image_size: int | None = None, prompt: str = "a picture of "
 ) -> Blip:
     """A BLIP from its weights. ``image_size``: another side than the checkpoint's, position embeddings interpolated."""
-    from transformers import AutoTokenizer, BlipForConditionalGeneration, BlipImageProcessorPil
-
     state = dict(state)
     try:
         config = blip_config(state, image_size)
@@ -216,7 +215,7 @@ def blip_from_state(
     state[place] = resize_position_embeddings(state[place], vision.image_size // vision.patch_size)
     check_name(tokenizer, "tokenizer")
     with loading_errors(tokenizer, "BERT's tokenizer, such as bert-base-uncased"):
-        words = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
+        words = transformers.AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     add_blip_tokens(words)
     if len(words) != config.text_config.vocab_size:
         raise TellapartError(
@@ -227,10 +226,10 @@ def blip_from_state(
     for name, value in ids.items():
         setattr(config.text_config, f"{name}_token_id", value)
     config.text_config.eos_token_id = words.sep_token_id
-    model = BlipForConditionalGeneration(config)
+    model = transformers.BlipForConditionalGeneration(config)
     load_weights(model, blip_names(state), path, BLIP_STRAY, f"tokenizer={tokenizer}")
     size = {"height": vision.image_size, "width": vision.image_size}
-    captioner = Blip(model.eval(), words, BlipImageProcessorPil(size=size), str(path), prompt)
+    captioner = Blip(model.eval(), words, transformers.BlipImageProcessorPil(size=size), str(path), prompt)
     captioner.chosen = {"prompt": prompt}
     return captioner
 
@@ -247,8 +246,6 @@ def blip_names(state: State) -> State:
 
 def blip_config(state: State, image_size: int | None) -> Any:
     """The sizes of a BLIP by its shapes. Its layer norms have 1e-6 where transformers' own default is 1e-5."""
-    from transformers import BlipConfig
-
     patches, words = state["visual_encoder.patch_embed.proj.weight"], "text_decoder.bert.embeddings"
     width, patch = patches.shape[0], patches.shape[-1]
     side = int((state["visual_encoder.pos_embed"].shape[1] - 1) ** 0.5) * patch
@@ -271,7 +268,7 @@ def blip_config(state: State, image_size: int | None) -> Any:
         "num_attention_heads": max(1, text_width // HEAD_WIDTH),
         "max_position_embeddings": state[f"{words}.position_embeddings.weight"].shape[0],
     }
-    return BlipConfig(text_config=text, vision_config=vision)
+    return transformers.BlipConfig(text_config=text, vision_config=vision)
 
 
 def count_layers(state: State, pattern: str) -> int:

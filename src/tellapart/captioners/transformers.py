@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,16 @@ from tellapart.models.device import precision_of
 from tellapart.models.loading import weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
+from tellapart.utils.lazy import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+    from transformers import modeling_outputs
+    from transformers.models.auto import processing_auto
+else:
+    transformers = LazyModule("transformers")
+    modeling_outputs = LazyModule("transformers.modeling_outputs")
+    processing_auto = LazyModule("transformers.models.auto.processing_auto")
 
 INSTRUCTION = "Describe this picture in one sentence."
 
@@ -206,14 +216,11 @@ def whole_processor(where: str, config: Any) -> Any:
     A processor of videos needs torchvision, which nothing here uses: it is left out. Where a family has no processor
     of its own, tokenizer and picture processor stand in for one. Raises what transformers raises for missing files.
     """
-    from transformers import AutoImageProcessor, AutoTokenizer
-    from transformers.models.auto.processing_auto import PROCESSOR_MAPPING
-
-    pictures = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
-    if type(config) not in PROCESSOR_MAPPING:
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    pictures = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    if type(config) not in processing_auto.PROCESSOR_MAPPING:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         return Pair(image_processor=pictures, tokenizer=tokenizer)
-    family: Any = PROCESSOR_MAPPING[type(config)]
+    family: Any = processing_auto.PROCESSOR_MAPPING[type(config)]
     whole = without_videos(family).from_pretrained(where, trust_remote_code=False)
     whole.image_processor = pictures
     return whole
@@ -447,15 +454,13 @@ class PicturesOfHf(Captioner):
             raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
 
     def _pass_through(self, pixel_values: torch.Tensor, **_: Any) -> Any:
-        from transformers.modeling_outputs import BaseModelOutputWithPooling
-
         states = pixel_values if self.grids else pixel_values.squeeze(1)
         read: dict[str, Any] = {} if self.grids else {"last_hidden_state": states}
         if self.layout.output == "hidden_states":
             read["hidden_states"] = (states,) * (self.tower.config.num_hidden_layers + 1)
         if self.grids:
             read["pooler_output"] = states
-        return BaseModelOutputWithPooling(**read)
+        return modeling_outputs.BaseModelOutputWithPooling(**read)
 
 
 class Hf(PicturesOfHf):
@@ -709,15 +714,13 @@ class Hf(PicturesOfHf):
 
     def _decode_beside_encoder(self, state: KVCache, tokens_NT: torch.Tensor, more: dict[str, Any]) -> torch.Tensor:
         """Computes `decode` of an encoder-decoder, whose encoder's keys and values are in the cache."""
-        from transformers.modeling_outputs import BaseModelOutput
-
         model = self.model
         if model.config.model_type == "vision-encoder-decoder":
             output = model.decoder(input_ids=tokens_NT, encoder_hidden_states=state.encoded_NPD, **more)
         else:
             output = getattr(model, "language_model", model)(
                 decoder_input_ids=tokens_NT,
-                encoder_outputs=BaseModelOutput(last_hidden_state=state.encoded_NPD),
+                encoder_outputs=modeling_outputs.BaseModelOutput(last_hidden_state=state.encoded_NPD),
                 attention_mask=state.encoded_mask_NP,
                 **more,
             )

@@ -13,15 +13,23 @@ import typer
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
-from tellapart.utils.messages import typed_command
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import numpy as np
+    import rich
+    import rich.table
+    from rich import box
 
     from tellapart.bags.mine import MinedBags
     from tellapart.data import Dataset
     from tellapart.evaluation.benchmark_card import Card
     from tellapart.scorers import Scorer
+else:
+    rich = LazyModule("rich", "table")
+    np = LazyModule("numpy")
+    box = LazyModule("rich.box")
 
 app = App(
     name="bags",
@@ -247,7 +255,6 @@ def pool(
     from tellapart.bags.mine import hard_pool
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
-    from tellapart.utils.messages import say
 
     targets, others = open_many(data), open_many(among)
     found = hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
@@ -277,8 +284,6 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags: Markdown and HTML."""
-    import numpy as np
-
     from tellapart.bags.file import read_bags
     from tellapart.data import open_many
     from tellapart.evaluation.benchmark_card import make_card
@@ -313,7 +318,6 @@ def mined_from(
     from tellapart.bags.mine import mine_dataset
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
-    from tellapart.utils.messages import say
 
     sizes = sizes_of(size)
     dataset: Dataset = open_many(list(data))
@@ -348,7 +352,6 @@ def review(
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.bags.review.app import open_review, serve
     from tellapart.bags.review.store import reviewer_name
-    from tellapart.utils.messages import say
     from tellapart.utils.web import bind
 
     name = reviewer_name(reviewer) if reviewer is not None else None
@@ -404,14 +407,11 @@ def summary(mined: MinedBags) -> dict[str, Any]:
     }
 
 
-def table(mined: MinedBags) -> Table:
+def table(mined: MinedBags) -> rich.table.Table:
     """The mined bags as a table."""
-    from rich import box
-    from rich.table import Table
-
     header = mined.file.header
     copies = "".join(f", {count:,} {what} left out" for what, count in header.left_out.items())
-    shown = Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
     for column in ("bag", "bags", "pictures", "most alike", "least alike"):
         shown.add_column(column, justify="right")
     for size, own in mined.file.of_size().items():
@@ -420,14 +420,11 @@ def table(mined: MinedBags) -> Table:
     return shown
 
 
-def card_table(card: Card) -> Table:
+def card_table(card: Card) -> rich.table.Table:
     """A card as a table."""
-    from rich import box
-    from rich.table import Table
-
     from tellapart.evaluation.benchmark_card import COLUMNS, cells
 
-    shown = Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
     for column in COLUMNS:
         shown.add_column(column, justify="right")
     for own in card.sizes:

@@ -11,13 +11,20 @@ import typer
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.messages import typed_command
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.console
+    import rich.table
+    from rich import box
 
     from tellapart.boost.job import Summary
     from tellapart.boost.statistics import Statistics
+else:
+    rich = LazyModule("rich", "console", "table")
+    box = LazyModule("rich.box")
 
 app = App()
 
@@ -57,7 +64,6 @@ def boost(
     from tellapart.boost.stages import stages as make_stages
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.data import open_many
-    from tellapart.utils.messages import say
 
     check_out(out)
     part = parse_shard(shard)
@@ -143,14 +149,11 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
 
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
     """Print the summary and the statistics of the captions; write the page beside the result."""
-    from rich.console import Group
-
     from tellapart.boost.page import write_page
-    from tellapart.utils.messages import say
 
     page = out.with_suffix(".html")
     write_page(statistics, page, typed_command())
-    show(value, lambda: Group(*tables, statistics.table(), *statistics.lines()), as_json)
+    show(value, lambda: rich.console.Group(*tables, statistics.table(), *statistics.lines()), as_json)
     say(f"page: {page}")
 
 
@@ -165,13 +168,10 @@ def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Stat
     )
 
 
-def table(summary: Summary) -> Table:
+def table(summary: Summary) -> rich.table.Table:
     """A job's summary as a table."""
-    from rich import box
-    from rich.table import Table
-
     title = f"{summary.out}: {summary.boosted:,} of {summary.items:,} captions boosted; {summary.retries:,} retries"
-    shown = Table(box=box.SIMPLE_HEAD, title=title)
+    shown = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
     for column in ("stage", "from the ledger", "asked", "second tries", "rejected", "tokens in", "out", "cost"):
         shown.add_column(column, justify="left" if column == "stage" else "right")
     for name, own in summary.stages.items():

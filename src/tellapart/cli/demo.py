@@ -11,11 +11,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.app import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
+    import rich
+    import rich.color
+    import rich.console
+    import rich.style
+    import rich.table
+    import rich.text
     from PIL import Image
+    from rich import box
     from rich.console import RenderableType
+else:
+    rich = LazyModule("rich", "color", "console", "style", "table", "text")
+    Image = LazyModule("PIL.Image")
+    box = LazyModule("rich.box")
 
 RECIPE = "demo"
 ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")
@@ -66,8 +78,6 @@ def examples(folder: Path, count: int = 3) -> list[dict[str, Any]]:
 
 def show_example(folder: Path, example: dict[str, Any]) -> None:
     """Print one picture (drawn with half blocks in a terminal) and its captions."""
-    from PIL import Image
-
     gallery = json.loads((folder / "gallery.json").read_text(encoding="utf-8"))
     say("")
     if sys.stderr.isatty():
@@ -91,28 +101,19 @@ def claims_text(answer: dict[str, Any]) -> str:
 
 def draw(image: Image.Image, columns: int = 40) -> None:
     """Print a picture in a terminal: each character shows two pixels, one above the other."""
-    from rich.color import Color
-    from rich.style import Style
-    from rich.text import Text
-
     small = image.resize((columns, columns))
-    text = Text()
+    text = rich.text.Text()
     for y in range(0, columns - 1, 2):
         text.append("  ")
         for x in range(columns):
-            upper, lower = (Color.from_rgb(*small.getpixel((x, y + dy))) for dy in (0, 1))  # type: ignore[misc]
-            text.append("▀", Style(color=upper, bgcolor=lower))
+            upper, lower = (rich.color.Color.from_rgb(*small.getpixel((x, y + dy))) for dy in (0, 1))  # type: ignore[misc]
+            text.append("▀", rich.style.Style(color=upper, bgcolor=lower))
         text.append("\n")
     console(stderr=True).print(text, end="")
 
 
 def summary(folder: Path) -> RenderableType:
     """Returns what changed in five rows, and where the rest is."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
     from tellapart.evaluation.selection import describe
     from tellapart.report.folder import read_run
     from tellapart.report.verdict import compare
@@ -121,7 +122,7 @@ def summary(folder: Path) -> RenderableType:
     comparison = compare(results) if results is not None else None
     if comparison is None:
         return "nothing was compared"
-    table = Table(box=box.SIMPLE_HEAD)
+    table = rich.table.Table(box=box.SIMPLE_HEAD)
     for head in ("metric", "chance", comparison.before, comparison.after, "difference", ""):
         table.add_column(head, justify="right" if head not in ("metric", "") else "left")
     for c in filter(None, map(comparison.get, ROWS)):
@@ -129,4 +130,6 @@ def summary(folder: Path) -> RenderableType:
         table.add_row(
             c.metric.name, "" if chance is None else f"{chance:.1f}", *c.values.split(" to "), c.by, c.verdict
         )
-    return Group(table, Text(f"all {len(comparison.changes)} metrics, with intervals: {folder / 'report.html'}"))
+    return rich.console.Group(
+        table, rich.text.Text(f"all {len(comparison.changes)} metrics, with intervals: {folder / 'report.html'}")
+    )

@@ -150,7 +150,6 @@ def headroom(
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
     from tellapart.models.device import resolve_device
-    from tellapart.utils.messages import say
 
     captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(pictures)
     view = make_view(captioner, FeatureStore())

@@ -16,9 +16,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
+    import torch
+    from torch.distributed.elastic import multiprocessing
+    from torch.distributed.elastic.multiprocessing import errors
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+    from torch.distributed.launcher import api
+else:
+    torch = LazyModule("torch")
+    multiprocessing = LazyModule("torch.distributed.elastic.multiprocessing")
+    errors = LazyModule("torch.distributed.elastic.multiprocessing.errors")
+    api = LazyModule("torch.distributed.launcher.api")
 
 LAUNCHED = "TELLAPART_LAUNCHED"  # set in the processes that `in_processes` starts
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where a process of torch's launcher leaves why it failed
@@ -42,11 +52,6 @@ def in_processes(count: int | None) -> None:
         return
     import logging  # here: a short command starts sooner without it
 
-    import torch
-    from torch.distributed.elastic.multiprocessing import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
-
     from tellapart.models.device import best_device
 
     device = best_device().type
@@ -56,15 +61,15 @@ def in_processes(count: int | None) -> None:
     if device == "cpu":
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
     logging.disable(logging.CRITICAL)  # the launcher's own lines; this process only waits, and reports below
-    config = LaunchConfig(
+    config = api.LaunchConfig(
         min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
         run_id=f"tellapart-{os.getpid()}", max_restarts=0,
     )  # fmt: skip
     try:
-        elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
-    except ChildFailedError as error:
+        api.elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
+    except errors.ChildFailedError as error:
         raise _Failed(*explained(error.failures)) from None
-    except SignalException as error:
+    except multiprocessing.SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise TellapartError(f"stopped by {signal.Signals(error.sigval).name}; the last checkpoint stays") from None

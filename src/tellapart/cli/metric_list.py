@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.evaluation.context import NEEDS
 from tellapart.metrics.registry import METRICS, Metric, in_order
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.table
+    from rich import box
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
 
 HEADS = ("metric", "also", "label", "what it says", "better", "needs")
 
@@ -55,12 +61,11 @@ def listed(metric: Metric) -> Listed:
     return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)
 
 
-def table(metrics: Sequence[Listed]) -> Table:
+def table(metrics: Sequence[Listed]) -> rich.table.Table:
     """The list for people."""
-    from rich import box
-    from rich.table import Table
-
-    shown = Table(box=box.SIMPLE_HEAD, title="metrics; with --bags FILE also recall and mean rank in its sets")
+    shown = rich.table.Table(
+        box=box.SIMPLE_HEAD, title="metrics; with --bags FILE also recall and mean rank in its sets"
+    )
     for head in HEADS:
         shown.add_column(head, overflow="fold")
     for metric in metrics:

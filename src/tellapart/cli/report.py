@@ -9,12 +9,20 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say
 from tellapart.utils.text import for_terminal
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    import numpy as np
+    import rich
+    import rich.console
+    import rich.table
 
     from tellapart.evaluation.gallery import Changes
+else:
+    rich = LazyModule("rich", "console", "table")
+    np = LazyModule("numpy")
 
 app = App()
 
@@ -45,15 +53,12 @@ def changes(
     device: Device = "auto",
 ) -> None:
     """Sort the pictures where CIDEr falls most into better, equal and hallucinated; show what only AFTER gets right."""
-    import numpy as np
-
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file
     from tellapart.evaluation.evaluate import lists_of, references_of
     from tellapart.evaluation.facts.extract import check_tagger
     from tellapart.evaluation.gallery import Changes, OnlyRight, check_top, find_falls, find_only_right
     from tellapart.evaluation.inputs import match_files, read_references
-    from tellapart.utils.messages import say
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
@@ -87,23 +92,20 @@ def changes(
     show(found.to_json(), lambda: changes_tables(found), as_json)
 
 
-def changes_tables(found: Changes) -> Group:
+def changes_tables(found: Changes) -> rich.console.Group:
     """For the terminal: the falls, and what only the system after gets right."""
-    from rich.console import Group
-    from rich.table import Table
-
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
     title = f"CIDEr falls on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest of each kind"
-    falls = Table(title=f"{title} (by {found.judged_by})")
+    falls = rich.table.Table(title=f"{title} (by {found.judged_by})")
     for name in ("picture", "kind", "CIDEr", "correct", "false", "before", "after"):
         falls.add_column(name)
     for one in found.falls:
         pairs = (f"{one.cider[0]:.0f} → {one.cider[1]:.0f}", *(f"{a} → {b}" for a, b in (one.correct, one.false)))
         falls.add_row(one.id, one.kind, *pairs, one.before, one.after)
     if not found.retrieval:
-        return Group(falls)
+        return rich.console.Group(falls)
     who = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found.retrieval.items())
-    only = Table("picture", "before", "after", title=f"Only the system after is right ({who})")
+    only = rich.table.Table("picture", "before", "after", title=f"Only the system after is right ({who})")
     for right in found.only_after:
         only.add_row(right.id, right.before, right.after)
-    return Group(falls, only)
+    return rich.console.Group(falls, only)

@@ -9,6 +9,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision
 from tellapart.errors import UsageError, need_extra
+from tellapart.utils.messages import say
 
 app = App()
 KEY = "TELLAPART_SERVE_KEY"
@@ -46,7 +47,6 @@ def serve(
     from tellapart.models.decoding import Decoding
     from tellapart.models.device import resolve_device, resolve_precision
     from tellapart.scorers import load_scorer
-    from tellapart.utils.messages import say
     from tellapart.utils.web import bind, own_origins
     from tellapart.utils.web import serve as serve_app
 

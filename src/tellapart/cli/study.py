@@ -18,13 +18,20 @@ import typer
 from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.table
+    from rich import box
 
     from tellapart.study.design import Study
     from tellapart.study.plan import PlannedDesign
     from tellapart.study.store import AnswerStore
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
 
 app = App(
     name="study",
@@ -67,7 +74,6 @@ def serve(
     from tellapart.study.design import check_pictures, open_study
     from tellapart.study.server import create_app as web_app
     from tellapart.study.session import StudySession
-    from tellapart.utils.messages import say
     from tellapart.utils.web import bind
     from tellapart.utils.web import serve as serve_page
 
@@ -133,7 +139,6 @@ def simulate(
     from tellapart.study.design import KINDS, open_study
     from tellapart.study.report import tables, to_json, write_report
     from tellapart.study.simulate import rehearse, scenes_study
-    from tellapart.utils.messages import say
 
     kind = str(folder) if str(folder) in KINDS and not folder.exists() else ""
     folder = Path(f"rehearsal-{kind}") if kind else folder
@@ -172,7 +177,6 @@ def report(
     from tellapart.study.analysis import analyse
     from tellapart.study.design import open_study
     from tellapart.study.report import tables, to_json, write_report
-    from tellapart.utils.messages import say
 
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
@@ -427,15 +431,12 @@ def numbers(option: str, text: str) -> list[int]:
     return found
 
 
-def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> Table:
+def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> rich.table.Table:
     """The designs, the cheapest first."""
-    from rich import box
-    from rich.table import Table
-
     title = (
         f"the first with a power of {100 * power:g} % is marked" if best else f"none has a power of {100 * power:g} %"
     )
-    table = Table(box=box.SIMPLE_HEAD, title=f"Designs, the cheapest first; {title}", title_justify="left")
+    table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"Designs, the cheapest first; {title}", title_justify="left")
     for head in ("", "items", "raters of a block", "participants", "answers", "cost", "power"):
         table.add_column(head, justify="right")
     for row in rows:
@@ -474,7 +475,6 @@ def judges(
 ) -> None:
     """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
     from tellapart.evaluation.meta.agreement import agreement_with_people
-    from tellapart.utils.messages import say
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     found = agreement_with_people(
@@ -508,7 +508,6 @@ def arena(
 ) -> None:
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
     from tellapart.evaluation.judges.arena import run_arena
-    from tellapart.utils.messages import say
 
     opened = JudgeInputs(*astuple(judge)).open()
     if opened is None:

@@ -12,12 +12,18 @@ import typer
 
 from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.console
+    import rich.table
 
     from replication.tables import MeasuredTable
     from tellapart.recipe.tables import Plan, Step
+else:
+    rich = LazyModule("rich", "console", "table")
 
 app = App()
 
@@ -98,9 +104,7 @@ def tables(
         steps = [step for step in plan.commands() if not step.done]
         for number, step in enumerate(steps, 1):
             run_step(step, f"command {number} of {len(steps)}", options if step.uses_models else [])
-    from rich.console import Group
-
-    show({"tables": [as_values(plan) for plan in plans]}, lambda: Group(*map(as_rich, plans)), as_json)
+    show({"tables": [as_values(plan) for plan in plans]}, lambda: rich.console.Group(*map(as_rich, plans)), as_json)
 
 
 def on_scenes(
@@ -127,11 +131,9 @@ def on_scenes(
 
 
 def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
-    from rich.console import Group
-
     show(
         {"tables": [table.to_json() for table in measured]},
-        lambda: Group(*(table.to_rich() for table in measured)),
+        lambda: rich.console.Group(*(table.to_rich() for table in measured)),
         as_json,
     )
 
@@ -158,7 +160,6 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
     """Runs a command in a process of its own. Raises `TellapartError` where it fails."""
     import subprocess
 
-    from tellapart.utils.messages import say
     from tellapart.utils.options import fill_in
 
     say(f"{place}: {step.typed()}")
@@ -224,13 +225,11 @@ def as_values(plan: Plan) -> dict[str, Any]:
     return {"table": f"{plan.paper.number}:{plan.table.id}", "title": plan.table.title, "rows": rows}
 
 
-def as_rich(plan: Plan) -> Table:
+def as_rich(plan: Plan) -> rich.table.Table:
     """Returns a table for the terminal: in each cell our figure, and the paper's in brackets."""
-    from rich.table import Table
-
     found = plan.figures()
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours (the paper's)"
-    shown = Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
+    shown = rich.table.Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
     for label in plan.table.labels:
         shown.add_column(label)
     for column in plan.table.columns:

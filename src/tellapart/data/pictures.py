@@ -39,9 +39,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.types import Picture
+from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from PIL import Image
+    import numpy as np
+    import PIL
+    from PIL import Image, ImageOps
+else:
+    PIL = LazyModule("PIL")
+    Image = LazyModule("PIL.Image")
+    ImageOps = LazyModule("PIL.ImageOps")
+    np = LazyModule("numpy")
 
 # What Pillow may open. A list, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
@@ -263,8 +271,6 @@ def check_size(width: int, height: int, name: str) -> None:
 
 def _upright(image: Image.Image) -> Image.Image:
     """The picture as its EXIF orientation says it is to be seen; damaged EXIF leaves it as it is."""
-    from PIL import ImageOps
-
     try:
         return ImageOps.exif_transpose(image)
     except Exception:  # the pixels are good, only their metadata are not
@@ -290,8 +296,6 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     Integers are taken as 16-bit where any value exceeds 255 (or the mode says so); floats as 0 to 1, or as
     0 to 255 where they exceed 1.
     """
-    import numpy as np
-
     grey_HW = np.asarray(image)
     if image.mode == "F":
         grey_HW = np.nan_to_num(grey_HW)
@@ -304,8 +308,6 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 @functools.cache
 def _pillow() -> Any:
-    from PIL import Image
-
     # Between Pillow's warning and its error lie honest panoramas: decode() has its own bound. Its remarks on
     # damaged metadata name no file, so they help nobody in a job over many.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -332,8 +334,6 @@ def _os_reason(error: OSError) -> str:
 
 def _decode_reason(error: Exception, data: bytes) -> str:
     """Why the bytes are no picture, for a person: short, and without Pillow's buffer addresses."""
-    from PIL import Image, UnidentifiedImageError
-
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         return f"over {MAX_PIXELS:,} pixels (a decompression bomb?)"
@@ -341,7 +341,7 @@ def _decode_reason(error: Exception, data: bytes) -> str:
         return "too large for this machine's memory"
     if "truncated" in text.lower() or "unexpected end" in text.lower():
         return "truncated (the file ends before the picture does)"
-    if isinstance(error, UnidentifiedImageError):
+    if isinstance(error, PIL.UnidentifiedImageError):
         return f"not a picture that can be read here ({_guess_format(data)})"
     return f"damaged ({text or type(error).__name__})"
 
@@ -428,8 +428,6 @@ def preview_image(picture: Picture) -> Image.Image:
     """A still for display: the picture itself; for a clip, four frames on one sheet, in reading order."""
     if not is_clip(picture):
         return picture.image()
-    from PIL import Image
-
     frames = sample_frames(picture, 4)
     width, height = frames[0].size
     gap = max(1, width // 40)

@@ -57,10 +57,15 @@ from tellapart.data.pictures import FilePicture, picture_file
 from tellapart.data.records import DATA_KEYS, NotTextError, find_key, picture_key, text_keys
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     from _csv import Reader
+
+    import numpy as np
+else:
+    np = LazyModule("numpy")
 
 RowPosition = tuple[int, int]  # where a row is (in bytes, or by file and row), and its number, from 1
 RECORD = struct.Struct(">QQQ")
@@ -211,16 +216,12 @@ class RowIndex:
         return int(self._starts[number]), int(end)
 
     def _sort(self) -> None:
-        import numpy as np
-
         mapped = np.memmap(self._file, dtype=f"S{RECORD.size}", mode="r+", shape=(self._rows,))
         mapped.sort()  # in place: the pages belong to the file, not to this process's memory
         self._records = mapped.view(">u8").reshape(-1, 3)
 
     def _give_first_places(self) -> Iterator[Any]:
         """In place of each hash the place of its first row; yields, in chunks, which records are the first."""
-        import numpy as np
-
         last_hash, last_place = None, 0
         for start in range(0, self._rows, CHUNK):
             chunk = self._records[start : start + CHUNK]
@@ -233,8 +234,6 @@ class RowIndex:
             yield first
 
     def _note_starts(self) -> None:
-        import numpy as np
-
         file = tempfile.TemporaryFile()  # noqa: SIM115 (the map keeps it)
         for start in range(0, self._rows, CHUNK):
             chunk = self._records[start : start + CHUNK]

@@ -29,15 +29,25 @@ from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.files import replace_text
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say, track
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    import rich
+    import rich.console
+    import rich.table
+    import rich.text
+    import torch
+    from rich import box
 
     from tellapart.captioners import Captioner
     from tellapart.data import Dataset
     from tellapart.scorers import Scorer
     from tellapart.types import Picture
+else:
+    rich = LazyModule("rich", "console", "table", "text")
+    box = LazyModule("rich.box")
+    torch = LazyModule("torch")
 
 CAPTION, PICTURE = "caption", "picture"
 RARE = 0.001  # what clean data are as good as free of
@@ -215,23 +225,22 @@ class Check:
         some = ", ".join(alarms[:4]) + (f" and {len(alarms) - 4} more" if len(alarms) > 4 else "")
         return f"{of}: {len(alarms)} {kinds} above {'its' if len(alarms) == 1 else 'their'} level: {some}"
 
-    def table(self) -> Group:
+    def table(self) -> rich.console.Group:
         """Returns the kinds for the terminal, alarms first."""
-        from rich import box
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
         for name, justify in (("", "left"), ("kind", "left"), ("count", "right"), ("%", "right"), ("level", "right")):
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
         table.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=70)
         for kind, count, rate, alarm, example in self.rows():
             level = f"{100 * kind.level:g}"
-            cells = ("!" if alarm else "", kind.name, f"{count:,}", f"{100 * rate:.2f}", level, Text(example))
+            cells = ("!" if alarm else "", kind.name, f"{count:,}", f"{100 * rate:.2f}", level, rich.text.Text(example))
             table.add_row(*cells, style="bold" if alarm else "" if count else "dim")
         facts = [f"{name}: {value:,.3g}" for name, value in self.facts.items()]
-        return Group(table, *map(Text, facts), *(Text(f"note: {note}", style="yellow") for note in self.notes))
+        return rich.console.Group(
+            table,
+            *map(rich.text.Text, facts),
+            *(rich.text.Text(f"note: {note}", style="yellow") for note in self.notes),
+        )
 
 
 def _more_than_chance(count: int, expected: float) -> bool:
@@ -606,8 +615,6 @@ def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], capt
     A word's number is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), against
     others of a batch of `DOUBTFUL_PICTURES`. visual: the captioner's view of all pictures, N×….
     """
-    import torch
-
     from tellapart.rewards.speaker import Speaker, word_log_probs
 
     speaker = Speaker(captioner)

@@ -16,21 +16,28 @@ from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation.facts.verify import Synonyms
 from tellapart.metrics.embedding import bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     import torch
     from PIL import Image
 
+    from tellapart.evaluation import test_sets
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
     from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+    from tellapart.features import store
     from tellapart.metrics.embedding import BERTScore, EMScore
     from tellapart.metrics.statistics import CaptionSlot
     from tellapart.models.protocols import Tokenizer
+    from tellapart.scenes import truth
     from tellapart.scenes.truth import ClaimCounts
     from tellapart.types import Encoder, Item, Picture
-
+else:
+    test_sets = LazyModule("tellapart.evaluation.test_sets")
+    store = LazyModule("tellapart.features.store")
+    truth = LazyModule("tellapart.scenes.truth")
 
 # What an evaluation needs of the models that it asks: a scorer, a language model, a text encoder.
 
@@ -186,15 +193,13 @@ class ClipInputs:
     @cached_property
     def frame_features(self) -> list[np.ndarray]:
         """Normalised features of the frames of each clip, F×D each."""
-        from tellapart.features.store import FeatureStore
-
         count_N = [self.frames_of(item) for item in self.items]
         frames = [
             replace(item, picture=Frame(item.picture, number, count))
             for item, count in zip(self.items, count_N, strict=True)
             for number in range(count)
         ]
-        flat_FD = np.asarray(FeatureStore().features(frames, self.scorer.encoder))
+        flat_FD = np.asarray(store.FeatureStore().features(frames, self.scorer.encoder))
         return np.split(flat_FD, np.cumsum(count_N)[:-1])
 
     def emscore(self, slot: CaptionSlot) -> EMScore:
@@ -207,12 +212,13 @@ class ClipInputs:
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
         """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
-        from tellapart.evaluation.test_sets import TIE
-
         key = ("ranks", id(slot))
         if key not in self._kept:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
-            ranks = [np.nan if np.isnan(row_M[own]) else float((row_M > row_M[own] + TIE).sum()) for own, row_M in rows]
+            ranks = [
+                np.nan if np.isnan(row_M[own]) else float((row_M > row_M[own] + test_sets.TIE).sum())
+                for own, row_M in rows
+            ]
             self._kept[key] = np.array(ranks)
         rank_N: np.ndarray = self._kept[key]
         return rank_N
@@ -386,16 +392,15 @@ class EvalContext:
         return self.once(("sets", pools), lambda: self._make_sets(pools))
 
     def _make_sets(self, pools: str) -> CandidateSets:
-        from tellapart.evaluation.test_sets import lookalike_sets, random_pools, whole_sets
-
         if pools in self.file_sets:
             return self.file_sets[pools]
         if pools == ALL_CLIPS:
-            return whole_sets([range(len(self.ids))], ALL_CLIPS)
+            return test_sets.whole_sets([range(len(self.ids))], ALL_CLIPS)
         if pools != "lookalike":
-            return random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
+            return test_sets.random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
         assert self.image_ND is not None
-        return lookalike_sets(self.image_ND, self.lookalike)  # equal content has equal features: no keys needed
+        # Equal content has equal features: no keys needed.
+        return test_sets.lookalike_sets(self.image_ND, self.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Normalised features of a slot's captions, N×D."""
@@ -450,8 +455,6 @@ class EvalContext:
 
     def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:
         """The scorer's ranks for a slot's captions."""
-        from tellapart.evaluation.test_sets import retrieve
-
         assert self.image_ND is not None
         image_ND, n = self.image_ND, len(self.ids)
         if pools in self.file_sets and self.extra_ND is not None:
@@ -459,18 +462,18 @@ class EvalContext:
             image_ND = self.once("candidates", lambda: np.concatenate([self.image_ND, extra_ND]))
         return self.once(
             ("retrieval", id(slot), pools),
-            lambda: retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
+            lambda: test_sets.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
         )
 
     def claim_counts(self, slot: CaptionSlot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""
-        from tellapart.scenes.truth import count_claims
-
         assert self.items is not None
         pairs = list(zip(slot.captions, self.items, strict=True))
         return self.once(
             ("claim counts", id(slot)),
-            lambda: [count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")],
+            lambda: [
+                truth.count_claims(caption, item.truth) for caption, item in track(pairs, label="judging captions")
+            ],
         )
 
     def scorer_name(self) -> str:
@@ -515,9 +518,7 @@ class CandidateInputs:
         row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
         extra_ND = None
         if self.candidates and scorer is not None:
-            from tellapart.features.store import FeatureStore
-
-            extra_ND = np.asarray(FeatureStore().features(self.candidates, scorer.encoder))
+            extra_ND = np.asarray(store.FeatureStore().features(self.candidates, scorer.encoder))
         return {
             "file_sets": {own.name: own.rows(row_of) for own in self.sets},
             "origins": {own.name: own.origin for own in self.sets},

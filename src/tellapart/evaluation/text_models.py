@@ -14,12 +14,16 @@ from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
 from tellapart.models.device import dtype_of, exact_precision, resolve_device
 from tellapart.models.loading import checked_model_folder, loading_errors, model_folder, weights_fingerprint
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     import torch
-
+    import transformers
+else:
+    torch = LazyModule("torch")
+    transformers = LazyModule("transformers")
 
 # What the text models of evaluation share: the name and the hash of the weights that a signature states.
 
@@ -89,17 +93,15 @@ def load_language_model(
     """
     if name == "scenes":
         raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     device = resolve_device(device)
     dtype = dtype_of(exact_precision(precision, device))
 
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):
-        model: Any = AutoModelForCausalLM.from_pretrained(
+        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
             where, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     return LanguageModel(model.requires_grad_(False).to(device), tokenizer, str(name), start=start)
 
 
@@ -166,8 +168,6 @@ class TextEncoder(HashedModel):
         return rows
 
     def _encode(self, rows: list[list[int]]) -> list[TokenFeatures]:
-        import torch
-
         device = next(self.model.parameters()).device
         longest = max(map(len, rows))
         pad = self.tokenizer.pad_token_id or 0
@@ -198,15 +198,15 @@ def load_text_encoder(
 
     Raises `TellapartError` with the line to type where there is no such model, `UsageError` where it is none of text.
     """
-    from transformers import AutoModel, AutoTokenizer
-
     device = resolve_device(device)
     dtype = dtype_of(exact_precision(precision, device))
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as roberta-large"):
-        model: Any = AutoModel.from_pretrained(where, dtype=dtype, use_safetensors=True, trust_remote_code=False)
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        model: Any = transformers.AutoModel.from_pretrained(
+            where, dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     needed = ("num_hidden_layers", "max_position_embeddings")
     if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
         raise UsageError(
@@ -233,8 +233,6 @@ class SentenceEncoder(HashedModel):
 
     def features(self, texts: Sequence[str]) -> np.ndarray:
         """Computes L2-normalised features N×D, float32; texts of similar length are encoded together."""
-        import torch
-
         rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         self.cut_texts += sum(len(row) > self.window for row in rows)
         rows = self.tokenizer(list(texts), truncation=True, max_length=self.window)["input_ids"]
@@ -262,13 +260,11 @@ def load_sentence_encoder(name: str, device: str | torch.device = "auto", precis
 
     Raises `TellapartError` where there is no such model, `UsageError` where it pools in a way that is not known here.
     """
-    from transformers.utils import cached_file
-
     option = "--query-encoder minilm-l6"
     base = load_text_encoder(name, device, precision, reader="a search by meaning", option=option)
     if base.tokenizer.pad_token is None:
         raise UsageError(f"{name}: its tokenizer has no padding token; expected a sentence encoder; type: {option}")
-    found = cached_file(
+    found = transformers.utils.cached_file(
         model_folder(name, "sentence encoder"), "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False
     )
     pooling = "mean"

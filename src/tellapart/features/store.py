@@ -55,12 +55,16 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tellapart.data.pictures import FilePicture, StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Encoder, Item, Picture
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, detail, say
 
 if TYPE_CHECKING:
+    import torch
     from PIL import Image
 
     from tellapart.data import Skipped
+else:
+    torch = LazyModule("torch")
 
 __all__ = ["FeatureStore", "RowMaker", "StoredRows", "encoder_rows"]
 
@@ -182,8 +186,6 @@ class FeatureStore:
         """Brings the rows of pictures that stand still into the store, by those of the encoder's ``tower``, if any."""
         if encoder.tower is None:
             return
-        import torch
-
         tower, maker = encoder_rows(encoder.tower), encoder_rows(encoder)
         still = [item for item in items if not is_clip(item.picture)]
         keys = list(dict.fromkeys(key for key in self._fill(still, tower, batch_size, progress)[0] if key is not None))
@@ -219,8 +221,6 @@ def encoder_rows(encoder: Encoder) -> RowMaker:
     """
 
     def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
-        import torch
-
         with torch.no_grad():
             features = encoder.encode(torch.cat(list(pixels_FCHW)))
             if encoder.join is not None:

@@ -25,13 +25,19 @@ from tellapart.rewards.retrieval import Score, retrieval_reward
 from tellapart.rewards.speaker import Speaker, mutual_information
 from tellapart.scorers import load_scorer
 from tellapart.types import Rollout
+from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
+    import accelerate
+    import accelerate.utils
+    import transformers
     from datasets import Dataset
     from PIL import Image
 
     from tellapart.captioners.base import Captioner
-
+else:
+    accelerate = LazyModule("accelerate", "utils")
+    transformers = LazyModule("transformers")
 
 Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages of a conversation
 ENCODED_AT_ONCE = 64
@@ -97,13 +103,12 @@ def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
 
 def gathered(rows: torch.Tensor) -> torch.Tensor:
     """Returns the rows of all ranks, in the order of ranks; ranks may have different numbers of rows."""
-    from accelerate import PartialState
-    from accelerate.utils import gather, pad_across_processes
-
-    if PartialState().num_processes == 1:
+    if accelerate.PartialState().num_processes == 1:
         return rows
-    count = gather(torch.tensor([len(rows)], device=rows.device))
-    padded = gather(pad_across_processes(rows, dim=0)).view(len(count), -1, *rows.shape[1:])
+    count = accelerate.utils.gather(torch.tensor([len(rows)], device=rows.device))
+    padded = accelerate.utils.gather(accelerate.utils.pad_across_processes(rows, dim=0)).view(
+        len(count), -1, *rows.shape[1:]
+    )
     return torch.cat([part[:number] for part, number in zip(padded, count.tolist(), strict=True)])
 
 
@@ -219,9 +224,7 @@ class _SelfRetrieval:
     def _loaded(self) -> ScorerLike:
         """The scorer, loaded at the first step: only then is it known which device is this rank's."""
         if isinstance(self.scorer, str):
-            from accelerate import PartialState
-
-            self.scorer = load_scorer(self.scorer, device=PartialState().device)
+            self.scorer = load_scorer(self.scorer, device=accelerate.PartialState().device)
         return self.scorer
 
     def _bank_rows(self, columns: Mapping[str, Any]) -> list[int]:
@@ -370,11 +373,9 @@ def processing_class(name: str) -> Any:
 
     transformers' own processors of Qwen2-VL and its kin also load a processor of videos, which needs torchvision.
     """
-    from transformers import AutoConfig
-
     from tellapart.captioners.transformers import whole_processor
 
-    return whole_processor(name, AutoConfig.from_pretrained(name, trust_remote_code=False))
+    return whole_processor(name, transformers.AutoConfig.from_pretrained(name, trust_remote_code=False))
 
 
 class MutualInformationReward:
@@ -413,11 +414,9 @@ class MutualInformationReward:
     def _loaded(self) -> Captioner:
         """The captioner, loaded at the first step: only then is it known which device is this rank's."""
         if isinstance(self.captioner, str):
-            from accelerate import PartialState
-
             from tellapart.captioners import load_captioner
 
-            self.captioner = load_captioner(self.captioner, PartialState().device, "fp32")
+            self.captioner = load_captioner(self.captioner, accelerate.PartialState().device, "fp32")
             self.captioner.model.requires_grad_(False).eval()
         return self.captioner
 

@@ -11,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.registry import Direction
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    import rich
+    import rich.console
+    import rich.table
+    import rich.text
+    from rich import box
     from rich.table import Table
-
+else:
+    rich = LazyModule("rich", "console", "table", "text")
+    box = LazyModule("rich.box")
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions by the metric itself
@@ -147,15 +154,12 @@ class Results:
 
     def table(
         self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False
-    ) -> Group:
+    ) -> rich.console.Group:
         """Metrics down, systems across, each with its 95 % interval; below it the paired differences.
 
         Pairs with a system of ``without`` (yardsticks, say) are left out. ``only``: these metrics, and a line on how
         many others there are. ``signatures``: those of the metrics shown, below the notes.
         """
-        from rich.console import Group
-        from rich.text import Text
-
         shown = [key for key in self.signatures if key != WORDS and (only is None or key in only)]
         parts: list[Any] = [self._systems_table(shown)]
         pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without) and pair.metric in shown]
@@ -163,12 +167,16 @@ class Results:
             parts.append(self._pairs_table(pairs))
         if self.words:
             parts.extend(words_tables(self.words))
-        parts.extend(Text(f"note: {note}", style="yellow") for note in self.notes)
+        parts.extend(rich.text.Text(f"note: {note}", style="yellow") for note in self.notes)
         if signatures:
-            parts.extend(Text(f"{key}: {self.signatures[key]}", style="dim", overflow="fold") for key in shown)
+            parts.extend(
+                rich.text.Text(f"{key}: {self.signatures[key]}", style="dim", overflow="fold") for key in shown
+            )
         if more := sum(key != WORDS for key in self.signatures) - len(shown):
-            parts.append(Text(f"{more} more metric{'s were' if more > 1 else ' was'} measured: add --metrics all"))
-        return Group(*parts)
+            parts.append(
+                rich.text.Text(f"{more} more metric{'s were' if more > 1 else ' was'} measured: add --metrics all")
+            )
+        return rich.console.Group(*parts)
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
         """The heads of the systems' table behind the first, and by metric the cells behind the metric's name."""
@@ -184,10 +192,7 @@ class Results:
         }
 
     def _systems_table(self, shown: Sequence[str]) -> Any:
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, title=f"{len(self.ids)} pictures; 95 % bootstrap intervals")
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{len(self.ids)} pictures; 95 % bootstrap intervals")
         table.add_column("metric")
         heads, rows = self.system_rows()
         for name in heads:
@@ -216,10 +221,7 @@ class Results:
         return f"{found.value:+z.{digits}f}", between, format_p(found.p)
 
     def _pairs_table(self, pairs: Sequence[SystemPair]) -> Any:
-        from rich import box
-        from rich.table import Table
-
-        table = Table(box=box.SIMPLE_HEAD, title="paired differences, picture by picture (b − a)")
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title="paired differences, picture by picture (b − a)")
         for name in PAIR_HEADS[:3]:
             table.add_column(name, overflow="fold")
         for name in PAIR_HEADS[3:]:
@@ -243,12 +245,10 @@ def words_tables(words: Mapping[str, Sequence[Association]]) -> list[Table]:
     return [_words_table(words, pos) for pos in POS]
 
 
-def _words_table(words: Mapping[str, Sequence[Association]], pos: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
+def _words_table(words: Mapping[str, Sequence[Association]], pos: str) -> rich.table.Table:
     title = f"{pos}s most associated with each system (local mutual information)"
-    table = Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))  # rich folds a title at the table's width
+    # Rich folds a title at the table's width.
+    table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))
     own = {system: [word for word in found if word.pos == pos] for system, found in words.items()}
     for system in words:
         table.add_column(system, overflow="fold")

@@ -29,8 +29,10 @@ from tellapart.utils.messages import say
 if TYPE_CHECKING:
     import torch
     import torch.nn.functional as F
+    from transformers import pytorch_utils
 else:
     torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    pytorch_utils = LazyModule("transformers.pytorch_utils")
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
@@ -337,9 +339,7 @@ def _as_it_is(states: torch.Tensor) -> torch.Tensor:
 
 def packs(module: torch.nn.Module) -> bool:
     """Returns whether `PackedLinear` can stand for a module's forward."""
-    from transformers.pytorch_utils import Conv1D
-
-    if type(module) not in (torch.nn.Linear, Conv1D) or platform.machine() not in ("x86_64", "AMD64"):
+    if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D) or platform.machine() not in ("x86_64", "AMD64"):
         return False
     weight: torch.Tensor = cast(Any, module).weight
     if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not _has_operators():

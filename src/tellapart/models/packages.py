@@ -17,11 +17,19 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import sha256, write_sums
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
+else:
+    torch = LazyModule("torch")
+    transformers = LazyModule("transformers")
 
 
 @dataclass(frozen=True)
@@ -44,15 +52,14 @@ class PackagedPart:
 
 def write_efficientnet(file: Path, folder: Path) -> None:
     """Writes EfficientNet-Lite, of the scale in the file's name, with its processor (224 pixels, squashed)."""
-    import torch
-    from transformers import CLIPImageProcessorPil
-
     from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
     from_published(state, int(file.name.removeprefix("efficientnet-lite")[0])).save_pretrained(folder)
     size, half = {"height": 224, "width": 224}, [0.5, 0.5, 0.5]
-    CLIPImageProcessorPil(size=size, do_center_crop=False, image_mean=half, image_std=half).save_pretrained(folder)
+    transformers.CLIPImageProcessorPil(
+        size=size, do_center_crop=False, image_mean=half, image_std=half
+    ).save_pretrained(folder)
 
 
 def copy_transformers(file: Path, folder: Path) -> None:
@@ -65,18 +72,14 @@ def write_gguf(file: Path, folder: Path) -> None:
     """Writes a language model and its tokenizer from a GGUF file, the weights in fp16."""
     if find_spec("gguf") is None:
         raise UsageError(f"{file.name} is read with the package gguf; type: pip install --no-deps gguf")
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
-
-    disable_progress_bar()
+    transformers.utils.logging.disable_progress_bar()
     place = {"gguf_file": file.name, "local_files_only": True}
-    read: Any = AutoModelForCausalLM.from_pretrained(
+    read: Any = transformers.AutoModelForCausalLM.from_pretrained(
         str(file.parent), dtype=torch.float32, trust_remote_code=False, **place
     )
-    tokenizer = AutoTokenizer.from_pretrained(str(file.parent), trust_remote_code=False, **place)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(str(file.parent), trust_remote_code=False, **place)
     del read.config.quantization_config  # its weights are whole now
-    plain: Any = AutoModelForCausalLM.from_config(read.config, dtype=torch.float16)
+    plain: Any = transformers.AutoModelForCausalLM.from_config(read.config, dtype=torch.float16)
     plain.load_state_dict(read.state_dict())
     plain.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

@@ -17,10 +17,13 @@ from tellapart.scenes.grammar import describe, full_description, paraphrases
 from tellapart.scenes.render import draw
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.rng import RandomStream, digest, permuted
 
 if TYPE_CHECKING:
     from PIL import Image
+else:
+    Image = LazyModule("PIL.Image")
 
 LARGEST_FAMILY = 32
 
@@ -46,14 +49,10 @@ class Scene(SceneTruth):
 
     def image(self, size: int | None = None) -> Image.Image:
         """The picture as RGB; drawn anew at another ``size``, not enlarged."""
-        from PIL import Image
-
         return Image.fromarray(self.array(size))
 
     def frames(self, count: int | None = None, size: int | None = None) -> list[Image.Image]:
         """The frames of a clip in order, ``count`` of them evenly over its time (None: all); of a picture the one."""
-        from PIL import Image
-
         wanted = (
             range(self.length) if count is None else [(2 * k + 1) * self.length // (2 * count) for k in range(count)]
         )
@@ -85,8 +84,6 @@ class Still:
         return hashlib.blake2b(f"{self.clip.key()}#{self.number}".encode(), digest_size=16).hexdigest()
 
     def image(self) -> Image.Image:
-        from PIL import Image
-
         return Image.fromarray(draw(self.clip, self.clip.size, frame=self.number))
 
 

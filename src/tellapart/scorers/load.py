@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,7 +12,15 @@ from tellapart.models.device import exact_precision, resolve_device, set_precisi
 from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.models.plugins import call_factory, code_path
 from tellapart.scorers.base import Scorer
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.registry import Entry, Registry
+
+if TYPE_CHECKING:
+    import transformers
+    from PIL import Image
+else:
+    Image = LazyModule("PIL.Image")
+    transformers = LazyModule("transformers")
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 
@@ -27,9 +36,6 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     rewards and metrics are made of cosines; features are float32 in any case. Safetensors only. Raises `TellapartError`
     with the line to type where there is no such model.
     """
-    from PIL import Image
-    from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
-
     import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
     from tellapart.scorers.parts import PartsModel, PartsScorer
 
@@ -44,9 +50,9 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
         return scorer
     where = checked_model_folder(name, "scorer")
     with loading_errors(name, "a scorer such as openai/clip-vit-base-patch32"):
-        model, report = load_reported(AutoModel, where, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-        processor = AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+        model, report = load_reported(transformers.AutoModel, where, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
         processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
     if not hasattr(model, "logit_scale"):
         raise TellapartError(

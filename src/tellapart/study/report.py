@@ -12,10 +12,18 @@ from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, St
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import typed_command
 
 if TYPE_CHECKING:
-    from rich.console import Group
+    import rich
+    import rich.console
+    import rich.table
+    import rich.text
+    from rich import box
+else:
+    rich = LazyModule("rich", "console", "table", "text")
+    box = LazyModule("rich.box")
 
 HEADS = {
     "pick": {ACCURACY: "accuracy"},
@@ -154,15 +162,11 @@ def to_json(results: StudyResults) -> dict[str, Any]:
     }))  # fmt: skip
 
 
-def tables(results: StudyResults) -> Group:
+def tables(results: StudyResults) -> rich.console.Group:
     """The report for a terminal."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
 
-    def made(title: str, heads: list[str], rows: list[list[str]], left: int = 1) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
+    def made(title: str, heads: list[str], rows: list[list[str]], left: int = 1) -> rich.table.Table:
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
         for place, head in enumerate(heads):
             table.add_column(head, justify="left" if place < left else "right")
         for row in rows:
@@ -170,12 +174,12 @@ def tables(results: StudyResults) -> Group:
         return table
 
     caption, heads, rows = main_table(results)
-    parts: list[Any] = [Text(headline(results)), made(caption, heads, rows)]
+    parts: list[Any] = [rich.text.Text(headline(results)), made(caption, heads, rows)]
     if results.pairs:
         parts.append(made("Differences", *pair_table(results), left=3))
     parts.append(made("Agreement", *agreement_rows(results.agreement)))
-    parts += [Text(line) for line in (*people_lines(results), *results.notes, results.signature)]
-    return Group(*parts)
+    parts += [rich.text.Text(line) for line in (*people_lines(results), *results.notes, results.signature)]
+    return rich.console.Group(*parts)
 
 
 def people_lines(results: StudyResults) -> list[str]:

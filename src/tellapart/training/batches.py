@@ -24,16 +24,19 @@ from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
     import torch
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     from tellapart.captioners import Captioner
     from tellapart.scorers import Scorer
-
+else:
+    Image = LazyModule("PIL.Image")
+    ImageOps = LazyModule("PIL.ImageOps")
 
 IN_MEMORY = 2**28  # bytes of features of all training pictures
 EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred times as much
@@ -77,8 +80,6 @@ class TrainingPixels:
     @cached_property
     def size(self) -> tuple[int, int]:
         """Height and width of a picture as it is stored, in pixels."""
-        from PIL import Image
-
         height, width, _ = self._bytes(Image.new("RGB", (64, 64))).shape
         return height, width
 
@@ -95,8 +96,6 @@ class TrainingPixels:
 
     def _gives_bytes(self) -> bool:
         """Returns whether normalised `_bytes` equal ``pixels``, tried on a wide and on a tall picture."""
-        from PIL import Image
-
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
         images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
         wanted = [self.learner.pixels([image]).cpu().float() for image in images]
@@ -137,8 +136,6 @@ def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[fl
     two of ten operations are drawn, with replacement, and each is applied half the time (`blip_operation`). ``drawn``:
     `BLIP_DRAWS` random numbers in [0, 1).
     """
-    from PIL import Image, ImageOps
-
     image = image.resize(size, Image.Resampling.BICUBIC, box=resized_crop(image.size, drawn))
     if drawn[4 * TRIES] < 0.5:
         image = ImageOps.mirror(image)
@@ -174,8 +171,6 @@ def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
     Shears are by 0.15, shifts by 5 pixels, rotations by 15 degrees, in the direction of ``sign``, over grey. Brightness
     and sharpness have the factor 1.8 · 0.5 + 0.1 = 1 at this strength, which leaves a picture as it is.
     """
-    from PIL import Image, ImageOps
-
     if name == "autocontrast":
         return ImageOps.autocontrast(image)
     if name == "equalize":

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -44,7 +44,13 @@ from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.parts import PartsScorer, load_text, make_parts_scorer
 from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
 from tellapart.types import Item, Rows, StepContext
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
 
 
 @dataclass(eq=False)
@@ -353,15 +359,8 @@ def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
 
 def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
     """Makes a dual encoder of transformers with random weights: a ResNet and a CLIP text tower."""
-    from transformers import (
-        CLIPImageProcessorPil,
-        CLIPTextConfig,
-        VisionTextDualEncoderConfig,
-        VisionTextDualEncoderModel,
-    )
-
     tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
-    text = CLIPTextConfig(
+    text = transformers.CLIPTextConfig(
         vocab_size=len(tokenizer),
         hidden_size=new.text_width,
         intermediate_size=4 * new.text_width,
@@ -374,10 +373,12 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
         pad_token_id=tokenizer.pad_token_id,
     )
     vision = grid_resnet_config(new.width, new.depth, stem_pooling=new.stem_pooling)
-    config = VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=new.projection)
+    config = transformers.VisionTextDualEncoderConfig.from_vision_text_configs(
+        vision, text, projection_dim=new.projection
+    )
     size = {"height": new.image_size, "width": new.image_size}
-    processor = CLIPImageProcessorPil(size=size, do_center_crop=False)
-    return Scorer(VisionTextDualEncoderModel(config), tokenizer, processor, name)
+    processor = transformers.CLIPImageProcessorPil(size=size, do_center_crop=False)
+    return Scorer(transformers.VisionTextDualEncoderModel(config), tokenizer, processor, name)
 
 
 def new_scorer(setup: TrainingSetup, new: NewScorer) -> Scorer:
@@ -426,9 +427,7 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
 
 def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
     """Returns the configuration of a new GPT-2 of whole words."""
-    from transformers import GPT2Config
-
-    return GPT2Config(
+    return transformers.GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=new.max_tokens,
         n_embd=new.width,

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
 
 import torch
@@ -29,7 +29,19 @@ from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    import huggingface_hub
+    import huggingface_hub.errors
+    import huggingface_hub.utils
+    import transformers
+    from transformers.models.auto import configuration_auto
+else:
+    huggingface_hub = LazyModule("huggingface_hub", "errors", "utils")
+    transformers = LazyModule("transformers")
+    configuration_auto = LazyModule("transformers.models.auto.configuration_auto")
 
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
@@ -215,14 +227,12 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     A token keeps some 34 hidden vectors a layer and three rows of scores (Korthikanti et al. 2022, table 2), each of
     four bytes. 1 where the model's size cannot be read before it is loaded.
     """
-    from transformers import AutoConfig
-
     import tellapart.captioners.clipcap  # noqa: F401  (registers its configuration)
 
     bare, _, options = model.partition("?")
     named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, and of published weights of one
     try:
-        text = AutoConfig.from_pretrained(
+        text = transformers.AutoConfig.from_pretrained(
             checked_model_folder(named, "captioner"), trust_remote_code=False
         ).get_text_config()
         size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
@@ -354,10 +364,8 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
 def metadata(folder: Path, recipe: Recipe) -> str:
     """Returns the card's YAML. What the hub would refuse (a base model or data set that is a folder here) is left
     out."""
-    from huggingface_hub import ModelCardData
-
     assert recipe.captioner is not None and recipe.captioner.name is not None
-    data = ModelCardData(
+    data = huggingface_hub.ModelCardData(
         base_model=hub_base(recipe.captioner.name),
         datasets=sorted(set(hub_datasets(recipe))) or None,
         library_name="transformers" if of_transformers(folder) else "tellapart",
@@ -391,24 +399,23 @@ def model_type(folder: Path) -> str:
 
 def of_transformers(folder: Path) -> bool:
     """Returns whether transformers has the class of this model without tellapart and without code of somebody's own."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-
-    return model_type(folder) in CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
+    return model_type(folder) in configuration_auto.CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
 
 
 def hub_base(name: str) -> str | None:
     """Returns the hub's name of the model that this one comes from: its own, or what the card of its folder says."""
-    from huggingface_hub import ModelCard
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
     bare = name.partition("?")[0]
     if bare == "scenes" or Path(bare).expanduser().is_dir():
         card = Path(model_folder(bare, "captioner")) / FILE
-        base = ModelCard.load(card, ignore_metadata_errors=True).data.base_model if card.is_file() else None
+        base = (
+            huggingface_hub.ModelCard.load(card, ignore_metadata_errors=True).data.base_model
+            if card.is_file()
+            else None
+        )
         return base if isinstance(base, str) else None
     try:
-        validate_repo_id(bare)
-    except HFValidationError:
+        huggingface_hub.utils.validate_repo_id(bare)
+    except huggingface_hub.utils.HFValidationError:
         return None
     return None if Path(bare).suffix in (".pt", ".pth") else bare
 
@@ -441,17 +448,14 @@ def check_hub(hub_id: str) -> str:
     Raises `UsageError` for a name that the hub does not take or a missing token, `TellapartError` where the hub does
     not answer or refuses the token.
     """
-    from huggingface_hub import HfApi, get_token
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
-
     try:
-        validate_repo_id(hub_id)
-    except HFValidationError:
+        huggingface_hub.utils.validate_repo_id(hub_id)
+    except huggingface_hub.utils.HFValidationError:
         raise UsageError(f"--push-to-hub {hub_id} is no name of a repository; expected USER/NAME") from None
-    if get_token() is None:
+    if huggingface_hub.get_token() is None:
         raise UsageError("--push-to-hub needs a token that may write; type: hf auth login, or set HF_TOKEN")
     with talking(hub_id, "nothing was trained"):
-        user = HfApi().whoami()["name"]
+        user = huggingface_hub.HfApi().whoami()["name"]
     return hub_id if "/" in hub_id else f"{user}/{hub_id}"
 
 
@@ -460,11 +464,9 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
     Raises `TellapartError` where the hub does not answer or refuses.
     """
-    from huggingface_hub import HfApi
-
     again = f"the model is whole in {folder}; type: hf upload {hub_id} {shlex.quote(str(folder))}"
     with talking(hub_id, again):
-        api = HfApi()
+        api = huggingface_hub.HfApi()
         address = api.create_repo(hub_id, private=private or None, exist_ok=True)
         api.upload_folder(repo_id=hub_id, folder_path=folder, commit_message="Model and card by tellapart")
     return str(address)
@@ -473,13 +475,11 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 @contextmanager
 def talking(hub_id: str, otherwise: str) -> Iterator[None]:
     """Turns what goes wrong on the way to the hub into one line; ``otherwise``: what is left, and what to type."""
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
-
     client_error: type[Exception]  # of the HTTP client below it, which is another one from version to version
-    client_error = HfHubHTTPError.__bases__[0]
+    client_error = huggingface_hub.errors.HfHubHTTPError.__bases__[0]
     try:
         yield
-    except OfflineModeIsEnabled:
+    except huggingface_hub.errors.OfflineModeIsEnabled:
         raise UsageError(f"cannot push to {hub_id}: HF_HUB_OFFLINE is set; unset it; {otherwise}") from None
     except (client_error, OSError, ValueError) as error:
         cause = " ".join(str(error).split())[:240] or type(error).__name__

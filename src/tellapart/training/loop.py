@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -41,8 +41,16 @@ from tellapart.training.step import (
     train_step,
 )
 from tellapart.types import Item, Rows
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
 from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    import accelerate
+    import accelerate.tracking
+    import accelerate.utils
+else:
+    accelerate = LazyModule("accelerate", "tracking", "utils")
 
 
 def check_setup(setup: TrainingSetup) -> None:
@@ -87,11 +95,8 @@ def check_code(recipe: Recipe) -> None:
 
 def check_trackers(names: Sequence[str]) -> None:
     """Raises `UsageError` for a tracker that is unknown or not installed, which accelerate would leave out silently."""
-    from accelerate.tracking import get_available_trackers
-    from accelerate.utils import LoggerType
-
-    known = [str(kind.value) for kind in LoggerType if kind != LoggerType.ALL]
-    installed = {str(kind.value) for kind in get_available_trackers()}
+    known = [str(kind.value) for kind in accelerate.utils.LoggerType if kind != accelerate.utils.LoggerType.ALL]
+    installed = {str(kind.value) for kind in accelerate.tracking.get_available_trackers()}
     for name in names:
         if name not in known:
             raise UsageError(f"training.trackers: unknown tracker '{name}'{nearest(name, known)}")
@@ -110,9 +115,7 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
     if not names:
         yield lambda logs, step: None
         return
-    from accelerate import Accelerator
-
-    accelerator = Accelerator(log_with=list(names), project_dir=str(folder))
+    accelerator = accelerate.Accelerator(log_with=list(names), project_dir=str(folder))
     accelerator.init_trackers(project)
     yield lambda logs, step: accelerator.log(logs, step=step)
     accelerator.end_training()

@@ -25,15 +25,18 @@ class LazyModule(ModuleType):
     then.
 
     Where a module's functions need torch and its options do not, ``torch = LazyModule("torch")`` beside
-    ``if TYPE_CHECKING: import torch`` keeps reading a recipe, and ``--help``, fast.
+    ``if TYPE_CHECKING: import torch`` keeps reading a recipe, and ``--help``, fast. ``LazyModule("rich", "table")`` is
+    ``import rich, rich.table``.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *submodules: str) -> None:
         super().__init__(name)
-        self.__dict__["_home"] = sys._getframe(1).f_globals
+        self.__dict__.update(_home=sys._getframe(1).f_globals, _submodules=submodules)
 
     def __getattr__(self, name: str) -> Any:
         module = importlib.import_module(self.__name__)
+        for submodule in self._submodules:
+            importlib.import_module(f"{self.__name__}.{submodule}")
         for alias in [alias for alias, value in list(self._home.items()) if value is self]:
             self._home[alias] = module
         return getattr(module, name)

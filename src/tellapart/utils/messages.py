@@ -16,10 +16,16 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.text import for_terminal
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    import rich
+    import rich.console
+    import rich.progress
+    import rich.segment
+else:
+    rich = LazyModule("rich", "console", "progress", "segment")
 
 T = TypeVar("T")
 QUIET_SECONDS = 2.0
@@ -75,20 +81,18 @@ def detail(line: str) -> None:
         print(for_terminal(line), file=sys.stderr, flush=True)
 
 
-def console(**options: Any) -> Console:
+def console(**options: Any) -> rich.console.Console:
     """Returns a rich console without markup and escape sequences in text. ``options``: those of
     `rich.console.Console`.
     """
-    from rich.console import Console
-    from rich.segment import Segment
 
-    class Plain(Console):
+    class Plain(rich.console.Console):
         def render_str(self, text: str, **more: Any) -> Any:  # before its width is measured
             return super().render_str(for_terminal(text), **more)
 
         def render(self, *arguments: Any, **more: Any) -> Any:
             for segment in super().render(*arguments, **more):
-                yield segment if segment.control else Segment(for_terminal(segment.text), segment.style)
+                yield segment if segment.control else rich.segment.Segment(for_terminal(segment.text), segment.style)
 
     return Plain(markup=False, emoji=False, highlight=False, **options)
 
@@ -164,18 +168,15 @@ def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, e
 
 
 def _rich_bar() -> Any:
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as RichProgress
-
     columns = [
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
+        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TextColumn("{task.fields[rate]}"),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[note]}", markup=False),
     ]
-    return RichProgress(*columns, console=console(stderr=True), transient=True)
+    return rich.progress.Progress(*columns, console=console(stderr=True), transient=True)
 
 
 def _clock(seconds: float) -> str:

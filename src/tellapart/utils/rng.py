@@ -21,9 +21,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
+from tellapart.utils.lazy import LazyModule
+
 if TYPE_CHECKING:
     import numpy as np
     import torch
+else:
+    np = LazyModule("numpy")
+    torch = LazyModule("torch")
 
 T = TypeVar("T")
 ROUNDS = 10
@@ -56,9 +61,6 @@ class ItemSeeds:
         Draws for different purposes are independent. A row is the beginning of the same row with a larger ``count``,
         and an item's rows are the first of those with more ``samples``.
         """
-        import numpy as np
-        import torch
-
         blocks = -(-count // 2)  # one block of Philox is 128 bits, two doubles of 53
         key_B2 = np.frombuffer(b"".join(self._key(purpose, one) for one in self.ids), "<u4").reshape(-1, 2)
         shape = len(self.ids), samples, blocks
@@ -83,8 +85,6 @@ class ItemSeeds:
 
 def philox(key_N2: np.ndarray, counter_N4: np.ndarray) -> np.ndarray:
     """Philox4x32-10: four random 32-bit words for each key and counter, as uint64 N×4; leading axes broadcast."""
-    import numpy as np
-
     low, half = np.uint64(WORD), np.uint64(32)
     a, b, c, d = (counter_N4[..., place] for place in range(4))
     key0, key1 = key_N2[..., 0], key_N2[..., 1]

@@ -20,12 +20,17 @@ from tellapart.evaluation.inputs import match_files, name_systems, open_optional
 from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
+from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.table
+    from rich import box
 
     from tellapart.evaluation.judges.judge import Judge
-
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
 
 ELO = 400 / np.log(10)  # points of a factor e in the odds; 1,000 is the mean of all systems
 MEAN = 1000.0
@@ -61,14 +66,11 @@ class ArenaResult:
         value = asdict(self)
         return {"systems": value.pop("strengths"), **value}
 
-    def table(self) -> Table:
+    def table(self) -> rich.table.Table:
         """Systems by strength."""
-        from rich import box
-        from rich.table import Table
-
         biased = f"{self.contradictions:,} decided by the order, {self.abstained:,} abstained"
         title = f"arena by {self.judge}: {self.battles:,} battles in both orders, {biased}"
-        table = Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))
         for head in ("system", "strength", "95 %", "won", "tied", "lost"):
             table.add_column(head, justify="left" if head == "system" else "right")
         for name, own in sorted(self.strengths.items(), key=lambda pair: -pair[1].value):

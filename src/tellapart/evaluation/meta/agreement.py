@@ -18,14 +18,19 @@ from tellapart.evaluation.inputs import load_scorers, read_object_inputs
 from tellapart.evaluation.meta.judgements import Judgements, read_judgements
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
+from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    import rich
+    import rich.table
+    from rich import box
 
     from tellapart.evaluation.meta.judgements import Judgements
     from tellapart.metrics.registry import Metric
-
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
 
 _NAN = float("nan")
 
@@ -143,14 +148,11 @@ class AgreementTable:
         metrics = {name: asdict(found) for name, found in self.metrics.items()}
         return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
 
-    def table(self) -> Table:
+    def table(self) -> rich.table.Table:
         """Metrics down, best first by what papers print for this set."""
-        from rich import box
-        from rich.table import Table
-
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
-        table = Table(box=box.SIMPLE_HEAD, title=f"{title}; {own.judges}; ×100")
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{title}; {own.judges}; ×100")
         table.add_column("metric")
         for head in self._heads():
             table.add_column(head, justify="right")
