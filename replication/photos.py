@@ -8,24 +8,29 @@ twice: by beams, as SMILE and self-retrieval are, and by the decoding of the tru
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from replication import cores
+from replication.worker_pool import single_threaded_workers
 from tellapart.data.caption_files import read_caption_file
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.selection import describe
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.results import Results
+from tellapart.models.device import resolve_device
 from tellapart.recipe.reading import find_recipe, read_recipe
+from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report
 from tellapart.scorers import load_scorer
 from tellapart.training.build import open_specs
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
-from tellapart.utils.messages import say
+from tellapart.utils.messages import Progress, say
 
 START, SMILE, RETRIEVAL, TRUTHFUL = "MLE", "SMILE", "self-retrieval", "truthful"
 ALIKE = "MLE, consensus"  # the start decoded as the truthful arm is
@@ -58,12 +63,14 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     default ``runs/photos.html``. A run that was stopped goes on. Several seeds are measured as several captions of a
     picture, so that values are means and intervals are over pictures.
     """
-    runs: dict[str, list[Run]] = {arm: [] for arm in ARMS}
-    for seed in seeds:
-        for arm, name in ARMS.items():
-            say(f"{arm}: recipe {name}, seed {seed}")
-            recipe = read_recipe(find_recipe(name), [f"seed={seed}", *settings])
-            runs[arm].append(train(recipe, resume=True))
+    jobs = {(arm, seed): Job(name, (f"seed={seed}", *settings)) for seed in seeds for arm, name in ARMS.items()}
+    recipe = jobs[RETRIEVAL, seeds[0]].recipe()
+    assert recipe.scorer is not None and recipe.scorer.name and recipe.captioner is not None
+    workers = cores() if resolve_device("auto").type == "cpu" else 1
+    train_jobs([Job(name, evaluate=False) for name in (recipe.scorer.name, *recipe.evaluation.eval_scorers)], workers)
+    upstream(str(recipe.captioner.name))  # on all cores
+    train_jobs(sorted(jobs.values(), key=lambda job: job.name != ARMS[TRUTHFUL]), workers)  # the longest first
+    runs = {arm: [train(jobs[arm, seed].recipe()) for seed in seeds] for arm in ARMS}
     captions = {START: [captions_of(runs[SMILE][0], "before")]}  # the start is one for all seeds and arms
     captions |= {ALIKE: [captions_of(run, "before") for run in runs[TRUTHFUL]]}
     captions |= {arm: [captions_of(run, "after") for run in own] for arm, own in runs.items()}
@@ -71,6 +78,39 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     page = page or Path("runs") / "photos.html"
     build_report([runs[arm][0].folder for arm in ARMS], page, describe=describe)
     return Photos(tuple(seeds), results, runs, page)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to train: its recipe by name or file, with settings ``KEY=VALUE``; without ``evaluate`` only the model."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    evaluate: bool = True
+
+    def recipe(self) -> Recipe:
+        return read_recipe(find_recipe(self.name), list(self.settings))
+
+    def run(self) -> None:
+        if self.evaluate:
+            train(self.recipe(), resume=True, wait=True)
+        else:
+            upstream(self.name)
+
+
+def train_jobs(jobs: Sequence[Job], workers: int) -> None:
+    """Trains the runs, ``workers`` at a time, each with one thread: models as small as these train faster so."""
+    if workers == 1:
+        for job in jobs:
+            say(f"{job.name}: {' '.join(job.settings)}")
+            job.run()
+        return
+    log = Path("runs") / "photos.log"
+    say(f"{', '.join(dict.fromkeys(Path(job.name).stem for job in jobs))}: {workers} at a time; their log: {log}")
+    with single_threaded_workers(workers, log) as pool, Progress(len(jobs), "runs") as progress:
+        for done in as_completed([pool.submit(job.run) for job in jobs]):
+            done.result()
+            progress.advance()
 
 
 def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Results:

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from tellapart.errors import UsageError, nearest
 
 NAMED = {"quick": (0,), "dev": tuple(range(6))}
-VERDICTS = {"claims": tuple(range(20, 25)), "tradeoff": tuple(range(30, 35))}  # by the command that gives the verdict
+VERDICTS = {  # by the command that gives the verdict
+    "claims": tuple(range(20, 25)),
+    "tradeoff": tuple(range(30, 35)),
+    "photos": (40, 41, 42),
+}
 
 
 @dataclass(frozen=True)

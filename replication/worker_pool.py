@@ -12,6 +12,7 @@ import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 
 from replication.lab import Lab
@@ -53,10 +54,8 @@ class WorkerPool:
         self.threads = torch.get_num_threads()
         torch.set_num_threads(1)
         log = self.lab.folder / "workers.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
         say(f"{len(self.todo)} arms, {self.workers} at a time; log of the workers: {log}")
-        spawn = multiprocessing.get_context("spawn")  # a forked torch may hang
-        self.executor = ProcessPoolExecutor(self.workers, spawn, initializer=_start, initargs=(self.lab, str(log)))
+        self.executor = single_threaded_workers(self.workers, log, self.lab)
         self.progress.__enter__()
         return self
 
@@ -101,10 +100,17 @@ class WorkerPool:
         return int(table["training"]["steps"] * table["objective"].get("decoding", {}).get("samples", 1))
 
 
+def single_threaded_workers(workers: int, log: Path, lab: Lab | None = None) -> ProcessPoolExecutor:
+    """Returns new processes with one thread each, whose messages go to ``log``; they end with this process."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    spawn = multiprocessing.get_context("spawn")  # a forked torch may hang
+    return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(lab, str(log)))
+
+
 _lab: Lab | None = None
 
 
-def _start(lab: Lab, log: str) -> None:
+def _start(lab: Lab | None, log: str) -> None:
     """In a new process: one thread, and no progress bars beside those of the parent."""
     import torch
 

@@ -217,3 +217,8 @@ def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
 def test_no_two_verdicts_share_a_seed_and_none_is_a_development_or_a_strangers_one() -> None:
     every = [seed for seeds in VERDICTS.values() for seed in seeds]
     assert len(set(every)) == len(every) and all(10 <= seed < 100 for seed in every)
+
+
+def test_seeds_of_the_verdict_on_photos_are_not_typed_by_hand() -> None:
+    with pytest.raises(UsageError, match="seed 41 is kept for the verdict of python -m replication photos"):
+        parse_seeds("0,41", "photos")

@@ -1,0 +1,45 @@
+"""Signals of false words: the area under the ROC curve by hand, and the judged words of real captions."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from command_line import Cli
+
+from replication.signals import SIGNALS, area, judge_by_references, judge_scene, measure_words
+from tellapart.captioners import load_captioner
+from tellapart.data import open_data
+from tellapart.types import Item
+
+
+def test_area_is_the_share_of_pairs_in_which_the_false_word_has_less() -> None:
+    signal_W, false_W = np.array([0.1, 0.4, 0.4, 0.9]), np.array([True, False, True, False])
+    assert area(signal_W, false_W) == (1 + 0.5 + 1 + 1) / 4  # of four pairs one is a tie
+    assert area(-signal_W, false_W) == pytest.approx(1 - 3.5 / 4)
+    assert np.isnan(area(signal_W, np.zeros(4, bool)))
+
+
+def test_words_of_scenes_are_judged_by_the_truth_and_their_probability_tells_false_ones() -> None:
+    captioner, items = load_captioner("scenes", "cpu", "fp32"), list(open_data("scenes:plain?split=test&n=60"))
+    captioner.set_prompt("in this picture")
+    found = measure_words(captioner, items, judge_scene, samples=4)
+    assert found.signal_WK.shape == (len(found.false_W), len(SIGNALS)) and 0 < found.false_W.mean() < 0.2
+    agreement = found.signal_WK[:, SIGNALS.index("agreement")]
+    assert ((agreement >= 0) & (agreement <= 1)).all()
+    assert area(found.signal_WK[:, 0], found.false_W) > 0.8
+
+
+@pytest.mark.oracle
+def test_a_noun_is_supported_by_the_word_its_stem_or_a_synset_of_the_references() -> None:
+    item = Item("a", picture=None, references=("Two dogs run beside a sofa.",))  # type: ignore[arg-type]
+    verdicts = judge_by_references(item, "a brown dog and a couch near a horse")
+    assert verdicts == [None, False, False, None, True]  # brown and near are no nouns
+
+
+def test_the_command_prints_a_row_for_each_range_of_places(cli: Cli) -> None:
+    asked = ("signals", "scenes", "scenes:plain?split=test&n=20", "--samples", 2, "--json")
+    rows = json.loads(cli(*asked, package="replication.__main__").out)["rows"]
+    assert rows[0]["place"] == [1, 99] and set(rows[0]["intervals"]) == set(SIGNALS)
+    assert sum(row["n"] for row in rows[1:]) == rows[0]["n"]
