@@ -35,6 +35,7 @@ from tellapart.utils.messages import Progress, say
 START, SMILE, RETRIEVAL, TRUTHFUL = "MLE", "SMILE", "self-retrieval", "truthful"
 ALIKE = "MLE, consensus"  # the start decoded as the truthful arm is
 ARMS = {SMILE: "photos_smile", RETRIEVAL: "photos_sr", TRUTHFUL: "photos_truthful"}
+LONGEST_FIRST = (TRUTHFUL, RETRIEVAL, SMILE)
 METRICS = (
     "recall@1.random100", "recall@1.lookalike", "cider", "facts_precision", "facts_recall",
     "length", "vocabulary", "repetition_rate",
@@ -63,13 +64,13 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     default ``runs/photos.html``. A run that was stopped goes on. Several seeds are measured as several captions of a
     picture, so that values are means and intervals are over pictures.
     """
-    jobs = {(arm, seed): Job(name, (f"seed={seed}", *settings)) for seed in seeds for arm, name in ARMS.items()}
+    jobs = {(arm, seed): Job(ARMS[arm], (f"seed={seed}", *settings)) for arm in LONGEST_FIRST for seed in seeds}
     recipe = jobs[RETRIEVAL, seeds[0]].recipe()
     assert recipe.scorer is not None and recipe.scorer.name and recipe.captioner is not None
     workers = cores() if resolve_device("auto").type == "cpu" else 1
     train_jobs([Job(name, evaluate=False) for name in (recipe.scorer.name, *recipe.evaluation.eval_scorers)], workers)
     upstream(str(recipe.captioner.name))  # on all cores
-    train_jobs(sorted(jobs.values(), key=lambda job: job.name != ARMS[TRUTHFUL]), workers)  # the longest first
+    train_jobs(list(jobs.values()), workers)
     runs = {arm: [train(jobs[arm, seed].recipe()) for seed in seeds] for arm in ARMS}
     captions = {START: [captions_of(runs[SMILE][0], "before")]}  # the start is one for all seeds and arms
     captions |= {ALIKE: [captions_of(run, "before") for run in runs[TRUTHFUL]]}
