@@ -217,8 +217,13 @@ class World:
         for name in ("alpaca", "vicuna"):
             (self.data / name).mkdir()
         (self.data / "alpaca" / "alpaca_data.json").write_text(json.dumps(told))
-        rows = [{"id": str(n), "instruction": entry["instruction"]} for n, entry in enumerate(told[:8])]
-        (self.data / "vicuna" / "question.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        kinds = ["generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing", "math"]
+        asked = list(enumerate(zip(kinds, told, strict=False), start=1))
+        for name, rows in (
+            ("question", [{"question_id": n, "text": e["instruction"], "category": kind} for n, (kind, e) in asked]),
+            ("answer_gpt35", [{"question_id": n, "text": e["output"], "answer_id": f"a{n}"} for n, (_, e) in asked]),
+        ):
+            (self.data / "vicuna" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
     # --- models
 

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from command_line import Cli
 from paper_world import World
+
+sys.path.append(str(Path(__file__).parent / "evaluation"))
+
+from judge_server import JudgeServer
 
 from tellapart.cli import tables as module
 from tellapart.recipe.tables import Step, find_tables
@@ -22,6 +27,7 @@ SMALL = (
     "training.captions_per_picture=1", "training.checkpoint_every=1", "training.log_every=1", "validation.every=1",
     "validation.limit=6", "evaluation.lookalike=5", "evaluation.gallery=0",
 )  # fmt: skip
+MORE = {"1:F3": ("training.steps=5",)}  # a validation after each of five epochs
 FAST = ("1:7", "2:3", "3:1", "4:4")  # text alone; with bags; across domains; several captions of a picture
 
 
@@ -39,13 +45,21 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         os.environ["TELLAPART_DATA"] = before[1]
 
 
+@pytest.fixture(scope="module")
+def judge() -> Iterator[JudgeServer]:
+    with JudgeServer(lambda text, shown: '{"reference": 8, "candidate": 6, "reason": "shorter"}') as server:
+        yield server
+
+
 def names() -> list[object]:
     found = [f"{paper.number}:{table.id}" for paper, table in find_tables([])]
     return [pytest.param(name, marks=pytest.mark.long if name in FAST else pytest.mark.slow) for name in found]
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_table_is_one_command(name: str, world: World, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_is_one_command(
+    name: str, world: World, cli: Cli, judge: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trains, captions and evaluates in this process; each command is the one that ``--dry-run`` prints."""
     ((paper, table),) = find_tables([name])
     ran: list[str] = []
@@ -62,7 +76,9 @@ def test_a_table_is_one_command(name: str, world: World, cli: Cli, monkeypatch: 
     rows = {row.system for row in table.rows}
     brought = {system for system in rows if paper.systems[system].file}
     files = [f"--captions={system}={captions_file(world, name, system)}" for system in sorted(brought)]
-    sizes = [f"--set={setting}" for setting in SMALL]
+    sizes = [f"--set={setting}" for setting in (*SMALL, *MORE.get(name, ()))]
+    if name == "1:7":
+        sizes.append(f"--llm-judge=openai:judge@{judge.url}")
     planned = json.loads(cli("tables", name, "--dry-run", "--json", *sizes, *files).out)["tables"][0]
     assert not planned["needs"] and not planned["missing"]
     done = cli("tables", name, "--json", "--device", "cpu", *sizes, *files)
@@ -74,7 +90,7 @@ def test_a_table_is_one_command(name: str, world: World, cli: Cli, monkeypatch: 
     for row, declared in zip(shown["rows"], table.rows, strict=True):
         assert list(row["paper"].values()) == [None if figure == "" else figure for figure in declared.paper]
         for column in table.columns:
-            measured = column.metric and column.metric != "spice"
+            measured = column.setting or column.log or (column.metric and column.metric != "spice")
             assert (row["ours"][column.name] is not None) == bool(measured), (declared.labels, column.name)
     again = cli("tables", name, "--device", "cpu", *sizes, *files)
     assert again.status == 0 and len(ran) == len(left), "what is there is not made again"

@@ -197,17 +197,23 @@ PUBLISHED: dict[str, dict[str, Any]] = {
         "data.clean": "blip", "training.augment": "blip",
     },
     "smile_alpaca": {"training.batch_size": 8},
-    "mle_clipcap_coco": {"training.learning_rate": 2e-5, "training.optimizer": "adamw"},
+    "mle_clipcap_coco": {
+        "training.learning_rate": 2e-5, "training.optimizer": "adamw", "evaluation.decoding.max_tokens": 50 - 10,
+        "captioner.name": "clipcap?vision=openai/clip-vit-base-patch32&language_model=gpt2&mapper=mlp&prefix_length=10"
+        "&stop=.",
+    },
     **{
         name: {
             "training.batch_size": 100, "training.steps": 23_000, "training.learning_rate": rate, "training.warmup": 0,
             "training.schedule": "constant", "training.optimizer": "adamw", "captioner.lora.rank": 32,
             "captioner.lora.alpha": 16, "objective.decoding.kind": "sample", "objective.decoding.temperature": 0.3,
-            "objective.length_normalization": "length", "objective.baseline": baseline, "evaluation.decoding.beams": 5,
+            "objective.length_normalization": "words", "objective.baseline": baseline, "evaluation.decoding.beams": 5,
+            "objective.decoding.max_tokens": 50 - 10, "validation.decoding.max_tokens": 50 - 10,
+            "evaluation.decoding.max_tokens": 50 - 10, "captioner.dropout": dropout,
         }
-        for name, rate, baseline in (
-            ("sr_l_coco", 9e-8, "running_mean"), ("sr_lv_bagcurri_coco", 9e-8, "running_mean"),
-            ("cider_coco", 1e-6, "greedy"), ("cider_sr_bagcurri_coco", 1e-7, "greedy"),
+        for name, rate, baseline, dropout in (
+            ("sr_l_coco", 9e-8, "running_mean", None), ("sr_lv_bagcurri_coco", 9e-8, "running_mean", 0),
+            ("cider_coco", 1e-6, "greedy", None), ("cider_sr_bagcurri_coco", 1e-7, "greedy", 0),
         )
     },
     **{
@@ -373,7 +379,7 @@ def test_what_starts_from_holistic_captions_reads_them_too(command: str, monkeyp
     assert recipe.bags is None or recipe.bags.captions == "references"
     decodings = [recipe.validation.decoding, recipe.evaluation.decoding]
     decodings += [recipe.objective.decoding] if recipe.objective.kind == "reinforce" else []
-    assert {decoding.max_tokens for decoding in decodings} == {67}
+    assert {decoding.max_tokens for decoding in decodings} == {40}
 
 
 def test_commands_from_a_named_start_come_after_the_one_that_makes_it() -> None:

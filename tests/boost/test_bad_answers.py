@@ -36,7 +36,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultServer]:
 
 def boost(cli: Cli, server: FaultServer, out: Path, *more: object) -> tuple[int, str, str]:
     model = f"openai:m@{server.url}"
-    return cli("boost", "scenes:plain?n=3", "-o", out, "--llm", model, "--mllm", model, *more)
+    return cli("boost", "scenes:plain?n=3", "--one-caption", "-o", out, "--llm", model, "--mllm", model, *more)
 
 
 def seen(body: bytes) -> bool:
@@ -124,7 +124,17 @@ def test_boost_reads_what_follows_the_reasoning(cli: Cli, server: FaultServer, t
 @pytest.mark.parametrize("says", ["<think>What is it? A dog", "I'm sorry, but I cannot do that."])
 def test_a_job_whose_first_answers_are_all_bad_stops(cli: Cli, server: FaultServer, tmp_path: Path, says: str) -> None:
     server.says, model = lambda body: says, f"openai:m@{server.url}"
-    arguments = ("boost", "scenes:plain?n=280", "-o", tmp_path / "b.jsonl", "--llm", model, "--mllm", model)
+    arguments = (
+        "boost",
+        "scenes:plain?n=280",
+        "--one-caption",
+        "-o",
+        tmp_path / "b.jsonl",
+        "--llm",
+        model,
+        "--mllm",
+        model,
+    )
     done = cli(*arguments)
     reason = "reasoning without an end" if "think" in says else "a refusal"
     said = f"openai:m: the answers about the first 20 items (stage blend) are all bad (20 {reason}); try another model"

@@ -27,9 +27,8 @@ def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def boost(out: Path, *more: str) -> dict[str, Any]:
-    done = CliRunner().invoke(
-        whole_app(), ["boost", DATA, *(SCRIPTED if "--llm" not in more else ()), *more, "-o", str(out), "--json"]
-    )
+    usual = [*(SCRIPTED if "--llm" not in more else ()), *(["--one-caption"] if "--per-reference" not in more else ())]
+    done = CliRunner().invoke(whole_app(), ["boost", DATA, *usual, *more, "-o", str(out), "--json"])
     assert done.exit_code == 0, done.exception
     return dict(json.loads(done.stdout))
 
@@ -97,3 +96,29 @@ def test_what_does_not_fit_together_asks_nobody(tmp_path: Path) -> None:
         error = CliRunner().invoke(whole_app(), ["boost", DATA, *arguments, *out]).exception
         assert isinstance(error, UsageError) and line in str(error), (arguments, error)
     assert not list(tmp_path.iterdir())
+
+
+def test_each_reference_leads_to_a_caption_and_the_picture_is_described_once(tmp_path: Path) -> None:
+    """Paper 2 has five HolisticCaps a picture: what `--per-reference`, the default, makes; others fall back alike."""
+    told = boost(tmp_path / "b.jsonl", "--per-reference")
+    lines = [json.loads(line) for line in (tmp_path / "b.jsonl").read_text().splitlines()]
+    references = sum(len(line["references"]) for line in lines)
+    assert references > 2 * len(lines)
+    for line in lines:
+        texts = [line["stages"], *line["others"]]
+        assert line["captions"] == [own["holistic"] for own in texts]
+        assert len(texts) == len(line["references"]) and all(set(own) == {"blend", "holistic"} for own in texts[1:])
+    asked = {name: stage["asked"] for name, stage in told["stages"].items()}
+    assert asked["describe"] == len(lines) and len(lines) < asked["blend"] <= references
+    assert sum(told["statistics"]["captions"]["holistic"]["histogram"].values()) == references
+    assert [len(item.references) for item in open_data(str(tmp_path / "b.jsonl"))] == [
+        len(line["references"]) for line in lines
+    ]
+    for place in (1, 2):
+        boost(tmp_path / f"part{place}.jsonl", "--per-reference", "--shard", f"{place}/2")
+    parts = [str(tmp_path / f"part{place}.jsonl") for place in (1, 2)]
+    merged = CliRunner().invoke(whole_app(), ["job", "merge", *parts, "-o", str(tmp_path / "m.jsonl")])
+    assert merged.exit_code == 0, merged.exception
+    assert [json.loads(line)["captions"] for line in (tmp_path / "m.jsonl").read_text().splitlines()] == [
+        line["captions"] for line in lines
+    ]

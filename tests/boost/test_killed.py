@@ -35,7 +35,19 @@ def data_set(folder: Path, n: int) -> Path:
 def command(data: Path, out: Path, server: FaultServer, stages: str) -> list[str]:
     model = f"openai:m@{server.url}?timeout=3"
     models = ["--llm", model, *(["--mllm", model] if "describe" in stages else [])]
-    made = [sys.executable, "-m", "tellapart", "boost", str(data), "-o", str(out), *models, "--stages", stages]
+    made = [
+        sys.executable,
+        "-m",
+        "tellapart",
+        "boost",
+        str(data),
+        "--one-caption",
+        "-o",
+        str(out),
+        *models,
+        "--stages",
+        stages,
+    ]
     return [*made, "--in-flight", str(IN_FLIGHT), "--json"]
 
 

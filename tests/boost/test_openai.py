@@ -218,9 +218,51 @@ def test_specifications_that_are_none(spec: str, line: str, monkeypatch: pytest.
 
 def test_the_cost_is_counted(server: FaultServer, tmp_path: Path, cli: Cli) -> None:
     model = f"openai:m@{server.url}?in=2&out=10"
-    arguments = ["boost", "scenes:plain?n=4", "-o", tmp_path / "b.jsonl", "--llm", model, "--stages", "blend", "--json"]
+    arguments = ["boost", "scenes:plain?n=4", "--one-caption", "-o", tmp_path / "b.jsonl", "--llm", model]
+    arguments += ["--stages", "blend", "--json"]
     blend = json.loads(cli(*arguments).out)["stages"]["blend"]
     assert (blend["asked"], blend["prompt_tokens"], blend["completion_tokens"]) == (4, 400, 40)
     assert blend["cost"] == pytest.approx((400 * 2 + 40 * 10) / 1e6)
     blend = json.loads(cli(*arguments).out)["stages"]["blend"]
     assert (blend["kept"], blend["asked"], blend["cost"]) == (4, 0, 0.0) and len(server.bodies) == 4
+
+
+REASONS = (
+    b'{"error": {"message": "roles must alternate"}}',
+    b'{"object": "error", "message": "roles must alternate", "type": "BadRequestError", "code": 400}',
+    b'{"detail": "roles must alternate"}',
+    b'{"error": "roles must alternate"}',
+)
+
+
+@pytest.mark.parametrize("reply", REASONS)
+def test_a_refusal_is_told_in_the_servers_words(reply: bytes) -> None:
+    """As OpenAI, vLLM before and after its 0.10, FastAPI and llama.cpp write them."""
+    with pytest.raises(BackendError, match=r"refuses this request \(400: roles must alternate\)"):
+        read_answer(400, None, reply)
+
+
+class _NoSystem(_Odd):
+    """As a server of Mistral-7B-Instruct-v0.1: its chat template knows no system prompt."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"]
+        refused = asked[0]["role"] == "system"
+        self.send_response(400 if refused else 200)
+        self.end_headers()
+        content = [message["content"] for message in asked]
+        good = {"choices": [{"message": {"content": json.dumps(content)}}]}
+        self.wfile.write(REASONS[1] if refused else json.dumps(good).encode())
+
+
+def test_a_system_prompt_that_a_server_refuses_goes_into_the_user_turn(capsys: pytest.CaptureFixture[str]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _NoSystem) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        model = open_backend(f"openai:m@http://127.0.0.1:{server.server_address[1]}")
+        turns = (("system", "Blend."), ("user", "a"), ("assistant", "b"), ("user", "c"))
+        for _ in range(2):
+            answer = model.complete(Request(tuple(Message(*turn) for turn in turns)))
+            assert json.loads(answer.text) == ["Blend.\n\na", "b", "c"]
+        server.shutdown()
+    said = capsys.readouterr().err
+    assert said.count("the system prompt goes into the user turn") == 1 and "roles must alternate" in said

@@ -49,8 +49,8 @@ def decoder(words: PreTrainedTokenizerFast) -> LlamaConfig:
     )  # fmt: skip
 
 
-def language_model(folder: Path) -> Path:
-    words = tokenizer(TEXT)
+def language_model(folder: Path, template: str = TEXT) -> Path:
+    words = tokenizer(template)
     return _save(folder, AutoModelForCausalLM, decoder(words), words)
 
 

@@ -65,6 +65,9 @@ def by_words(text: str, shown: bool) -> str:
     if "same image" in text:
         shared = set(after(text, "Candidate:").split()) & set(after(text, "References:").split())
         return f'{{"score": {20 * len(shared - {"-"})}, "reason": "words"}}'
+    if "Rate both answers" in text:
+        own = {"candidate": len(after(text, "(the candidate):").split()), "reference": 8}
+        return f"{json.dumps(own)}" if own["candidate"] else "I cannot"
     if "Rate the candidate" in text:
         return "I think 7 of 10"
     raise AssertionError(text)
@@ -77,6 +80,33 @@ def test_clair_and_rating(tmp_path: Path) -> None:
         assert clair(judge, ["1", "2"], ["dog on moon", "cat"], references).tolist() == [0.4, 0.0]
         assert rating(judge, ["1"], ["dog"], [["a dog"]]).tolist() == [7.0]
         assert all(not isinstance(body["messages"][-1]["content"], list) for body in server.bodies)
+
+
+def test_relative_ratings_are_of_the_instructions_and_by_category(tmp_path: Path, cli: Cli) -> None:
+    """Paper 1, table 7: 100 x sums of both ratings, of seven kinds of Vicuna's questions; math counts for none."""
+    rows = [("generic", "a b c d"), ("generic", "a b"), ("writing", "a b c d e f"), ("math", "a b c d e f g")]
+    files = {
+        "question": [{"question_id": n, "text": f"ask {n}", "category": kind} for n, (kind, _) in enumerate(rows, 1)],
+        "answer": [{"question_id": n, "text": f"told {n}"} for n in range(1, 5)],
+        "system": [{"id": n, "caption": text} for n, (_, text) in enumerate(rows, 1)],
+    }
+    for name, lines in files.items():
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    names = ("smile_relative", "smile_relative.generic", "smile_relative.writing", "smile_relative.fermi")
+    with JudgeServer(by_words) as server:
+        done = cli(
+            "eval", "--data", f"instructions:{tmp_path}/question.jsonl", "--references", tmp_path / "answer.jsonl",
+            "--captions", tmp_path / "system.jsonl", "--metrics", ",".join(names), "--json",
+            "--llm-judge", f"openai:m@{server.url}", "--ledger", tmp_path / "j.ledger.jsonl",
+        )  # fmt: skip
+        assert done.status == 0, done.err
+        asked = [body["messages"][-1]["content"] for body in server.bodies]
+    assert len(asked) == 4 and all(f"Request:\nask {n}" in "".join(asked) for n in range(1, 5))
+    assert "Describe the following image" not in "".join(asked)
+    found = json.loads(done.out)["systems"]["system"]
+    values = [next(own["value"] for key, own in found.items() if key.partition("@")[0] == name) for name in names]
+    assert values[:3] == pytest.approx([100 * 12 / 24, 100 * 6 / 16, 100 * 6 / 8])
+    assert values[3] is None or values[3] != values[3]
 
 
 def test_dcscore_by_hand(tmp_path: Path, photo: FilePicture) -> None:

@@ -48,6 +48,11 @@ class TestCaptionLogProbs:
         values = caption_log_probs(self.log_probs, self.rollout, END, "length+1")
         assert values.tolist() == pytest.approx([-1.0, -8.0])
 
+    def test_words_leave_the_end_out_of_sum_and_divisor(self) -> None:
+        """Paper 2's program: (−1 − 2) / 2."""
+        values = caption_log_probs(self.log_probs, self.rollout, END, "words")
+        assert values.tolist() == pytest.approx([-1.5, -8.0])
+
     def test_length_counts_the_end(self) -> None:
         values = caption_log_probs(self.log_probs, self.rollout, END, "length")
         assert values.tolist() == pytest.approx([-7 / 3, -8.0])

@@ -83,7 +83,7 @@ def loss_and_gradient(told: Rollout, terms: list[RewardTerm], B: int, **settings
 BASELINES = {"none": no_baseline, "leave_one_out": leave_one_out, "group_mean": group_mean, "greedy": "greedy"}
 
 
-@pytest.mark.parametrize("length_normalization", ["length+1", "length", "none"])
+@pytest.mark.parametrize("length_normalization", ["length+1", "length", "words", "none"])
 @pytest.mark.parametrize("baseline", [*BASELINES, "running_mean"])
 @pytest.mark.parametrize("abstains", [False, True])
 def test_a_reward_that_is_the_same_for_all_tokens_is_the_old_path(
@@ -178,7 +178,7 @@ def test_sums_abstain_where_all_do() -> None:
     assert alone[0] == 1.0 and alone[1:].isnan().all()
 
 
-@pytest.mark.parametrize("length_normalization", ["length+1", "length", "none"])
+@pytest.mark.parametrize("length_normalization", ["length+1", "length", "words", "none"])
 def test_weights_of_tokens_add_up_to_a_captions_log_probability(length_normalization: str) -> None:
     told = random_rollout(6, 1, 5, seed=8)
     told.tokens_RT[2], told.valid_RT[2] = torch.tensor([END, 0, 0, 0, 0]), torch.arange(5) < 1  # an empty caption

@@ -45,12 +45,14 @@ def test_every_row_of_figures_is_printed_by_the_paper(number: int) -> None:
     pieces = {key: row for key, row in figures.items() if key[0] in IN_PIECES.get(number, ())}
     assert not [key for key, row in figures.items() if row and row not in printed and key not in pieces]
     (path,) = PAPER_TEXTS.glob(f"{number}_*.txt")
-    numbers = set(map(float, re.findall(r"\d+(?:\.\d+)?", path.read_text(encoding="utf-8"))))
+    text = path.read_text(encoding="utf-8")
+    numbers = set(map(float, re.findall(r"\d+(?:\.\d+)?", re.sub(r"(?<=\d) (?=000\b)", "", text))))
+    numbers |= {float(f"{a or 1}e-{b}") for a, b in re.findall(r"(?:(\d) \\cdot )?10\^\{-(\d)\}", text)}
     assert not [key for key, row in pieces.items() if not set(row) <= numbers]
 
 
 # Tables whose rows here are columns there, or whose figures stand in a text and in other tables.
-IN_PIECES = {1: {"F4"}, 2: {"6", "9", "14", "F3"}, 3: {"13"}}
+IN_PIECES = {1: {"F4"}, 2: {"6", "9", "11", "12", "14", "F3", "F4", "F6"}, 3: {"13"}}
 
 
 @pytest.mark.parametrize(("paper", "table"), TABLES)
@@ -68,7 +70,7 @@ def test_every_command_of_a_table_is_one_that_the_command_line_takes(
             assert cost is not None and cost.flops > 0 and recipe_of(step).name
     for row, column, test in plan.cells():
         assert plan.result_of(test) in made, (row.labels, column.name)
-    assert all(column.metric or column.note for column in table.columns)
+    assert all(column.metric or column.setting or column.log or column.note for column in table.columns)
 
 
 def test_tables_are_named_by_paper_and_number() -> None:
@@ -113,3 +115,34 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
 def test_what_cannot_run_is_one_line(cli: Cli, words: tuple[str, ...], line: str) -> None:
     done = cli("tables", *words)
     assert done.status == 2 and line in done.err and len(done.err.strip().splitlines()) == 1, done.err
+
+
+@pytest.mark.parametrize("system", [name for name in read_paper(2).systems if name.startswith(("holistic-", "blend-"))])
+def test_what_starts_from_boosted_captions_reads_them_too(system: str, tmp_path: Path) -> None:
+    """A CIDEr reward, bags and measured CIDEr read references: those of the start's own kind, which are long."""
+    paper = read_paper(2)
+    kind = system.partition("-")[0]
+    assert paper.systems[system].start == kind
+    plan = make_plan(paper, paper.tables[0], tmp_path)
+    *_, step = plan._training(system)
+    recipe = recipe_of(step)
+    files = (recipe.data.train, recipe.data.validation, recipe.data.test)
+    assert all(str(spec).endswith(f"{kind}/{part}.jsonl") for spec, part in zip(files, PARTS, strict=True)), files
+    assert recipe.bags is None or recipe.bags.captions == "references"
+    decodings = [recipe.validation.decoding, recipe.evaluation.decoding]
+    decodings += [recipe.objective.decoding] if recipe.objective.kind == "reinforce" else []
+    assert {decoding.max_tokens for decoding in decodings} == {40}
+    assert recipe.captioner is not None
+    vision = "vision" in (recipe.captioner.train or ())
+    assert recipe.objective.kind != "reinforce" or (recipe.captioner.dropout == 0) == vision
+
+
+PARTS = ("train", "validation", "test")
+
+
+def test_epochs_of_the_tables_change_the_cosine_too(tmp_path: Path) -> None:
+    for paper, table in find_tables(["1"]):
+        for step in make_plan(paper, table, tmp_path).commands():
+            if step.words[:2] == ("train", "papers/smile_blip_coco"):
+                training = recipe_of(step).training
+                assert training.steps == 5 * training.schedule_every, step.typed()

@@ -13,6 +13,8 @@ from PIL import Image
 
 from tellapart.metrics.bleu_score import bleu
 from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
+from tellapart.metrics.meteor_score import meteor
+from tellapart.objectives import Reinforce
 from tellapart.rewards import Alternating, Averaged, BleuReward, CiderReward, SelfRetrieval, self_retrieval
 from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
@@ -222,3 +224,18 @@ def test_self_retrieval_takes_a_scorers_name(tiny_scorer: Path) -> None:
     images = [Image.new("RGB", (32, 32), color) for color in ("red", "green", "blue")]
     texts, loaded = ["a red thing", "a green thing", "a blue thing"], load_scorer(str(tiny_scorer))
     assert torch.equal(self_retrieval(texts, images, str(tiny_scorer)), self_retrieval(texts, images, loaded))
+
+
+def test_meteor_is_a_reward() -> None:
+    """Each sample's own METEOR against its picture's references."""
+    pytest.importorskip("pycocoevalcap")
+    picture = Scenes(1)[0].item().picture
+    items = [Item(str(n), picture, texts) for n, texts in enumerate((("a dog runs", "the dog"), ("two cats",)))]
+    texts = ["a dog", "a cat", "two cats", "cats"]
+    rollout = Rollout(torch.zeros(4, 1, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), texts, 2)
+    (options,) = Reinforce.Config(rewards=[{"kind": "meteor"}], baseline="none").reward_options  # type: ignore[list-item]
+    reward_BS = options.build(None)(rollout, Batch(items, torch.arange(2), torch.zeros(2, 1)))  # type: ignore[arg-type, attr-defined]
+    references = [list(items[row // 2].references) for row in range(4)]
+    assert reward_BS.shape == (2, 2)
+    assert reward_BS.flatten().tolist() == pytest.approx(meteor(texts, references)[1].tolist())
+    assert reward_BS[0, 0] > reward_BS[0, 1] and reward_BS[1, 0] == reward_BS.max()

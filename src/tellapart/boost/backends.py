@@ -2,7 +2,7 @@
 
 openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, a hosted one
 openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `KEYS`
-local:FOLDER                                a model of transformers on this machine (`Local`)
+local:FOLDER                                a chat model of transformers on this machine (`Local`)
 scripted:error=0.2                          blends and describes `scenes` by their grammar (`tellapart.boost.scripted`)
 
 A server gets ``POST URL/chat/completions`` with the picture as a data URL. Its reply is either an `Answer` or a
@@ -25,7 +25,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -34,9 +34,9 @@ from urllib.parse import unquote, urlsplit
 
 from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Message, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
-from tellapart.errors import MissingExtra, UsageError, nearest
+from tellapart.errors import MissingExtra, PictureError, UsageError, nearest
 from tellapart.language.words import spelled_spans
-from tellapart.models.device import DTYPES, Precision, dtype_of, resolve_device, resolve_precision
+from tellapart.models.device import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.types import Picture
 from tellapart.utils.lazy import LazyModule
@@ -44,11 +44,13 @@ from tellapart.utils.messages import say
 from tellapart.utils.text import clean_text, parse_json
 
 if TYPE_CHECKING:
+    import jinja2
     import torch
     import transformers
     from PIL import Image
     from transformers.models.auto import modeling_auto
 else:
+    jinja2 = LazyModule("jinja2")
     Image = LazyModule("PIL.Image")
     torch = LazyModule("torch")
     transformers = LazyModule("transformers")
@@ -308,11 +310,14 @@ def _words(reply: bytes, key: str) -> str:
 
 
 def _error_text(reply: bytes) -> str:
+    """Returns the reason in a reply: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI); else all."""
     try:
-        error = json.loads(reply)["error"]
-        return str(error["message"] if isinstance(error, dict) else error)
-    except (ValueError, KeyError, TypeError, RecursionError):
+        value = json.loads(reply)
+    except (ValueError, RecursionError):
         return reply.decode("utf-8", "replace")
+    for key in ("error", "message", "detail", "message"):
+        value = value.get(key, value) if isinstance(value, dict) else value
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _quoted(reply: bytes, key: str) -> str:
@@ -331,6 +336,8 @@ prices of a million tokens in and out, for the cost; sampling of requests that s
 SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
+ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # what a chat template's refusal of a system prompt names
+IN_USER_TURN = "the system prompt goes into the user turn"
 MOST_CHOICES = 128  # what OpenAI's own servers take
 REFUSALS = (400, 422, 501)  # and 500, with which llama.cpp's server of 2024 answers n = 2: it names its one choice
 LACKS = {"logprobs": "of what it writes (logprobs)", "scored": "of a given text (prompt_logprobs, as vLLM does)"}
@@ -367,6 +374,7 @@ class OpenAI:
         self._client = self._new_client()
         self._loop = _loop()
         self._refused: dict[str, str] = {}  # fields that are not sent any more, and what the server said
+        self._no_system = ""  # what the server said of a system prompt, which then goes into the user turn
         self._lock, self._first = threading.Lock(), threading.Lock()
         self.most_choices = MOST_CHOICES
         self._has: set[str] = set()  # what the server was found to have, or to do without
@@ -380,7 +388,9 @@ class OpenAI:
 
     def _complete(self, request: Request) -> Answer:
         request = replace(request, n=min(request.n, self.most_choices))
-        fields, refused = self._fields(request), dict(self._refused)
+        no_system, refused = self._no_system, dict(self._refused)
+        request = request.without_system() if no_system else request
+        fields = self._fields(request)
         while True:
             sent = {LIMITS.get(name, "") if name in refused else name: value for name, value in fields.items()}
             status, retry_after, reply = self._exchange({name: value for name, value in sent.items() if name})
@@ -388,6 +398,10 @@ class OpenAI:
                 answer = read_answer(status, retry_after, reply, self._key)
             except BackendError as error:
                 words = self._clean(str(error))
+                if request.messages[0].role == "system" and status in (400, 422, 500) and ROLES.search(words):
+                    no_system, request = words, request.without_system()
+                    fields = self._fields(request)
+                    continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
                 if lacking and request.scored and "scored" not in self._has:
                     raise self._lacking("scored", f": {words}") from None
@@ -398,7 +412,7 @@ class OpenAI:
                     raise failure(f"{self.name}: {words}", error) from None
                 refused[named] = words
                 continue
-            self._learn(refused)
+            self._learn(refused, no_system)
             return self._found(request, answer, reply)
 
     def _unknown(self, request: Request) -> set[str]:
@@ -441,14 +455,17 @@ class OpenAI:
             each = "one choice" if most == 1 else f"{most} choices"
             say(f"{self.name}: the server gives {each} a request ('n'{words}), so more requests are sent")
 
-    def _learn(self, refused: Mapping[str, str]) -> None:
+    def _learn(self, refused: Mapping[str, str], no_system: str) -> None:
         """Change all further requests as the one that was answered, and say so once."""
         with self._lock:
+            told, self._no_system = self._no_system, self._no_system or no_system
             new = {name: words for name, words in refused.items() if name not in self._refused}
             self._refused = {**self._refused, **new}
         for name, words in new.items():
             instead = f"sent as '{LIMITS[name]}'" if name in LIMITS else "left out"
             say(f"{self.name}: '{name}' is {instead} from now on: {words}")
+        if no_system and not told:
+            say(f"{self.name}: {IN_USER_TURN} from now on: {no_system}")
 
     def _exchange(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
         """Status, ``Retry-After`` and body of the reply, within the time set. Raises `BackendError`."""
@@ -565,14 +582,79 @@ def _key(variable: str | None, name: str) -> str:
 
 EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
 SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers
+AT_ONCE = 64  # requests in a batch of a model on this machine, where so many are in flight
+
+
+@dataclass(eq=False)
+class _Queued:
+    """A request that waits for its batch, and the answer or error that it gets."""
+
+    request: Request
+    prepared: Any
+    answer: Answer | None = None
+    error: Exception | None = None
+
+
+class Batcher:
+    """Answers requests of several threads in batches of those that wait at the same time and are alike.
+
+    ``work(requests, prepared)`` returns answers, or errors in their places, and is called by one thread at a time;
+    ``prepared`` is what each thread made of its request (such as its decoded picture). ``like(request)``: requests of
+    equal values share a batch.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Request], list[Any]], Sequence[Answer | PictureError]],
+        like: Callable[[Request], object],
+        what: str = "answering",
+    ) -> None:
+        self._work, self._like, self._batch = work, like, BatchSize(AT_ONCE, what)
+        self._queue: list[_Queued] = []
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+
+    def answer(self, request: Request, prepared: Any = None) -> Answer:
+        """Returns the answer; whoever has the turn works for others, too. Raises what ``work`` does."""
+        mine = _Queued(request, prepared)
+        with self._lock:
+            self._queue.append(mine)
+        with self._turn:
+            while mine.answer is None and mine.error is None:
+                self._answer_some()
+        if mine.error is not None:
+            raise mine.error
+        assert mine.answer is not None
+        return mine.answer
+
+    def _answer_some(self) -> None:
+        with self._lock:
+            like = self._like(self._queue[0].request)
+            chosen = [one for one in self._queue if self._like(one.request) == like][: self._batch.size]
+            self._queue = [one for one in self._queue if one not in chosen]
+
+        def work(some: slice) -> Sequence[Answer | PictureError]:
+            return self._work([one.request for one in chosen[some]], [one.prepared for one in chosen[some]])
+
+        try:
+            answers = [answer for part in self._batch.batches(len(chosen), work) for answer in part]
+            for one, answer in zip(chosen, answers, strict=True):
+                one.answer, one.error = (answer, None) if isinstance(answer, Answer) else (None, answer)
+        except Exception as error:
+            for one in chosen:
+                one.error = error
 
 
 class Local:
-    """A model in a folder or of the hub, which loads when it is first asked."""
+    """A model in a folder or of the hub, which loads when it is first asked.
+
+    Requests that wait at the same time are answered in one batch, but for sampled ones, whose seed is their own. A
+    system prompt that the chat template refuses goes into the first user turn.
+    """
 
     def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
         self.source, self._folder, self.name, self.device, self.precision = source, folder, name, device, precision
-        self._turn = threading.Lock()
+        self._batcher = Batcher(self._generate, _greedy_settings)
+        self._no_system = False
 
     @classmethod
     def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
@@ -592,23 +674,16 @@ class Local:
 
     def complete(self, request: Request) -> Answer:
         """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""
-        image = request.picture.image() if request.picture is not None else None
-        with self._turn:
-            return self._generate(request, image)
+        return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
 
-    def _generate(self, request: Request, image: Image.Image | None) -> Answer:
+    def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
+        """Answers of one batch; all requests have the settings of the first, a picture or none."""
         model, processor = self._loaded
-        sees = hasattr(processor, "tokenizer")
-        if image is not None and not sees:
+        sees, request = hasattr(processor, "tokenizer"), requests[0]
+        if images[0] is not None and not sees:
             raise BackendError(f"{self.name}: this model sees no pictures; name another with --mllm", fatal=True)
-        inputs = processor.apply_chat_template(
-            _conversation(request.messages, image, parts=sees),
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=True,
-            return_tensors="pt",
-        ).to(model.device)
         tokenizer = processor.tokenizer if sees else processor
+        inputs = self._templated(requests, images, processor, sees).to(model.device)
         settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
         if request.temperature:
             settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
@@ -616,12 +691,37 @@ class Local:
             settings |= {"stop_strings": list(request.stop), "tokenizer": tokenizer}
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(request.seed or 0)
-            written_T = model.generate(**inputs, **settings)[0, inputs["input_ids"].shape[1] :]
-        text = tokenizer.decode(written_T, skip_special_tokens=True)
-        finish = "length" if len(written_T) >= request.max_tokens and not _ended(model, written_T) else "stop"
-        for end in request.stop:
-            text = text.partition(end)[0]
-        return Answer(text, inputs["input_ids"].shape[1], len(written_T), finish)
+            written_BT = model.generate(**inputs, pad_token_id=tokenizer.pad_token_id, **settings)
+        read_B = inputs["attention_mask"].sum(1).tolist()
+        answers = []
+        for row_T, read in zip(written_BT[:, inputs["input_ids"].shape[1] :].tolist(), read_B, strict=True):
+            own_T, ended = _up_to_end(row_T, _ends(model), tokenizer.pad_token_id)
+            text = tokenizer.decode(own_T, skip_special_tokens=True)
+            for end in request.stop:
+                text = text.partition(end)[0]
+            cut = len(own_T) >= request.max_tokens and not ended
+            answers.append(Answer(text, read, len(own_T), "length" if cut else "stop"))
+        return answers
+
+    def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any, sees: bool) -> Any:
+        """Token ids of the requests, padded at their left, and the pictures. Raises `UsageError`."""
+        asked = [request.without_system() for request in requests] if self._no_system else requests
+        pairs = zip(asked, images, strict=True)
+        try:
+            return processor.apply_chat_template(
+                [_conversation(request.messages, image, parts=sees) for request, image in pairs],
+                add_generation_prompt=True,
+                tokenize=True,
+                padding=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+        except jinja2.TemplateError as error:
+            if self._no_system or all(request.messages[0].role != "system" for request in requests):
+                raise UsageError(f"{self.source}: its chat template refuses these messages ({error})") from None
+            self._no_system = True
+            say(f"{self.name}: {IN_USER_TURN}: its chat template says: {error}")
+            return self._templated(requests, images, processor, sees)
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
@@ -637,6 +737,10 @@ class Local:
             model.eval()
         if not processor.chat_template:
             raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
+        tokenizer = processor.tokenizer if vision else processor
+        tokenizer.padding_side = "left"  # where a batch begins to write
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
         return model.to(self.device), processor
 
 
@@ -651,10 +755,33 @@ def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, p
     return turns
 
 
-def _ended(model: Any, written_T: Any) -> bool:
+def _greedy_settings(request: Request) -> object:
+    """Returns what greedy requests of one batch have in common; a sampled one is alone."""
+    return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
+
+
+def _ends(model: Any) -> list[int]:
     end = model.generation_config.eos_token_id
-    ends = end if isinstance(end, list) else [end]
-    return len(written_T) > 0 and int(written_T[-1]) in ends
+    return end if isinstance(end, list) else [end]
+
+
+def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[int], bool]:
+    """Returns a row's own tokens, up to its end token, without the padding of its batch; whether it has that end."""
+    if (place := next((place for place, token in enumerate(row_T) if token in ends), None)) is not None:
+        return row_T[: place + 1], True
+    length = len(row_T)
+    while length and row_T[length - 1] == pad:
+        length -= 1
+    return row_T[:length], False
+
+
+def has_chat_template(source: str) -> bool:
+    """Returns whether the files of a model have a chat template; of the hub's they are those in the cache."""
+    folder = _folder(source)
+    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    files = (folder / name for name in ("processor_config.json", "tokenizer_config.json"))
+    return any("chat_template" in parse_json(file.read_text(encoding="utf-8")) for file in files if file.is_file())
 
 
 def _folder(source: str) -> Path:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.output import Output, made_by, made_file, read_records, record
+from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, most_choices, prices_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
@@ -323,11 +324,14 @@ class Tally:
 class BoostJob:
     """Stages over items. ``tally`` by stage and ``retries`` count while it runs; ``stop`` ends it early.
 
-    ``failure``: why the last request without an answer has none.
+    ``failure``: why the last request without an answer has none. ``per_reference``: the stages `PER_REFERENCE` make a
+    text for each reference of an item, with that one first among those that they read.
     """
 
-    def __init__(self, stages: Sequence[Stage], ledger: Ledger, in_flight: int = 16, **retry: Any) -> None:
-        self.stages, self.ledger, self.in_flight = stages, ledger, in_flight
+    def __init__(
+        self, stages: Sequence[Stage], ledger: Ledger, in_flight: int = 16, per_reference: bool = False, **retry: Any
+    ) -> None:
+        self.stages, self.ledger, self.in_flight, self.per_reference = stages, ledger, in_flight, per_reference
         self.stop = threading.Event()
         self.tally = {stage.name: Tally(cost=0.0 if prices_of(stage.backend) else None) for stage in stages}
         backends = {id(stage.backend): stage.backend for stage in stages}
@@ -358,10 +362,24 @@ class BoostJob:
 
     def boost(self, item: Item) -> Boosted:
         """Run one item through the stages. A stage without a good answer is marked bad; the next may not need it."""
-        texts: dict[str, str] = {}
+        first = self._run_stages(item, self.stages, {})
+        again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
+        if not self.per_reference or not again or first.unreadable is not None:
+            return first
+        kept = {name: text for name, text in first.texts.items() if name not in PER_REFERENCE}
+        others, unanswered = [], first.unanswered
+        for place in range(1, len(item.references)):
+            references = item.references[place:] + item.references[:place]
+            done = self._run_stages(replace(item, references=references), again, kept)
+            others.append({name: text for name, text in done.texts.items() if name in PER_REFERENCE})
+            unanswered |= done.unanswered
+        return replace(first, others=tuple(others), unanswered=unanswered)
+
+    def _run_stages(self, item: Item, stages: Sequence[Stage], earlier: Mapping[str, str]) -> Boosted:
+        texts = dict(earlier)
         bad: dict[str, str] = {}
         unanswered = False
-        for stage in self.stages:
+        for stage in stages:
             new = False
             try:
                 text, why, new = self._answer_with_retry(stage, item, texts)
@@ -536,26 +554,28 @@ def boost_dataset(
     *,
     in_flight: int = IN_FLIGHT,
     shard: tuple[int, int] = (1, 1),
+    per_reference: bool = False,
     each: Callable[[Boosted], None] = lambda done: None,
     **retry: Any,
 ) -> Summary:
     """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
 
     ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is called with every item that is written. ``retry``:
-    options of `RetryingBackend`. Unreadable pictures are skipped and added to the data set's list of them. Raises
-    `TellapartError` where no request can succeed; the answers up to then are in the ledger.
+    options of `RetryingBackend`; ``per_reference``: see `BoostJob`. Unreadable pictures are skipped and added to the
+    data set's list of them. Raises `TellapartError` where no request can succeed; the answers up to then are in the
+    ledger.
     """
     check_out(out)
     check_same_data(out, dataset)
     ledger = ledger or ledger_of(out)
-    made = made_by(dataset.spec, dataset, stages, shard)
+    made = made_by(dataset.spec, dataset, stages, shard, per_reference)
     place, of = shard
     part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
     unanswered = written = 0
     good = {stage.name: 0 for stage in stages}
     last = stages[-1].name
     with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
-        job = BoostJob(stages, kept, in_flight, **retry)
+        job = BoostJob(stages, kept, in_flight, per_reference, **retry)
         try:
             for done in job.run((dataset[row] for row in part), progress.advance):
                 if done.unreadable is not None:

@@ -3,10 +3,11 @@
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
      "references": ["people's own", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
-``captions`` is the last stage's text; where that stage has no good answer it is people's own. Where it has none about
-any item, ``captions`` are another stage's (`FALLBACK`), and ``captions_of`` in ``RESULT.made.json`` names it. A picture
-that is no file (of `scenes`) is drawn into a folder beside the result. ``RESULT.made.json`` says what made it, for
-`merge`.
+``captions`` is the last stage's text, or its texts for each reference, of which all but the first also stand in
+``others`` (as ``[{"blend": "…", "holistic": "…"}, …]``); where that stage has no good answer it is people's own. Where
+it has none about any item, ``captions`` are another stage's (`FALLBACK`), and ``captions_of`` in ``RESULT.made.json``
+names it. A picture that is no file (of `scenes`) is drawn into a folder beside the result. ``RESULT.made.json`` says
+what made it, for `merge`.
 """
 
 from __future__ import annotations
@@ -66,8 +67,7 @@ class Output:
             try:
                 with again.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
                     for value in read_records(self._temporary):
-                        text = value["stages"].get(stage)
-                        value["captions"] = value["captions"] if text is None else [text]
+                        value["captions"] = texts_of(value, stage) or value["captions"]
                         file.write(json.dumps(value, ensure_ascii=False) + "\n")
                 again.replace(self._temporary)
             finally:
@@ -98,15 +98,19 @@ class Output:
 def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
     """The line of an item; ``last`` is the stage whose text becomes the caption."""
     item = boosted.item
-    caption = boosted.texts.get(last)
-    value: dict[str, Any] = {
-        "id": item.id,
-        "image": picture_path(item.picture, out),
-        "captions": list(item.references) if caption is None else [caption],
-    }
+    value: dict[str, Any] = {"id": item.id, "image": picture_path(item.picture, out), "captions": []}
     if item.split:
         value["split"] = item.split
-    return value | {"references": list(item.references), "stages": dict(boosted.texts), "bad": dict(boosted.bad)}
+    value |= {"references": list(item.references), "stages": dict(boosted.texts), "bad": dict(boosted.bad)}
+    if boosted.others:
+        value["others"] = [dict(texts) for texts in boosted.others]
+    value["captions"] = texts_of(value, last) or value["references"]
+    return value
+
+
+def texts_of(value: Mapping[str, Any], stage: str) -> list[str]:
+    """The texts of a stage in a line, one or one for each reference; empty where it has none."""
+    return [texts[stage] for texts in (value["stages"], *value.get("others", ())) if stage in texts]
 
 
 def picture_path(picture: Picture, out: Path) -> str:
@@ -133,7 +137,9 @@ def drawn(picture: Picture, out: Path) -> Path:
     return path
 
 
-def made_by(spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int]) -> dict[str, Any]:
+def made_by(
+    spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int], per_reference: bool = False
+) -> dict[str, Any]:
     """Returns what made a result: equal but for ``data`` and ``shard`` in the parts of one job, on whatever machine."""
     ids = hashlib.blake2b(digest_size=16)
     for item in items:
@@ -146,6 +152,7 @@ def made_by(spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tu
             {"name": stage.name, "model": stage.backend.name, "prompt": _digest(stage.prompt)} for stage in stages
         ],
         "shard": list(shard),
+        **({"per_reference": True} if per_reference else {}),
     }
 
 
@@ -182,7 +189,7 @@ def stage_of_captions(good: Mapping[str, int], last: str) -> str:
 def is_record(value: Any) -> bool:
     """Returns whether a line has the keys of `record`, each of its type. May raise `KeyError` and the like."""
     lists = [value["captions"], value.get("references", [])]
-    tables = [value["stages"], value.get("bad") or {}]
+    tables = [value["stages"], value.get("bad") or {}, *value.get("others", ())]
     texts = [value["id"], value["image"], *(text for table in tables for text in table.values())]
     texts += [text for texts in lists for text in texts]
     return all(isinstance(each, list) for each in lists) and all(isinstance(text, str) for text in texts)
@@ -217,7 +224,7 @@ def merge(parts: Iterable[Path], out: Path) -> int:
             path = found[place, of][0]
             for value in read_records(path):
                 value["image"] = relative(path.parent / value["image"], out)
-                value["captions"] = [value["stages"][last]] if last in value["stages"] else value["references"]
+                value["captions"] = texts_of(value, last) or value["references"]
                 output.write(value)
                 good.update(value["stages"].keys())
                 count += 1

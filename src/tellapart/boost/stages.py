@@ -308,6 +308,7 @@ def _labels(prompt: StagePrompt) -> frozenset[str]:
 NAMES = ("blend", "describe", "holistic")
 TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as paper 2 calls what they write
 _OF_MLLM = ("describe",)
+PER_REFERENCE = ("blend", "holistic")  # what can be made for each reference: paper 2 has five of both for a picture
 AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0 the same question would get the same answer
 
 
@@ -393,4 +394,5 @@ class _PromptRequests:
             max_tokens=self.prompt.max_tokens,
             seed=seed,
             truth=item.truth if seen else None,
+            item=item.id,
         )

@@ -265,6 +265,7 @@ class ShownItem:
     item: Item
     texts: Mapping[str, str]
     bad: Mapping[str, str]
+    others: Sequence[Mapping[str, str]] = ()
 
 
 @dataclass
@@ -287,9 +288,15 @@ class Statistics:
         self._counted: tuple[int, NewWords] | None = None
         self._analyse: Analyser | None = None
 
-    def add(self, item: Item, texts: Mapping[str, str], bad: Mapping[str, str] | None = None) -> None:
-        """An item, the good answers about it by stage, and why the others were bad."""
-        one = ShownItem(item, dict(texts), dict(bad or {}))
+    def add(
+        self,
+        item: Item,
+        texts: Mapping[str, str],
+        bad: Mapping[str, str] | None = None,
+        others: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        """An item, the good answers about it by stage, why the others were bad, and those for its other references."""
+        one = ShownItem(item, dict(texts), dict(bad or {}), others)
         self._keep(one)
         self.items += 1
         for kind, text in captions(one):
@@ -307,7 +314,7 @@ class Statistics:
         """A line of a boosted data set in ``folder``. What is true of its picture is not known any more."""
         picture = FilePicture(folder / record["image"])
         people = tuple(record.get("references", ()))
-        self.add(Item(record["id"], picture, people), record["stages"], record.get("bad"))
+        self.add(Item(record["id"], picture, people), record["stages"], record.get("bad"), record.get("others", ()))
 
     def _keep(self, one: ShownItem) -> None:
         """The first few for the page, and a sample that is alike for every place of the data set."""
@@ -455,7 +462,8 @@ class Statistics:
 def captions(one: ShownItem) -> Iterator[tuple[str, str]]:
     """(kind, text) of every caption of an item."""
     yield from ((HUMAN, text) for text in one.item.references)
-    yield from ((stage, one.texts[stage]) for stage in NAMES if stage in one.texts)
+    for texts in (one.texts, *one.others):
+        yield from ((stage, texts[stage]) for stage in NAMES if stage in texts)
 
 
 def tokens_of(name: str) -> Callable[[str], int]:

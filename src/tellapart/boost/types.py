@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from tellapart.errors import PictureError, TellapartError
@@ -22,13 +22,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to a backend. Every field but ``truth`` and ``n`` is part of the address of the answer in the ledger.
+    """A request to a backend. Every field but ``truth``, ``item`` and ``n`` is part of the answer's address in the
+    ledger.
 
     ``picture`` is shown with the last user message. ``max_tokens`` bounds the answer, in the model's own tokens.
     ``temperature`` and ``top_p`` None: the server's default, or greedy by a model of this machine.
     ``n``: choices wanted, each sampled by itself. ``logprobs``: the answer has those of its tokens. ``scored``: the
     last message is the assistant's, nothing is written, and the answer has the log-probabilities of its tokens.
-    ``truth`` is a `Scene` where the data are `scenes`, for the scripted backend: it is neither sent nor hashed.
+    ``truth`` is a `Scene` where the data are `scenes`, for the scripted backend, and ``item`` the item's id, for
+    descriptions from a file: they are neither sent nor hashed.
     """
 
     messages: tuple[Message, ...]
@@ -42,6 +44,14 @@ class Request:
     n: int = 1
     logprobs: bool = False
     scored: bool = False
+    item: str = ""
+
+    def without_system(self) -> Request:
+        """Returns the request with its system prompt in the first user turn."""
+        if not self.messages or self.messages[0].role != "system":
+            return self
+        system, first, *others = self.messages
+        return replace(self, messages=(Message(first.role, f"{system.text}\n\n{first.text}"), *others))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +129,7 @@ class Stage:
 class Boosted:
     """The result for an item: good answers by stage, and why the other stages have none.
 
+    ``others``: those of the stages `stages.PER_REFERENCE` for its second reference, its third, …, where each has one.
     ``unanswered``: a server failed, so the same job may do better another time. ``unreadable``: what is wrong with the
     picture; such an item is left out of the result.
     """
@@ -128,3 +139,4 @@ class Boosted:
     bad: Mapping[str, str] = field(default_factory=dict)
     unanswered: bool = False
     unreadable: PictureError | None = None
+    others: tuple[Mapping[str, str], ...] = ()

@@ -53,6 +53,7 @@ class Layout:
     ``output``: which of the vision tower's outputs the rest of the model reads; None where the rest reads more than
     one, so that nothing short of the pixels can stand for a picture. ``prompt`` is what it is asked by default,
     ``template`` what surrounds that where the model has no chat template (``{image}`` is the picture's place).
+    ``answers``: the prompt may be any question; else it is the name of a task, or what captions begin with.
     """
 
     vision: str
@@ -61,6 +62,7 @@ class Layout:
     language: tuple[str, ...] = ("model.language_model", "lm_head")
     prompt: str = INSTRUCTION
     template: str = "{image}{prompt}"
+    answers: bool = False
 
 
 QFORMER = ("query_tokens", "qformer", "language_projection")
@@ -73,6 +75,7 @@ LAYOUTS = {
         language=("language_model",),
         prompt="A short image caption.",  # InstructBLIP, appendix C
         template="{prompt}",
+        answers=True,
     ),
     "git": Layout(
         "git.image_encoder",
@@ -84,13 +87,18 @@ LAYOUTS = {
     "paligemma": Layout("model.vision_tower", mapper=PROJECTOR, prompt="caption en"),
     "gemma3": Layout("model.vision_tower", mapper=PROJECTOR),
     "llava": Layout(
-        "model.vision_tower", "hidden_states", mapper=PROJECTOR, template="USER: {image}\n{prompt} ASSISTANT:"
+        "model.vision_tower",
+        "hidden_states",
+        mapper=PROJECTOR,
+        template="USER: {image}\n{prompt} ASSISTANT:",
+        answers=True,
     ),
     "llava_next": Layout(
         "model.vision_tower",
         "hidden_states",
         mapper=("model.multi_modal_projector", "model.image_newline"),
         template="USER: {image}\n{prompt} ASSISTANT:",
+        answers=True,
     ),
     "florence2": Layout(
         "model.vision_tower",

@@ -39,8 +39,18 @@ def boost(
     llm: Annotated[
         str | None, typer.Option(help="The LLM that blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
     ] = None,
-    mllm: Annotated[str | None, typer.Option(help="The VLM that describes pictures; named in the same way.")] = None,
+    mllm: Annotated[
+        str | None,
+        typer.Option(help="What describes pictures: a VLM, named in the same way; local:CAPTIONER; or file:CAPTIONS."),
+    ] = None,
     stages: Annotated[str, typer.Option(help="Stages to run, with commas.")] = "blend,describe,holistic",
+    per_reference: Annotated[
+        bool,
+        typer.Option(
+            "--per-reference/--one-caption",
+            help="A blend and a holistic caption for each reference, which comes first among them; or one a picture.",
+        ),
+    ] = True,
     prompts: Annotated[
         Path | None, typer.Option(help="A folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
     ] = None,
@@ -59,30 +69,42 @@ def boost(
     as_json: Json = False,
 ) -> None:
     """Make captions dense and keep them true. After an interruption, the same command goes on."""
-    from tellapart.boost.backends import open_backend
     from tellapart.boost.job import boost_dataset, check_out, parse_shard
     from tellapart.boost.stages import stages as make_stages
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.data import open_many
+    from tellapart.inference.describers import open_backends
 
     check_out(out)
     part = parse_shard(shard)
     names = [name.strip() for name in stages.split(",") if name.strip()]
-    # Equal names share one backend: a local model is loaded once, a server's rate limit applies to both.
     if (device, precision) != ("auto", "auto") and not any((spec or "").startswith("local:") for spec in (llm, mllm)):
         raise UsageError("--device and --precision are of local models; type --mllm local:FOLDER, or leave them out")
     if options.wanted:
         if part != (1, 1) or ledger is not None:
             raise UsageError("with --workers, shards and ledgers are the job's own; leave out --shard and --ledger")
-        _by_workers(data, out, names, llm, mllm, prompts, in_flight, tokenizer, device, precision, options, as_json)
+        _by_workers(
+            data,
+            out,
+            names,
+            llm,
+            mllm,
+            per_reference,
+            prompts,
+            in_flight,
+            tokenizer,
+            device,
+            precision,
+            options,
+            as_json,
+        )
         return
-    backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
-    selected = make_stages(names, backends.get(llm or ""), backends.get(mllm or ""), prompts)
     dataset = open_many(data)
+    selected = make_stages(names, *open_backends(llm, mllm, dataset, device, precision), prompts)
     statistics = Statistics(tokens_of(tokenizer) if tokenizer else None)
     summary = boost_dataset(
-        dataset, selected, out, ledger, in_flight=in_flight, shard=part,
-        each=lambda done: statistics.add(done.item, done.texts, done.bad),
+        dataset, selected, out, ledger, in_flight=in_flight, shard=part, per_reference=per_reference,
+        each=lambda done: statistics.add(done.item, done.texts, done.bad, done.others),
     )  # fmt: skip
     show_all({**summary.to_json(), "statistics": statistics.to_json()}, [table(summary)], statistics, out, as_json)
     for line in dataset.report():
@@ -98,8 +120,9 @@ def boost(
 
 
 def _by_workers(
-    data: list[str], out: Path, stages: list[str], llm: str | None, mllm: str | None, prompts: Path | None,
-    in_flight: int, tokenizer: str | None, device: str, precision: str, options: JobOptions, as_json: bool,
+    data: list[str], out: Path, stages: list[str], llm: str | None, mllm: str | None, per_reference: bool,
+    prompts: Path | None, in_flight: int, tokenizer: str | None, device: str, precision: str, options: JobOptions,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Boost by many workers, each with its share of the requests in flight."""
     from tellapart.boost.output import read_records, stage_of_captions
@@ -110,11 +133,12 @@ def _by_workers(
     count_tokens = tokens_of(tokenizer) if tokenizer else None
     place = out.absolute()
     texts = {file.name: file.read_text(encoding="utf-8") for file in sorted(prompts.glob("*.txt"))} if prompts else {}
-    deciding = {"stages": stages, "llm": llm, "mllm": mllm, "prompts": texts, "out": str(place)}
+    deciding: dict[str, Any] = {"stages": stages, "llm": llm, "mllm": mllm, "prompts": texts, "out": str(place)}
+    deciding |= {"per_reference": True} if per_reference else {}
     settings = {
         "stages": stages, "llm": llm, "mllm": mllm, "prompts": None if prompts is None else str(prompts.absolute()),
         "out": str(place), "ledgers": ledgers_of(f"{place}{SUFFIX}"), "device": device, "precision": precision,
-        "in_flight": max(1, in_flight // (options.workers or 1)),
+        "in_flight": max(1, in_flight // (options.workers or 1)), "per_reference": per_reference,
     }  # fmt: skip
     request = JobRequest("boost", settings, deciding)
     with finished_job(request, data, str(out), options, "boosting", overwrite=False, suffix=".jsonl") as (job, _):

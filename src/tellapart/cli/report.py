@@ -1,4 +1,6 @@
-"""``tellapart report``: the HTML page of one or more runs; ``report changes``: two caption files by picture."""
+"""``tellapart report``: the HTML page of one or more runs; ``report changes``: two caption files by picture.
+
+``report tokens``: the loss of each token of a caption."""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ if TYPE_CHECKING:
     import rich
     import rich.console
     import rich.table
+    import torch
 
     from tellapart.evaluation.gallery import Changes
 else:
     rich = LazyModule("rich", "console", "table")
     np = LazyModule("numpy")
+    torch = LazyModule("torch")
 
 app = App()
 
@@ -109,3 +113,42 @@ def changes_tables(found: Changes) -> rich.console.Group:
     for right in found.only_after:
         only.add_row(right.id, right.before, right.after)
     return rich.console.Group(falls, only)
+
+
+@app.command("report tokens", hidden=True)
+def tokens(
+    model: Annotated[str, typer.Argument(help="Captioner: folder, run, or hub name.")],
+    data: Annotated[str, typer.Argument(help="Pictures, as kind:path?key=value, a folder, or one file.")],
+    caption: Annotated[str | None, typer.Option(help="Its text. Default: the picture's first reference.")] = None,
+    picture: Annotated[str | None, typer.Option("--id", help="The picture's id. Default: the first.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The drawing.", dir_okay=False)] = Path("tokens.svg"),
+    as_json: Json = False,
+    device: Device = "auto",
+) -> None:
+    """Draw the loss of each token of a caption under MLE and SMILE, with the likeliest token (paper 1, figure 5)."""
+    from tellapart.captioners import load_captioner
+    from tellapart.data import open_data
+    from tellapart.evaluation.word_values import token_losses
+    from tellapart.features.store import FeatureStore
+    from tellapart.features.views import make_view
+    from tellapart.report.curves import draw_token_losses
+    from tellapart.utils.files import replace_text
+
+    items = {item.id: item for item in open_data(data)}
+    item = items.get(picture) if picture is not None else next(iter(items.values()), None)
+    if item is None:
+        raise UsageError(f"{data}: has no picture '{picture}'; expected an id, such as '{next(iter(items), '')}'")
+    text = caption or next(iter(item.references), None)
+    if not text or not text.strip():
+        raise UsageError(f"'{item.id}' has no references; type the caption: --caption 'a dog on a lawn'")
+    captioner = load_captioner(model, device)
+    view = make_view(captioner, FeatureStore(), progress=False)
+    losses = token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
+    replace_text(out, draw_token_losses(text, losses))
+    names = ("token", "mle", "smile", "likeliest", "p")
+    shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss of each token in nats")
+    for word, mle, smile, likeliest, p in losses:
+        shown.add_row(word, f"{mle:.3f}", f"{smile:.3f}", likeliest, f"{p:.3f}")
+    value = {"id": item.id, "caption": text, "tokens": [dict(zip(names, row, strict=True)) for row in losses]}
+    show(value, lambda: shown, as_json)
+    say(f"drawing: {out}")

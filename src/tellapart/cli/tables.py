@@ -45,6 +45,9 @@ def tables(
         list[str] | None,
         typer.Option(metavar="SYSTEM=FILE", help="Captions of a system that cannot be trained here. Repeatable."),
     ] = None,
+    llm_judge: Annotated[
+        str | None, typer.Option(metavar="BACKEND", help="The judge of 1:7, as openai:MODEL@URL. See eval --llm-judge.")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
@@ -65,9 +68,9 @@ def tables(
 
     chosen = find_tables(names or [])
     if world == "scenes":
-        if dry_run or rows or captions or settings:
+        if dry_run or rows or captions or settings or llm_judge:
             raise UsageError(
-                "--dry-run, --rows, --captions and --set are of the papers' data; leave out --world scenes"
+                "--dry-run, --rows, --captions, --set and --llm-judge are of the papers' data; leave out --world scenes"
             )
         ids = [(paper.number, table.id) for paper, table in chosen]
         on_scenes(ids, bool(names), seeds or "quick", device, precision, as_json)
@@ -75,7 +78,7 @@ def tables(
     if seeds is not None:
         raise UsageError("--seeds are those of --world scenes; a recipe has its own: --set seed=1")
     files = dict(read_file_option(option) for option in captions or [])
-    without = absent_metrics()
+    without = absent_metrics(llm_judge or "")
     plans = [
         make_plan(
             paper,
@@ -85,6 +88,7 @@ def tables(
             files,
             [*(settings or []), *precision_settings(precision)],
             without,
+            llm_judge or "",
         )
         for paper, table in chosen
     ]
@@ -239,7 +243,10 @@ def as_rich(plan: Plan) -> rich.table.Table:
             cells = []
             for number, figure in enumerate(row.paper):
                 ours = found.get((place, number))
-                cells.append(f"{'–' if ours is None else f'{ours:.4g}'} ({'–' if figure == '' else f'{figure:g}'})")
+                shown_as = "g" if plan.table.columns[number].setting else ".4g"
+                cells.append(
+                    f"{'–' if ours is None else format(ours, shown_as)} ({'–' if figure == '' else f'{figure:g}'})"
+                )
             shown.add_row(*row.labels, *cells)
     return shown
 

@@ -31,7 +31,6 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from tellapart import __version__
-from tellapart.boost.backends import open_backend
 from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.boost.job import check_out
 from tellapart.boost.ledger import Ledger
@@ -43,6 +42,7 @@ from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, open_image
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.inference.caption import CaptionEngine, weights_of
+from tellapart.inference.describers import open_backends
 from tellapart.inference.writers import METADATA, json_line, picture_lines, pictures_file
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
@@ -470,8 +470,11 @@ class Boosts:
     A shard without all its answers, because a server failed, is none: it is tried again, and asks only what is missing.
     """
 
-    def __init__(self, stages: Sequence[Stage], out: Path, ledgers: Path, in_flight: int) -> None:
+    def __init__(
+        self, stages: Sequence[Stage], out: Path, ledgers: Path, in_flight: int, per_reference: bool = False
+    ) -> None:
         self._stages, self._out, self._ledgers, self._in_flight = stages, out, ledgers, in_flight
+        self._per_reference = per_reference
 
     @classmethod
     def open(
@@ -485,12 +488,12 @@ class Boosts:
         in_flight: int,
         device: str,
         precision: str,
+        per_reference: bool = False,
     ) -> Boosts:
         """With backends of these names; ``out`` is where the joined result will lie, ``ledgers`` a shared folder."""
-        backends = {spec: open_backend(spec, device, precision) for spec in dict.fromkeys((llm, mllm)) if spec}
-        folder = Path(prompts) if prompts else None
-        made = make_stages(stages, backends.get(llm or ""), backends.get(mllm or ""), folder)
-        return cls(made, Path(out), Path(ledgers), in_flight)
+        blends, describes = open_backends(llm, mllm, None, device, precision)
+        made = make_stages(stages, blends, describes, Path(prompts) if prompts else None)
+        return cls(made, Path(out), Path(ledgers), in_flight, per_reference)
 
     def models(self) -> dict[str, Any]:
         """See `Work`."""
@@ -499,7 +502,8 @@ class Boosts:
             "stages": [
                 {"name": stage.name, "model": stage.backend.name, "prompt": prompts[stage.name].hexdigest()}
                 for stage in self._stages
-            ]
+            ],
+            **({"per_reference": True} if self._per_reference else {}),
         }
 
     def run(self, dataset: Dataset, out: Path) -> Done:
@@ -513,7 +517,7 @@ class Boosts:
             Ledger.open(self._ledgers / f"{name.hexdigest()}.jsonl") as ledger,
             out.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
         ):
-            job = BoostJob(self._stages, ledger, self._in_flight)
+            job = BoostJob(self._stages, ledger, self._in_flight, self._per_reference)
             for done in job.run(iter(dataset)):
                 if done.unreadable is not None:
                     dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
@@ -553,6 +557,7 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
                 ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
                 count += 1
         made |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
+        made |= {"per_reference": True} if job.value["models"].get("per_reference") else {}
         output.fall_back(good, stages[-1]["name"])
     return count
 

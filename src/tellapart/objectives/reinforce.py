@@ -93,10 +93,11 @@ class Reinforce:
         rewards: tuple[RewardTable, ...] = Field((SelfRetrieval.Config(kind="self_retrieval"),), min_length=1)
         decoding: Decoding = Decoding(kind="greedy", max_tokens=30)
         baseline: BaselineName = "running_mean"
-        length_normalization: Literal["length+1", "length", "none"] = Field(
+        length_normalization: Literal["length+1", "length", "words", "none"] = Field(
             "length+1",
             serialization_alias="normalise",
-            description="length+1: words, without the end token, plus one (DiscriTune); length: all tokens (paper 2)",
+            description="length+1: words, without the end token, plus one (DiscriTune); words: words alone (paper 2); "
+            "length: all tokens",
         )
         dropout_in_rollout: bool = True
         exploration: Exploration | None = Field(None, description="adds paper 4's diversity to the advantage")
@@ -441,19 +442,28 @@ def caption_log_probs(
 ) -> torch.Tensor:
     """Computes one log-probability R per caption from those of its tokens.
 
-    ``length+1``: sum over words, without the end token, divided by (words + 1); ``length``: sum with the end token,
-    divided by its count; ``none``: the sum with the end token. An empty caption counts as its end token.
+    ``length+1``: sum over words, without the end token, divided by (words + 1); ``words``: the same, divided by words;
+    ``length``: sum with the end token, divided by its count; ``none``: the sum with the end token. An empty caption
+    counts as its end token.
     """
-    if length_normalization == "length+1":
-        words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
-        return (log_probs_RT * counted_tokens(rollout, end, length_normalization)).sum(1) / (words_RT.sum(1) + 1)
-    total_R = (log_probs_RT * rollout.valid_RT).sum(1)
-    return total_R / rollout.valid_RT.sum(1).clamp(min=1) if length_normalization == "length" else total_R
+    total_R = (log_probs_RT * counted_tokens(rollout, end, length_normalization)).sum(1)
+    size_R = caption_sizes(rollout, end, length_normalization)
+    return total_R if size_R is None else total_R / size_R
+
+
+def caption_sizes(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor | None:
+    """Returns what a caption's log-probability is divided by (R), see `caption_log_probs`; None: nothing."""
+    if length_normalization == "none":
+        return None
+    if length_normalization == "length":
+        return rollout.valid_RT.sum(1).clamp(min=1)
+    words_R = (rollout.valid_RT & (rollout.tokens_RT != end)).sum(1)
+    return words_R + 1 if length_normalization == "length+1" else words_R.clamp(min=1)
 
 
 def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
     """Returns a mask R×T of the tokens whose log-probabilities are summed, see `caption_log_probs`."""
-    if length_normalization != "length+1":
+    if length_normalization in ("length", "none"):
         return rollout.valid_RT
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
     # An empty caption has no word to make likelier: its end token stands in, so that it can be unlearned.
@@ -463,11 +473,8 @@ def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> tor
 def token_weights(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
     """Returns weight_RT, float64, of each token's log-probability in its caption's, see `caption_log_probs`."""
     counted_RT = counted_tokens(rollout, end, length_normalization).double()
-    if length_normalization == "none":
-        return counted_RT
-    words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
-    size_R = words_RT.sum(1) + 1 if length_normalization == "length+1" else rollout.valid_RT.sum(1).clamp(min=1)
-    return counted_RT / size_R[:, None]
+    size_R = caption_sizes(rollout, end, length_normalization)
+    return counted_RT if size_R is None else counted_RT / size_R[:, None]
 
 
 def reward_minus_baseline(

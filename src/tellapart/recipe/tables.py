@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shlex
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -40,26 +42,32 @@ CLIP = "openai/clip-vit-base-patch32"
 class Column(Strict):
     """A column of figures: a metric on a test set; ``scenes``: the measure that stands for it on `scenes`.
 
-    Without a metric the column cannot be measured here; ``note`` says why.
+    ``setting``: in place of a metric a key of the row's recipe, or several with ``*`` between them for their product.
+    ``log``: in place of both what the row's validation logged under this name. With none of them the column cannot be
+    measured here; ``note`` says why.
     """
 
     name: str
     test: str = ""
     metric: str = ""
     scenes: str = ""
+    setting: str = ""
+    log: str = ""
     note: str = ""
 
 
 class Row(Strict):
     """A row: labels, the system, and the paper's figures (a figure, or "" where it prints none).
 
-    instead: test sets that take the place of a column's for this row, such as other references.
+    instead: test sets that take the place of a column's for this row, such as other references. validation: which of
+    the system's validations, from 0, stands in columns of its log.
     """
 
     labels: tuple[str, ...]
     system: str
     paper: tuple[float | Literal[""], ...]
     instead: dict[str, str] = Field(default_factory=dict)
+    validation: int = 0
 
 
 class TestSet(Strict):
@@ -111,7 +119,9 @@ class System(Strict):
 
 
 class PaperTable(Strict):
-    """A printed table or figure. id: "5", or "F3" for a figure. note: what differs from the paper's."""
+    """A printed table or figure. id: "5", "F3" for a figure, "S1" for a sweep that a text tells of. note: what differs
+    from the paper's.
+    """
 
     id: str
     title: str
@@ -193,8 +203,8 @@ def _expand(ids: str, name: str) -> Iterator[str]:
     """Yields "1", "2", "5" of "1-2,5"."""
     for part in ids.upper().split(","):
         first, dash, last = part.partition("-")
-        letter = "F" if first.startswith("F") else ""
-        start, stop = first.removeprefix("F"), (last or first).removeprefix("F")
+        letter = first[:1] if first[:1] in ("F", "S") else ""
+        start, stop = first.removeprefix(letter), (last or first).removeprefix(letter)
         if not (start.isdecimal() and stop.isdecimal()) or (dash and int(stop) < int(start)):
             raise UsageError(
                 f"'{name}': cannot read '{part}'; expected a number, F and a number, or a range, as in 1-5"
@@ -243,6 +253,7 @@ class Plan:
 
     rows: those that are asked for. files: caption files that the user brings, by system. settings: ``--set`` of every
     ``train`` command, after the system's own. without: metrics that cannot be computed here, each with the reason.
+    judge: as ``--llm-judge``, for the metrics `JUDGED`.
     """
 
     paper: Paper
@@ -252,6 +263,7 @@ class Plan:
     files: Mapping[str, Path] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
     without: Mapping[str, str] = field(default_factory=dict)
+    judge: str = ""
 
     def missing(self) -> dict[str, str]:
         """Returns why the rows of these systems cannot be made, by system."""
@@ -288,7 +300,8 @@ class Plan:
     def commands(self) -> list[Step]:
         """Returns every command once, each after those whose results it reads."""
         steps: dict[Path, Step] = {}
-        for system in dict.fromkeys(row.system for row in self.made()):
+        trained = any(column.metric or column.log for column in self.table.columns)
+        for system in dict.fromkeys(row.system for row in self.made() if trained):
             for step in self._training(system):
                 steps[step.out] = step
         tests: dict[str, list[str]] = {}
@@ -356,6 +369,8 @@ class Plan:
         metrics = dict.fromkeys(column.metric for _, column, where in self.cells() if where == test)
         scorer = ["--scorer", on.scorer] if on.scorer else []
         words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options]
+        if any(metric.startswith(JUDGED) for metric in metrics):
+            words += ["--llm-judge", self.judge, "--ledger", str(self.folder / "judge.ledger.jsonl")]
         for system in dict.fromkeys(systems):
             own = self.paper.systems[system]
             words += ["--human", own.human] if own.human else ["--captions", str(self.captions_of(system, test))]
@@ -368,13 +383,22 @@ class Plan:
         results: dict[str, Mapping[str, Any]] = {}
         found = {}
         places = {id(row): place for place, row in enumerate(self.table.rows)}
+        for row in self.rows:
+            for number, column in enumerate(self.table.columns):
+                if column.setting:
+                    *_, train = self._training(row.system)
+                    found[places[id(row)], number] = product_of(recipe_of(train), column.setting)
+                elif column.log:
+                    logged = validations(self.run_of(row.system))
+                    if row.validation < len(logged) and column.log in logged[row.validation]:
+                        found[places[id(row)], number] = float(logged[row.validation][column.log])
         for row, column, test in self.cells():
             if test not in results:
                 path = self.result_of(test)
                 results[test] = json.loads(path.read_text(encoding="utf-8"))["systems"] if path.is_file() else {}
             own = self.paper.systems[row.system]
             name = "human" if own.human else self.captions_of(row.system, test).stem
-            value = results[test].get(name, {}).get(column.metric, {}).get("value")
+            value = measured(results[test].get(name, {}), column.metric)
             if value is not None:
                 found[places[id(row)], self.table.columns.index(column)] = float(value)
         return found
@@ -388,6 +412,7 @@ def make_plan(
     files: Mapping[str, Path] | None = None,
     settings: Sequence[str] = (),
     without: Mapping[str, str] | None = None,
+    judge: str = "",
 ) -> Plan:
     """Returns the plan of a table's rows; all without ``rows``, which are systems or labels joined by spaces.
 
@@ -401,16 +426,43 @@ def make_plan(
                 f"{', '.join(dict.fromkeys(row.system for row in table.rows))}"
             )
     chosen = [row for row in table.rows if not rows or any(known[name] == row for name in rows)]
-    return Plan(paper, table, tuple(chosen), folder, dict(files or {}), tuple(settings), dict(without or {}))
+    return Plan(paper, table, tuple(chosen), folder, dict(files or {}), tuple(settings), dict(without or {}), judge)
 
 
-def absent_metrics() -> dict[str, str]:
-    """Returns the metrics of the tables whose tool is not on this machine, each with what to type."""
+def measured(results: Mapping[str, Any], metric: str) -> float | None:
+    """Returns a system's value of a metric; a judge's has the judge and the days after its name."""
+    keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
+    return results[keys[0]].get("value") if keys else None
+
+
+JUDGED = "smile_"  # metrics that a judge behind a server measures
+
+
+def absent_metrics(judge: str = "") -> dict[str, str]:
+    """Returns the metrics of the tables that cannot be measured here, each with what to type."""
+    found = {}
+    if not judge:
+        metrics = {
+            column.metric for number in PAPERS for table in read_paper(number).tables for column in table.columns
+        }
+        found = {name: "a judge's: --llm-judge openai:MODEL@URL" for name in metrics if name.startswith(JUDGED)}
     try:
         find_tool()
     except TellapartError as error:
-        return {"spice": str(error)}
-    return {}
+        found["spice"] = str(error)
+    return found
+
+
+def validations(run: Path) -> list[dict[str, Any]]:
+    """Returns what the log of a run says of its validations, in order; empty where there is none yet."""
+    path = run / "log.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return [record for record in map(json.loads, lines) if record.get("event") == "validation"]
+
+
+def product_of(recipe: Recipe, keys: str) -> float:
+    """Returns the product of a recipe's numbers of these keys, such as ``training.batch_size*training.steps``."""
+    return math.prod(float(attrgetter(key)(recipe)) for key in keys.split("*"))
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,9 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
     return ", ".join(shown)
 
 
+VALIDATED = 100  # pictures whose features are held at once
+
+
 class Validator:
     """Validation of a run's learner. What stays the same from step to step is computed once, on first use."""
 
@@ -173,15 +176,25 @@ class Validator:
         values: dict[str, float] = {}
         share = ranks.share(len(self.items))
         pictures = self.pictures[share]
-        visual: Rows | torch.Tensor = pictures
-        if self.setup.reads_pixels:
-            visual = self.encode_pixels(pictures, self.setup.captioner.encode)
         recipe, references = self.setup.recipe, [list(item.references) for item in self.items]
-        if recipe.validation.select == "loss" or (recipe.objective.learns_references and all(references)):
-            values["loss"] = self._loss(visual, self.token_rows[share])
-        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
-        decoding = recipe.validation.decoding
-        texts = ranks.gather_texts(generate_captions(self.setup.captioner, visual, decoding, seeds=seeds[share]))
+        learned = recipe.validation.select == "loss" or (recipe.objective.learns_references and all(references))
+        rows = self.token_rows[share] if learned else []
+        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)[share]
+        own: list[str] = []
+        total, tokens = 0.0, 0
+        for start in range(0, len(pictures), VALIDATED):  # patches of all pictures would be 9 GB of a BLIP, for 5,000
+            block = slice(start, start + VALIDATED)
+            visual: Rows | torch.Tensor = pictures[block]
+            if self.setup.reads_pixels:
+                visual = self.encode_pixels(pictures[block], self.setup.captioner.encode)
+            if learned:
+                loss, count = self._loss(visual, rows[block])
+                total, tokens = total + loss * count, tokens + count
+            own += generate_captions(self.setup.captioner, visual, recipe.validation.decoding, seeds=seeds[block])
+        texts = ranks.gather_texts(own)
+        if learned:
+            summed = ranks.add_up({"loss": total, "tokens": tokens})
+            values["loss"] = summed["loss"] / summed["tokens"]
         if recipe.validation.select == "cider" or all(references):
             values["cider"] = 100 * cider_d(texts, references)[0]
         values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
@@ -210,20 +223,14 @@ class Validator:
         return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
 
     def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        blocks = (pixels[start : start + 100] for start in range(0, len(pixels), 100))
+        blocks = (pixels[start : start + VALIDATED] for start in range(0, len(pixels), VALIDATED))
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
 
-    def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> float:
-        """Computes the mean negative log-likelihood of a token of these references, and those of the other ranks, in
-        nats."""
-        total, tokens = 0.0, 0
-        for start in range(0, len(rows), 100):
-            tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows[start : start + 100]))
-            block = torch.as_tensor(visual[start : start + 100]).to(self.setup.device)
-            loss, count = mle_of_references(self.setup.captioner, block, tokens_RT, valid_RT), int(valid_RT.sum())
-            total, tokens = total + float(loss) * count, tokens + count
-        summed = ranks.add_up({"loss": total, "tokens": tokens})
-        return summed["loss"] / summed["tokens"]
+    def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> tuple[float, int]:
+        """Computes the mean negative log-likelihood of a token of these references, in nats, and how many there are."""
+        tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows))
+        visual_R = torch.as_tensor(visual).to(self.setup.device)
+        return float(mle_of_references(self.setup.captioner, visual_R, tokens_RT, valid_RT)), int(valid_RT.sum())
 
     def _of_scorer(self) -> dict[str, float]:
         """Computes R@1 of the references themselves, mean over the first five."""

@@ -3,7 +3,8 @@
 Alpaca's file, a JSON list of ``{"instruction": "…", "input": "…", "output": "…"}``, or such objects one a line
 (``.jsonl``). ``"prompt"`` in place of instruction and input is given to the model as it stands; an instruction is put
 into Alpaca's own words first. ``output`` may be a list of answers, or missing where only answers are wanted. ``id``
-and ``split`` as in ``jsonl:``; without ``id`` an entry's number, from 1, is its id.
+and ``split`` as in ``jsonl:``; without ``id`` an entry's number, from 1, is its id. Vicuna's questions
+(``{"question_id": 1, "text": "…", "category": "generic"}``) are read as well.
 """
 
 from __future__ import annotations
@@ -42,12 +43,15 @@ WITHOUT_INPUT = (
 
 
 class TextPicture:
-    """A prompt, where other items have a picture. It has no pixels."""
+    """A prompt, where other items have a picture. It has no pixels.
 
-    __slots__ = ("name", "text")
+    ``asked``: the instruction alone, with its input; ``category``: what Vicuna's evaluation calls its kind, or "".
+    """
 
-    def __init__(self, text: str, name: str) -> None:
-        self.text, self.name = text, name
+    __slots__ = ("asked", "category", "name", "text")
+
+    def __init__(self, text: str, name: str, asked: str = "", category: str = "") -> None:
+        self.text, self.name, self.asked, self.category = text, name, asked or text, category
 
     def key(self) -> str:
         """The content key of the text."""
@@ -86,6 +90,8 @@ def _entries(path: Path) -> Iterator[tuple[Any, str]]:
 def _item(entry: Any, where: str, number: int) -> Item:
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: an object such as {{"instruction": "…", "output": "…"}} was expected')
+    if "question_id" in entry and "text" in entry:
+        entry = {"id": entry["question_id"], "instruction": entry["text"], "category": entry.get("category")}
     id_ = entry.get("id", number)
     if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
         raise UsageError(f'{where}: "id" must be a text or a whole number, not {json.dumps(id_)}')
@@ -97,7 +103,9 @@ def _item(entry: Any, where: str, number: int) -> Item:
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
     kept = tuple(answer.strip() for answer in answers if answer.strip())
-    return Item(str(id_), TextPicture(_prompt(entry, where), str(id_)), kept, normalize_split(split))
+    asked = "\n\n".join(filter(None, (entry.get("instruction"), entry.get("input"))))
+    picture = TextPicture(_prompt(entry, where), str(id_), asked, str(entry.get("category") or ""))
+    return Item(str(id_), picture, kept, normalize_split(split))
 
 
 def _prompt(entry: dict[str, Any], where: str) -> str:

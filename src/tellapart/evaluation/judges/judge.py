@@ -46,6 +46,7 @@ PROMPTS: dict[str, tuple[int, tuple[str, ...]]] = {
     "dcscore_verify": (2048, ("units", "references")),
     "dcscore_match": (2048, ("units", "facts")),
     "rating": (512, ("request", "reference", "candidate")),
+    "ratings": (512, ("request", "reference", "candidate")),
     "arena": (512, ("first", "second")),
     "captionqa": (64, ("caption", "question", "options")),
 }
@@ -365,16 +366,52 @@ def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references:
     return np.array([np.nan if text is None else (read(text) or 0.0) / 100 for text in answers])
 
 
-def rating(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
+def rating(
+    judge: Judge,
+    ids: Sequence[str],
+    captions: Sequence[str],
+    references: References,
+    requests: Sequence[str] | None = None,
+) -> np.ndarray:
     """The rating by GPT-4 of paper 1's appendix B, 1..10, N: the caption against the first reference as the answer of
-    another assistant, by helpfulness, relevance, accuracy and detail (after Vicuna's evaluation)."""
-    questions = [
-        Question(id_, {"request": REQUEST, "reference": texts[0], "candidate": caption})
-        for id_, caption, texts in zip(ids, captions, references, strict=True)
-    ]
+    another assistant, by helpfulness, relevance, accuracy and detail (after Vicuna's evaluation).
+
+    requests: what each answers, N; by default the request for a description of the picture."""
+    questions = _pairs(ids, captions, references, requests)
     read = partial(number_in, low=1, high=10)
     answers = judge.ask(read_prompt("rating", judge.prompts), questions, lambda text: read(text) is not None)
     return np.array([np.nan if text is None else read(text) for text in answers], dtype=float)
+
+
+def ratings(
+    judge: Judge,
+    ids: Sequence[str],
+    captions: Sequence[str],
+    references: References,
+    requests: Sequence[str] | None = None,
+) -> np.ndarray:
+    """Ratings N×2, 1..10, of the caption and of the first reference, as Vicuna's evaluation asks for both at once."""
+
+    def read(text: str) -> list[float] | None:
+        found = json_in(text)
+        both: list[Any] = [found.get(whose) for whose in ("candidate", "reference")] if isinstance(found, dict) else []
+        right = bool(both) and all(type(each) in (int, float) and 1 <= each <= 10 for each in both)
+        return [float(each) for each in both] if right else None
+
+    questions = _pairs(ids, captions, references, requests)
+    answers = judge.ask(read_prompt("ratings", judge.prompts), questions, lambda text: read(text) is not None)
+    return np.array([(None if text is None else read(text)) or [np.nan, np.nan] for text in answers]).reshape(-1, 2)
+
+
+def _pairs(
+    ids: Sequence[str], captions: Sequence[str], references: References, requests: Sequence[str] | None
+) -> list[Question]:
+    return [
+        Question(id_, {"request": request, "reference": texts[0], "candidate": caption})
+        for id_, caption, texts, request in zip(
+            ids, captions, references, requests or [REQUEST] * len(ids), strict=True
+        )
+    ]
 
 
 def dcscore(

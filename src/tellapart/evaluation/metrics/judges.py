@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tellapart.data.readers.instructions import TextPicture
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.judges.judge import read_prompt
 from tellapart.metrics.registry import ContextMetric, metric
@@ -80,7 +81,47 @@ def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes paper 1's rating, 1 to 10."""
     from tellapart.evaluation.judges.judge import rating
 
-    return Measurement(rating(context.loaded_judge, context.ids, slot.captions, slot.references or []))
+    judge, requests = context.loaded_judge, requests_of(context)
+    return Measurement(rating(judge, context.ids, slot.captions, slot.references or [], requests))
+
+
+def requests_of(context: EvalContext) -> list[str] | None:
+    """Returns the instructions that captions answer; None where they describe pictures."""
+    pictures = [item.picture for item in context.items or ()]
+    texts = [picture.asked for picture in pictures if isinstance(picture, TextPicture)]
+    return texts if texts and len(texts) == len(pictures) else None
+
+
+CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "counterfactual", "writing")
+"""Of Vicuna's questions, as paper 1's table 7 has them: coding and math are left out, also of the whole."""
+
+
+def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes 100 × the sum of a judge's ratings of captions / that of its ratings of the references."""
+    from tellapart.evaluation.judges.judge import ratings
+
+    def rate() -> np.ndarray:
+        judge, requests = context.loaded_judge, requests_of(context)
+        return ratings(judge, context.ids, slot.captions, slot.references or [], requests)
+
+    rating_N2 = context.once(("smile_relative", id(slot)), rate)
+    kinds = [getattr(item.picture, "category", "") for item in context.items or ()] or [""] * len(context.ids)
+    counted_N = np.array([kind == category if category else kind not in ("coding", "math") for kind in kinds])
+    value_N = np.where(counted_N, 100 * rating_N2[:, 0] / rating_N2[:, 1], np.nan)
+    return Measurement(value_N, weight_N=np.where(np.isnan(value_N), 0.0, rating_N2[:, 1]))
+
+
+for _category in (None, *CATEGORIES):
+    judge_metric(
+        f"smile_relative.{_category}" if _category else "smile_relative",
+        needs=("references", "judge"),
+        signature=f"candidate/reference|{_category or 'without:coding,math'}",
+        label=f"relative rating, {_category}" if _category else "relative rating",
+        help="a judge's ratings of captions or answers, 100 where they are those of the first references "
+        f"(paper 1, table 7){f'; questions of category {_category}' if _category else ''}",
+        prompts=("ratings",),
+        digits=1,
+    )(partial(relative_rating, _category))
 
 
 def dcscore(rate: str, context: EvalContext, slot: CaptionSlot) -> Measurement:

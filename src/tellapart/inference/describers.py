@@ -1,0 +1,149 @@
+"""Describers of `tellapart.boost`: chat models, captioners of every family, and captions that a file holds.
+
+openai:MODEL@URL, local:FOLDER, scripted   chat models (`tellapart.boost.backends`)
+local:NAME                                 a captioner, where the model has no chat template: InstructBLIP, BLIP, …
+file:CAPTIONS                              captions that were written before, by ``tellapart caption``, say
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.boost.backends import Batcher, has_chat_template, open_backend
+from tellapart.boost.types import Answer, Backend, BackendError, Request
+from tellapart.data import Dataset, Skipped
+from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import PictureError, UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import EncodedView
+from tellapart.inference.caption import CaptionEngine
+from tellapart.models.decoding import Decoding
+from tellapart.models.loading import weights_fingerprint
+from tellapart.types import Item
+from tellapart.utils.lazy import LazyModule
+from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    from tellapart.captioners import load
+    from tellapart.captioners.base import Captioner
+else:
+    load = LazyModule("tellapart.captioners.load")
+
+
+def open_backends(
+    llm: str | None, mllm: str | None, dataset: Dataset | None, device: str = "auto", precision: str = "auto"
+) -> tuple[Backend | None, Backend | None]:
+    """Returns the models that blend and that describe the pictures of ``dataset``; None where none is named.
+
+    Equal names share one: a local model is loaded once, a server's rate limit applies to both.
+    """
+    blends = open_backend(llm, device, precision) if llm else None
+    if not mllm or mllm == llm:
+        return blends, blends if mllm else None
+    return blends, open_describer(mllm, dataset, device, precision)
+
+
+def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", precision: str = "auto") -> Backend:
+    """Returns the describer of a specification (see the module) of the pictures of ``dataset``.
+
+    Raises `UsageError` for a form that is unknown, and for a file without captions of these pictures.
+    """
+    kind, _, rest = spec.partition(":")
+    if kind == "file":
+        return CaptionFileBackend.open(rest, dataset)
+    if kind == "local" and rest and _is_captioner(rest):
+        return CaptionerBackend(load.load_captioner(rest, device, precision))
+    return open_backend(spec, device, precision)
+
+
+def _is_captioner(name: str) -> bool:
+    """Returns whether a name has a captioner's options, is a published checkpoint, or has no chat template."""
+    return "?" in name or Path(name).suffix in (".pt", ".pth") or not has_chat_template(name)
+
+
+class CaptionerBackend:
+    """A captioner as a describer: pictures that are asked about at the same time are captioned in one batch.
+
+    A captioner that answers questions is asked the request's last one, unless its name has a ``?prompt=``; the others
+    write their captions. Greedy at temperature 0.
+    """
+
+    def __init__(self, captioner: Captioner) -> None:
+        self._captioner, self._encoder = captioner, captioner.encoder
+        self._view = EncodedView(lambda: self._encoder, FeatureStore())
+        layout = getattr(captioner, "layout", None)
+        self._asked = bool(layout is not None and layout.answers and not captioner.chosen.get("prompt"))
+        digest = weights_fingerprint(captioner.model, captioner.processor, captioner.view)[:12]
+        bare, mark, options = captioner.name.partition("?")
+        self.name = f"captioner:{Path(bare).name}{mark}{options}-{digest}"
+        self._batcher = Batcher(self._write, self._like, "describing")
+
+    def complete(self, request: Request) -> Answer:
+        """One description. Raises `BackendError` for a request without a picture, `PictureError` for a bad one."""
+        if request.picture is None:
+            raise BackendError(f"{self.name}: a captioner describes pictures alone; name it with --mllm", fatal=True)
+        return self._batcher.answer(request)
+
+    def _like(self, request: Request) -> object:
+        question = request.messages[-1].text if self._asked else ""
+        return question, request.max_tokens, request.temperature, request.seed
+
+    def _write(self, requests: list[Request], _: list[None]) -> list[Answer | PictureError]:
+        captioner, first = self._captioner, requests[0]
+        if self._asked:
+            captioner.set_prompt(first.messages[-1].text)
+        most = min(first.max_tokens, captioner.max_caption_tokens or first.max_tokens)
+        decoding = Decoding(kind="greedy", max_tokens=most)
+        if first.temperature:
+            decoding = Decoding(kind="sample", temperature=first.temperature, max_tokens=most)
+        items = [Item(request.item, picture) for request in requests if (picture := request.picture) is not None]
+        skipped = Skipped()
+        engine = CaptionEngine(captioner, decoding, self._view, skipped, self._encoder, len(items))
+        written = {id(one.item): one.caption for _, some in engine.captions(items) for one in some}
+        reasons = dict(skipped)
+        return [
+            self._answer(written[id(item)], most)
+            if id(item) in written
+            else PictureError(f"{item.picture.name}: {reasons[item.picture.name]}")
+            for item in items
+        ]
+
+    def _answer(self, text: str, most: int) -> Answer:
+        """An answer; one whose tokens and end are more than ``most`` was cut."""
+        (row,) = self._captioner.tokenize([text], max_tokens=2 * most)
+        return Answer(text, completion_tokens=min(len(row), most), finish="length" if len(row) > most else "stop")
+
+
+class CaptionFileBackend:
+    """Descriptions that a file holds, by the ids of the data set's pictures."""
+
+    def __init__(self, name: str, texts: dict[str, str]) -> None:
+        self.name, self._texts = name, texts
+
+    @classmethod
+    def open(cls, path: str, dataset: Dataset | None) -> CaptionFileBackend:
+        """Read the file and match its ids with the data set's. Raises `UsageError` where none, or several fit."""
+        if not path:
+            raise UsageError("file: names no file; type file:captions.jsonl")
+        if dataset is None:
+            raise UsageError(f"file:{path}: descriptions of a file take no time; leave out --workers")
+        files = {item.id: str(item.picture.path) for item in dataset if isinstance(item.picture, FilePicture)}
+        known = KnownIds(dataset.spec, [item.id for item in dataset], files)
+        matched = match_captions(read_caption_file(path), known, path)
+        if matched.how is not None:
+            say(matched.how)
+        texts = {id: texts[0] for id, texts in matched.texts.items()}
+        if not any(id in texts for id in known.ids):
+            raise UsageError(f"{path}: has captions of none of the pictures of {dataset.spec}")
+        digest = hashlib.blake2b(repr(sorted(texts.items())).encode("utf-8", "backslashreplace"), digest_size=6)
+        return cls(f"file:{Path(path).name}-{digest.hexdigest()}", texts)
+
+    def complete(self, request: Request) -> Answer:
+        """The picture's description. Raises `BackendError` where the file has none."""
+        if (text := self._texts.get(request.item)) is None:
+            raise BackendError(f"{self.name}: has no caption of this picture")
+        return Answer(text)
