@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule("torch")
     transformers = LazyModule("transformers")
+
+T = TypeVar("T")
 
 # What the text models of evaluation share: the name and the hash of the weights that a signature states.
 
@@ -123,6 +125,41 @@ _LAYERS = {
 _BATCH = 64
 
 
+def encode_rows(
+    encoder: TextEncoder | SentenceEncoder,
+    rows: list[list[int]],
+    label: str,
+    read: Callable[[Any, torch.Tensor], Iterable[T]],
+    **asked: bool,
+) -> list[T]:
+    """Returns what ``read(output, mask_BT)`` makes of each row of tokens; rows of similar length are encoded together.
+
+    ``asked``: further arguments of the model.
+    """
+    device, pad = next(encoder.model.parameters()).device, encoder.tokenizer.pad_token_id or 0
+    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+    found: dict[int, T] = {}
+    starts = range(0, len(order), _BATCH)
+    for start in track(starts, len(starts), f"{label} ({_BATCH} texts a step)"):
+        numbers = order[start : start + _BATCH]
+        longest = max(len(rows[number]) for number in numbers)
+        ids_BT = torch.tensor([rows[number] + [pad] * (longest - len(rows[number])) for number in numbers])
+        mask_BT = torch.tensor([[1] * len(rows[number]) + [0] * (longest - len(rows[number])) for number in numbers])
+        ids_BT, mask_BT = ids_BT.to(device), mask_BT.to(device)
+        with torch.inference_mode():
+            output = encoder.model(input_ids=ids_BT, attention_mask=mask_BT, **asked)
+            found.update(zip(numbers, read(output, mask_BT), strict=True))
+    return [found[number] for number in range(len(rows))]
+
+
+def cut_to_window(encoder: TextEncoder | SentenceEncoder, texts: list[str]) -> list[list[int]]:
+    """Returns the tokens of each text, at most ``window``, and counts in ``cut_texts`` the texts that had more."""
+    sizes = [len(row) for row in encoder.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+    encoder.cut_texts += sum(size > encoder.window for size in sizes)
+    rows: list[list[int]] = encoder.tokenizer(texts, truncation=True, max_length=encoder.window)["input_ids"]
+    return rows
+
+
 class TextEncoder(HashedModel):
     """An encoder with its tokenizer. ``layer``: after how many of its layers the states are taken.
 
@@ -147,40 +184,26 @@ class TextEncoder(HashedModel):
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
         """Unit features and weights of each text's tokens; texts of similar length are encoded together."""
         rows = self._rows(texts)
-        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-        found: dict[int, TokenFeatures] = {}
-        starts = range(0, len(order), _BATCH)
-        for start in track(starts, len(starts), f"BERTScore ({_BATCH} texts a step)"):
-            numbers = order[start : start + _BATCH]
-            found.update(zip(numbers, self._encode([rows[number] for number in numbers]), strict=True))
-        return [found[number] for number in range(len(rows))]
+
+        def states(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
+            state_BTD = torch.nn.functional.normalize(output.hidden_states[self.layer].float(), dim=-1).cpu().numpy()
+            return (state_TD[:length] for state_TD, length in zip(state_BTD, mask_BT.sum(1).tolist(), strict=True))
+
+        unweighted = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
+        return [
+            TokenFeatures(state_TD, np.array([token not in unweighted for token in row], dtype=float))
+            for row, state_TD in zip(
+                rows, encode_rows(self, rows, "BERTScore", states, output_hidden_states=True), strict=True
+            )
+        ]
 
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
+        if not texts:
+            return []
         # RoBERTa's first word is a word like the others, behind a blank (as in the package bert-score).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
-        whole = [front + text if text else text for text in stripped]
-        if not whole:
-            return []
-        sizes = [len(row) for row in self.tokenizer(whole, truncation=False, verbose=False)["input_ids"]]
-        self.cut_texts += sum(size > self.window for size in sizes)
-        rows: list[list[int]] = self.tokenizer(whole, truncation=True, max_length=self.window)["input_ids"]
-        return rows
-
-    def _encode(self, rows: list[list[int]]) -> list[TokenFeatures]:
-        device = next(self.model.parameters()).device
-        longest = max(map(len, rows))
-        pad = self.tokenizer.pad_token_id or 0
-        ids_BT = torch.tensor([row + [pad] * (longest - len(row)) for row in rows], device=device)
-        mask_BT = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=device)
-        with torch.inference_mode():
-            output = self.model(input_ids=ids_BT, attention_mask=mask_BT, output_hidden_states=True)
-            state_BTD = torch.nn.functional.normalize(output.hidden_states[self.layer].float(), dim=-1).cpu().numpy()
-        unweighted = {self.tokenizer.cls_token_id, self.tokenizer.sep_token_id}
-        return [
-            TokenFeatures(state_TD[: len(row)], np.array([token not in unweighted for token in row], dtype=float))
-            for row, state_TD in zip(rows, state_BTD, strict=True)
-        ]
+        return cut_to_window(self, [front + text if text else text for text in stripped])
 
 
 def load_text_encoder(
@@ -233,26 +256,15 @@ class SentenceEncoder(HashedModel):
 
     def features(self, texts: Sequence[str]) -> np.ndarray:
         """Computes L2-normalised features N×D, float32; texts of similar length are encoded together."""
-        rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
-        self.cut_texts += sum(len(row) > self.window for row in rows)
-        rows = self.tokenizer(list(texts), truncation=True, max_length=self.window)["input_ids"]
-        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-        found: dict[int, np.ndarray] = {}
-        device = next(self.model.parameters()).device
-        starts = range(0, len(order), _BATCH)
-        for start in track(starts, len(starts), f"encoding queries and captions ({_BATCH} texts a step)"):
-            numbers = order[start : start + _BATCH]
-            batch = self.tokenizer.pad({"input_ids": [rows[number] for number in numbers]}, return_tensors="pt")
-            mask_BT = batch["attention_mask"].to(device)
-            with torch.inference_mode():
-                output = self.model(input_ids=batch["input_ids"].to(device), attention_mask=mask_BT)
+
+        def pooled(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
             state_BTD = output.last_hidden_state.float()
             weight_BT1 = mask_BT[..., None].float()
             mean_BD = (state_BTD * weight_BT1).sum(1) / weight_BT1.sum(1).clamp(min=1)
             pooled_BD = state_BTD[:, 0] if self.pooling == "cls" else mean_BD
-            rows_BD = torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
-            found.update(zip(numbers, rows_BD, strict=True))
-        return np.stack([found[number] for number in range(len(rows))])
+            return torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
+
+        return np.stack(encode_rows(self, cut_to_window(self, list(texts)), "encoding queries and captions", pooled))
 
 
 def load_sentence_encoder(name: str, device: str | torch.device = "auto", precision: str = "auto") -> SentenceEncoder:

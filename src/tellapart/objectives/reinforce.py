@@ -198,7 +198,7 @@ class Reinforce:
         if cfg.kl and start is None:
             raise ValueError(f"kl is {cfg.kl}, and there is no start to compare with; expected a captioner as start")
         self.terms, self.cfg, self.start = list(terms), cfg, start
-        self.levels = Levels([level.prompt for level in cfg.detail] or [""])
+        self.levels = Levels([level.prompt for level in cfg.detail]) if cfg.detail else None
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
         self.self_critical = any(term.baseline == "greedy" for term in self.terms)
         # What is sampled is what is scored: captions of tempered sampling are scored at its temperature (paper 2).
@@ -240,7 +240,7 @@ class Reinforce:
             own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
             with context.autocast():
                 view = visual if len(parts) == 1 else context.visual(part)
-                logits_RTV = self.levels.logits(learner, view, own, part)
+                logits_RTV = self.logits(learner, view, own, part)
                 log_p = self.log_probs(logits_RTV, own, learner.end, per_token=advantage.ndim == 3)
                 kept = ~advantage_part.isnan()
                 loss = -(advantage_part[kept] * log_p[kept]).sum() / captions  # eq. 15 of paper 4
@@ -261,16 +261,24 @@ class Reinforce:
     def write(
         self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding, *, dropout: bool
     ) -> Rollout:
-        """Generates captions of the batch, each behind the prompt of its level of detail."""
+        """Generates captions of the batch; with levels of detail each behind the prompt of its own."""
+        if self.levels is None:
+            return generate(learner, visual, decoding, batch.seeds, dropout=dropout)
 
         def of_level(asked: CaptionerLike, seen: torch.Tensor, seeds: ItemSeeds | None) -> Rollout:
             return generate(asked, seen, decoding, seeds, dropout=dropout)
 
         return self.levels.rollout(learner, visual, batch, of_level)
 
+    def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        """Returns logits_RTV of the captions; with levels of detail each behind the prompt of its own."""
+        if self.levels is None:
+            return learner.logits(visual, rollout.tokens_RT, rollout.valid_RT)
+        return self.levels.logits(learner, visual, rollout, batch)
+
     def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
         """Returns the weight of a term; with levels of detail that of each picture, to multiply its rewards by."""
-        if not term.prices:
+        if self.levels is None or not term.prices:
             return term.weight
         price_B = torch.tensor(term.prices)[self.levels.of(batch)]
         return price_B.to(reward).view(-1, *[1] * (reward.ndim - 1))
