@@ -67,6 +67,7 @@ def test_one_command_from_pictures_to_a_benchmark(cli: Cli, photos: Path, tiny_s
     assert f'data-label="n">{n}<' in page and 'data-label="chance">50.0<' in page
     rows = [line.split("|") for line in card.splitlines() if line.startswith(("| bag |", "| 2 |"))]
     assert [row[-3].strip() for row in rows] == ["n", n]
+    assert rows[0][-4].strip() == "scorer’s R@1" and "of people" not in card + page, "it is the scorer's recall"
 
 
 def test_sizes_of_an_earlier_build_are_taken_away(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:
