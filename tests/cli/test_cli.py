@@ -665,3 +665,11 @@ def test_a_file_in_place_of_a_folder_is_one_line(cli: Cli, tmp_path: Path) -> No
     for command in ("bags build photos --scorer scenes", "bags card b.jsonl p --scorer scenes", "bags export b.jsonl"):
         done = cli(*command.split(), "-o", tmp_path / "file")
         assert done.status == 2 and "is a file" in done.line
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_an_option_that_is_no_finite_number_is_one_line(cli: Cli, photos: Path, number: str) -> None:
+    for more in (["--samples", 2, "--temperature", number], ["--for", "lora", "--trigger", "x", "--common", number]):
+        line = cli("caption", "scenes", photos, "-o", photos / "c.jsonl", *more).line
+        assert line.startswith(f"{more[-2]} {number}: expected a finite number") or "is not in the range" in line
+    assert not list(photos.glob("*.txt"))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import openpyxl
 import pytest
 from real_data import DATA
 
-from tellapart.data.caption_files import read_caption_lists, read_captions, read_references
-from tellapart.data.caption_matching import align
+from tellapart.data.caption_files import read_caption_file, read_caption_lists, read_captions, read_references
+from tellapart.data.caption_matching import KnownIds, align, match_captions
 from tellapart.errors import UsageError
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -38,6 +39,8 @@ def write(tmp_path: Path):
         ("c.csv", 'id,caption\n7,a dog\n9,"a cat"\n'),
         ("bom.csv", '\ufeffid, caption\r\n7,a dog\r\n9,a cat\r\n'),
         ("tokens.txt", "7#0\ta dog\n9#0\ta cat\n"),
+        ("excel.csv", "sep=;\r\nid;caption\r\n7;a dog\r\n9;a cat\r\n"),
+        ("excel.txt", "sep=;\nid;caption\n7;a dog\n9;a cat\n"),
     ],
 )  # fmt: skip
 def test_every_layout_reads_the_same_captions(write, name, content):
@@ -83,6 +86,13 @@ def test_every_layout_reads_the_same_references(write, name, content):
         ("c.csv", "id,caption\n1,a dog, running\n", "line 2: has more fields than the header"),
         ("c.txt", "a dog\ta cat\n", "line 1: has a tab"),
         ("c.txt", " \n", "is empty"),
+        ("c.json", '{"7": ["a"], "7": ["b"]}', ": is not JSON (the key"),
+        ("c.csv", "id,caption,caption\n7,a dog,a cat\n", "2 columns are called 'caption'"),
+        ("c.csv", "id,id,caption\n7,8,a cat\n", "2 columns are called 'id'"),
+        ("c.html", "<!DOCTYPE html>\n<p>a dog</p>\n", "HTML or XML is not read here"),
+        ("c.txt", "<table border=1>\n<td>a dog</td>\n", "HTML or XML is not read here"),
+        ("c.json", {"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}],
+                    "annotations": [{"image_id": 1, "caption": "a"}]}, "two pictures have the id '1', a.jpg and b.jpg"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_gets_one_line_that_names_it(write, name, content, says):
@@ -91,6 +101,31 @@ def test_a_wrong_file_gets_one_line_that_names_it(write, name, content, says):
         read_captions(path)
     assert says in str(error.value)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+
+
+def test_lines_with_a_file_name_and_a_colon_are_no_captions(write):
+    path = write("c.yaml", "a.jpg: a dog: it runs\nb.jpg: a cat\n")
+    assert read_captions(path) == {"a.jpg": "a dog: it runs", "b.jpg": "a cat"}
+    assert read_captions(write("c.txt", "dinner at 7: a dog\na cat\n")) == {"1": "dinner at 7: a dog", "2": "a cat"}
+
+
+def test_a_second_sheet_is_named(tmp_path, capsys):
+    book = openpyxl.Workbook()
+    book.active.title = "mine"
+    for row in (["image", "caption"], ["a.jpg", "a dog"]):
+        book.active.append(row)
+    book.create_sheet("nothing")
+    book.create_sheet("more").append(["b.jpg", "a cat"])
+    book.save(tmp_path / "c.xlsx")
+    assert read_captions(tmp_path / "c.xlsx") == {"a.jpg": "a dog"}
+    assert capsys.readouterr().err.endswith("only its first sheet is read, 'mine'; there are: more\n")
+
+
+def test_names_match_however_a_system_writes_them(write):
+    """A Mac writes é as two characters; a cell of a table has no blanks around it."""
+    file = read_caption_file(write("c.csv", "id,caption\nété.jpg,a dog\nlead.jpg,a cat\n"))
+    known = KnownIds("the data", ["e\u0301te\u0301.jpg", " lead.jpg"])
+    assert match_captions(file, known, "c").texts == {known.ids[0]: ["a dog"], " lead.jpg": ["a cat"]}
 
 
 def test_missing_folder_and_binary(tmp_path):

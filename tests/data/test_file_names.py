@@ -48,6 +48,14 @@ def test_ids_are_percent_encoded_and_differ(photos: str) -> None:
     assert path_id("plain/100%.jpg") == "plain/100%.jpg" and path_id("\ud83d.jpg") == "%ED%A0%BD.jpg"
 
 
+def test_a_picture_whose_id_is_that_of_another_is_named_and_left_out(photos: str) -> None:
+    Image.new("RGB", (60, 40)).save(Path(photos) / "caf%E9.png")
+    data = open_data(f"folder:{photos}")
+    assert sorted(item.id for item in data) == sorted(NAMES.values())
+    ((name, reason),) = list(data.missing)
+    assert "caf" in name and "its id is that of" in reason and "'caf%E9.png'; rename one" in reason
+
+
 @pytest.mark.parametrize("out", [b"c\xe9.jsonl", b"c.csv", None], ids=["jsonl", "csv", "txt"])
 def test_caption_never_stops(
     cli: Cli, photos: str, tiny_captioner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: bytes | None

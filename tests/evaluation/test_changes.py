@@ -86,3 +86,8 @@ def test_the_command_reads_photos_and_files(tmp_path: Path, tiny_scorer: Path) -
     assert found["kinds"] == {"better": 0, "equal": 0, "hallucinated": 1} and sum(found["retrieval"].values()) == 3
     shown = CliRunner().invoke(whole_app(), arguments).stdout
     assert "CIDEr falls on 1 of 3 pictures" in shown and "a brown horse" in shown
+    (tmp_path / "after.json").write_text(json.dumps(records[:2]))
+    arguments = arguments[: arguments.index("--scorer")]
+    error = CliRunner().invoke(whole_app(), arguments).exception
+    assert isinstance(error, UsageError) and "add --allow-missing" in str(error)
+    assert "of 2 pictures" in CliRunner().invoke(whole_app(), [*arguments, "--allow-missing"]).stdout

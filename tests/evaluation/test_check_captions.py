@@ -13,7 +13,7 @@ from real_data import DATA
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import CaptionFile
-from tellapart.evaluation.check import KINDS, Check, check_captions, loop, rows_of
+from tellapart.evaluation.check import KINDS, Check, check_captions, empty, loop, rows_of
 from tellapart.scenes import Scenes
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the sample data")
@@ -84,6 +84,11 @@ def test_what_each_caption_shows() -> None:
         )
     (row,) = rows_of({"x": ["he said no no no to it"]})
     assert loop(row) == "“no” 3 times"
+
+
+def test_what_programs_write_of_a_missing_value_says_nothing() -> None:
+    rows = {"a": ["nan"], "b": ["None"], "c": ["N/A"], "d": [" "], "e": ["a nan bread"], "f": ["none of them"]}
+    assert [bool(empty(row)) for row in rows_of(rows)] == [True, True, True, True, False, False]
 
 
 def test_another_language_may_be_expected() -> None:

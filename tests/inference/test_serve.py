@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import io
 import json
+import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +21,7 @@ from serving import served
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.inference.serve import LARGEST_BODY, Service, plain_pictures, read_messages
+from tellapart.inference.serve import LARGEST_BODY, Asked, Service, plain_pictures, read_messages
 from tellapart.models.decoding import Decoding
 from tellapart.scorers import load_scorer
 
@@ -70,6 +73,36 @@ def test_openais_client_gets_the_caption_that_the_command_writes(
         [Image.open(tmp_path / "a.jpg")], Decoding(kind="beam", beams=2, max_tokens=6)
     )
     assert captions == [choice.message.content]
+
+
+def test_who_has_left_is_not_captioned(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    free, began, answered = threading.Event(), threading.Event(), []
+
+    def answer(asked: Asked) -> dict[str, Any]:
+        answered.append(asked.seed)
+        began.set()
+        assert free.wait(20)
+        return {"choices": []}
+
+    monkeypatch.setattr(service, "answer", answer)
+    with served(service) as where:
+        host, _, port = where.partition("://")[2].partition(":")
+        sockets = []
+        for seed in range(3):
+            body = json.dumps({"messages": asks(photo()), "model": "default", "seed": seed}).encode()
+            sockets.append(socket.create_connection((host, int(port))))
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer s3cret\r\n"
+            sockets[-1].sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert began.wait(20)
+            while service._waiting <= seed:
+                time.sleep(0.01)
+        sockets[1].close()
+        time.sleep(0.2)  # until the server has seen it
+        free.set()
+        assert b"200 OK" in sockets[2].recv(1000)
+        sockets[0].close()
+        sockets[2].close()
+    assert answered == [0, 2]
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
     for number, shard in enumerate(features.shards):
         rng = np.random.default_rng([seed, number])
         count = min(shard.rows, max(1, round(share * shard.rows)))
-        parts.append(unit(shard.read(np.sort(rng.choice(shard.rows, count, replace=False)))))
+        parts.append(unit(shard.read(np.sort(rng.choice(shard.rows, count, replace=False))), str(shard.path)))
     return np.concatenate(parts)
 
 
@@ -232,11 +232,12 @@ def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -
     return found_NM
 
 
-def unit(rows_ND: np.ndarray) -> np.ndarray:
-    """Returns rows of length 1. Raises `UsageError` for one that is not finite."""
+def unit(rows_ND: np.ndarray, name: str = "features") -> np.ndarray:
+    """Returns rows of length 1. Raises `UsageError` with ``name``, of the file, for one that is not finite."""
     length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
     if not np.isfinite(length_N).all():
-        raise UsageError("features hold NaN or infinity; encode these pictures again, or leave them out")
+        bad = int((~np.isfinite(length_N)).sum())
+        raise UsageError(f"{name}: {bad:,} rows hold NaN or infinity; encode these pictures again, or leave them out")
     made: np.ndarray = (rows_ND / np.maximum(length_N, 1e-12)).astype(np.float32)
     return made
 
@@ -582,7 +583,7 @@ class LargeSearch:
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
         for start in range(0, rows, BLOCK):
             part = slice(start, min(start + BLOCK, rows))
-            own_BD = unit(self.features.shards[shard].read(part))
+            own_BD = unit(self.features.shards[shard].read(part), str(self.features.shards[shard].path))
             cluster_NM[part] = nearest_clusters(own_BD, self.centre_CD, self.sizes.nearest)
         flat = cluster_NM.ravel()
         place_M = np.argsort(flat, kind="stable")

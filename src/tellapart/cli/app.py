@@ -12,6 +12,7 @@ import builtins
 import gc
 import inspect
 import io
+import math
 import os
 import re
 import sys
@@ -109,6 +110,8 @@ class Command(TyperCommand):
         for param in self.params:
             value = ctx.params.get(param.name or "")
             values = value if isinstance(value, list | tuple) else [value]
+            if any(isinstance(number, float) and not math.isfinite(number) for number in values):  # no range holds NaN
+                raise UsageError(f"{param.opts[0]} {value}: expected a finite number")
             if param.type.name not in ("path", "file", "directory"):
                 continue
             if "" in values:

@@ -53,6 +53,9 @@ def changes(
         str | None, typer.Option(help="A scorer, to find the captions that only the system after gets right.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Pictures shown of each kind.")] = 20,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Compare the pictures that both files have.")
+    ] = False,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
@@ -66,7 +69,7 @@ def changes(
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
-    captions, texts, notes = match_files(files, read_references(references), dataset, False, 0.5)
+    captions, texts, notes = match_files(files, read_references(references), dataset, allow_missing, 0.5)
     items = [item for item in dataset if item.id in captions["before"]]
     ids = [item.id for item in items]
     check_top(top, len(ids))

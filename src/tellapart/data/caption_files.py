@@ -171,8 +171,9 @@ def _parse(path: Path, text: str, line: int = 0) -> Any:
     except RecursionError:
         raise UsageError(f"{path}, line {line or 1}: is nested too deeply") from None
     except ValueError as error:
-        at = line or getattr(error, "lineno", 0)
-        raise UsageError(f"{path}, line {at}: is not JSON ({getattr(error, 'msg', error)})") from None
+        at = line or getattr(error, "lineno", 0)  # 0: of the whole text, as where a key stands twice
+        where = f"{path}, line {at}" if at else path
+        raise UsageError(f"{where}: is not JSON ({getattr(error, 'msg', error)})") from None
 
 
 def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
@@ -201,7 +202,10 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
     images = data.get("images")
     if isinstance(data.get("annotations"), list):
         listed = [image for image in images or () if isinstance(image, dict)] if isinstance(images, list) else []
-        files = {str(image.get("id")): picture_path(image) for image in listed}
+        files: dict[str, str] = {}
+        for image in listed:
+            if files.setdefault(key := str(image.get("id")), file := picture_path(image)) != file:
+                raise UsageError(f"{path}: two pictures have the id '{key}', {files[key]} and {file}; expected one")
         for entry in _read_value(path, data["annotations"], names):
             yield replace(entry, file=entry.file or files.get(entry.id, ""))
         return
@@ -255,7 +259,10 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise MissingExtra("excel", "reading Excel files") from None
     try:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+        first, *others = book.worksheets
+        if filled := [sheet.title for sheet in others if any(map(any, sheet.iter_rows(values_only=True)))]:
+            say(f"{path}: only its first sheet is read, '{first.title}'; there are: {', '.join(filled)}")
+        for number, values in enumerate(first.iter_rows(values_only=True), 1):
             cells = [_cell_text(value) for value in values]
             while cells and not cells[-1]:
                 cells.pop()
@@ -276,11 +283,12 @@ def _cell_text(value: object) -> str:
 
 
 _SEPARATORS = ",;\t|"
+_SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel's, in front of the header
 
 
 def has_header(text: str, names: Sequence[str]) -> bool:
     """Returns whether a text's first line names the columns of a table: a picture or an id, and a caption."""
-    first = text.lstrip("\n").partition("\n")[0]
+    first = _SEPARATOR_LINE.sub("", text, count=1).lstrip("\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
     cells = [cell.strip().lower() for cell in first.split(separator)]
     return len(cells) > 1 and bool(picture_key(cells) or find_key(ID_KEYS, cells)) and bool(text_keys(names, cells))
@@ -288,6 +296,8 @@ def has_header(text: str, names: Sequence[str]) -> bool:
 
 def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
     """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
+    if marked := _SEPARATOR_LINE.match(text):
+        text = "\n" + text[marked.end() :]  # lines keep their numbers
     first = text.lstrip("\n").partition("\n")[0]
     separator = "\t" if "\t" in first and plain_suffix(path) == ".tsv" else max(_SEPARATORS, key=first.count)
     return _read_rows(path, _csv_rows(path, text, separator), names)
@@ -328,6 +338,9 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
 def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
     """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
     has_key, has_text = find_key(ID_KEYS, cells) or picture_key(cells), text_keys(names, cells)
+    for name in (has_key, *has_text):
+        if name and cells.count(name) > 1:
+            raise UsageError(f"{path}: {cells.count(name)} columns are called '{name}'; rename or remove all but one")
     if has_key and has_text:
         return cells
     if len(cells) == 2 and not has_key and not has_text:
@@ -370,12 +383,13 @@ def _without_bytes(schema: Any, name: str) -> str:
 
 _KEYED_LINES = (
     re.compile(r"(?P<key>[^\t]+)#\d+\t(?P<text>.*)"),  # Flickr8k's and Flickr30k's tokens
-    re.compile(rf"(?P<key>\d+|\S[^\t,;|]*\.{MEDIA})(?:#\d+)? *[,;|\t](?P<text>.*)", re.IGNORECASE),
+    re.compile(rf"(?P<key>\d+|\S[^\t,;|]*\.{MEDIA})(?:#\d+)? *(?:[,;|\t]|:\s)(?P<text>.*)", re.IGNORECASE),
     re.compile(rf"(?P<key>\S+\.{MEDIA})(?:#\d+)? +(?P<text>.*)", re.IGNORECASE),
     re.compile(r"""(?P<key>[^\t]+)\t(?P<text> *[\[{] *["'\[{].*)"""),  # GIT's and VinVL's key and JSON
 )
 _COMMENT_NUMBER = re.compile(r" *\d+ *[,;|\t]")  # Flickr30k's "x.jpg| 0| a dog"
 _QUOTED = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
+_MARKUP = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|table)\b", re.IGNORECASE)
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text"
 _BESIDE = (".txt", ".caption", ".json")  # beside pictures, the first that a folder has
 _NOT_TEXT = {
@@ -577,6 +591,8 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
 
 
 def _read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
+    if _MARKUP.match(text):
+        raise UsageError(f"{path}: HTML or XML is not read here; export its table as CSV, JSON or Parquet")
     lines = text.removesuffix("\n").split("\n")
     for pattern in _KEYED_LINES:
         keyed = [pattern.match(line) for line in lines]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
@@ -15,6 +16,7 @@ _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
 
 def _path(text: str) -> str:
     path = unquote(re.split(r"[?#]", text.partition("://")[2])[0]) if "://" in text[:12] else text
+    path = unicodedata.normalize("NFC", path).strip()  # Macs write é as two characters; cells of tables are stripped
     return path.replace("\\", "/").removeprefix("./")
 
 

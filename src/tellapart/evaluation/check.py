@@ -320,8 +320,13 @@ def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
     ]
 
 
+_MISSING = {("nan",), ("none",), ("null",), ("n", "a"), ("undefined",)}
+
+
 def empty(row: CheckedCaption) -> str:
-    """Says why the caption is none: no letter or digit in it."""
+    """Says why the caption is none: no letter or digit in it, or what programs write of a missing value."""
+    if row.words in _MISSING:
+        return f"“{row.text}”, as programs write a missing value"
     return "" if row.words else "no word"
 
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from anyio import Lock
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
@@ -312,6 +313,8 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         kind = "invalid_request_error" if status < 500 else "server_error"
         return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status_code=status)
 
+    turn = Lock()  # one picture after the other; a request whose client has left meanwhile is not answered
+
     def models(_: Request) -> Response:
         model = {"id": service.captioner.name, "object": "model", "created": 0, "owned_by": "tellapart"}
         return JSONResponse({"object": "list", "data": [model]})
@@ -330,7 +333,10 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         service._waiting += 1
         try:
             asked = Asked.model_validate_json(data)
-            answer = await run_in_threadpool(service.answer, asked)
+            async with turn:
+                if await request.is_disconnected():
+                    return error(400, "the connection was closed before its turn came")
+                answer = await run_in_threadpool(service.answer, asked)
         except ValidationError as wrong:
             first = wrong.errors(include_url=False, include_input=False)[0]
             return error(400, f"{'.'.join(map(str, first['loc'])) or 'the request'}: {first['msg']}")

@@ -36,8 +36,9 @@ def clean_text(text: str) -> str:
 def path_id(path: str) -> str:
     """Returns the id of a file: its path, or, where this is not text, its path with percent signs as in a URL.
 
-    Bytes that are no UTF-8, control characters and, in such a name, ``%`` itself become ``%XX``: two files never share
-    an id, and an id fits into any file. ``path`` is as Python gives it (`os.fsdecode`).
+    Bytes that are no UTF-8, control characters and, in such a name, ``%`` itself become ``%XX``: an id fits into any
+    file, and two files share one only where the name of the other has these percent signs. ``path`` is as Python gives
+    it (`os.fsdecode`).
     """
     if not _NO_TEXT.search(path):
         return path

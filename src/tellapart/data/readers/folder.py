@@ -140,8 +140,11 @@ def _items(
 ) -> list[Item]:  # fmt: skip
     """The pictures with their references: ``texts`` from files beside them, else those that are ``listed``."""
     lines = lines or lines_in(text for _, text in texts.values())
-    items = []
+    items: dict[str, Item] = {}
     for name in names:
+        if (id_ := path_id(name)) in items:  # caf%E9.jpg is text, and is what a name that is none is called
+            missing.add(str(folder / name), f"its id is that of {items[id_].picture.name}: '{id_}'; rename one")
+            continue
         references = clean_captions(list(listed[name]), str(folder / name)) if name in listed else ()
         if name in texts:
             file, text = texts[name]
@@ -149,8 +152,8 @@ def _items(
                 references = clean_captions(texts_beside(text, lines), str(file))
             except UsageError as error:
                 missing.add(str(file), f"references not read: {str(error).partition(': ')[2]}")
-        items.append(Item(id=path_id(name), picture=picture_file(folder / name), references=references))
-    return items
+        items[id_] = Item(id=id_, picture=picture_file(folder / name), references=references)
+    return list(items.values())
 
 
 READERS.register(
