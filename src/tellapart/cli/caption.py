@@ -45,7 +45,12 @@ def caption(
         typer.Option(help="jsonl, csv, or txt: a .txt beside each picture, with -o - captions. Default: as -o ends."),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="What the captioner is asked, or begins with; as ?prompt= after its name.")
+        str | None,
+        typer.Option(help="What the captioner is asked, or begins with; may have fields: 'Tags: {tags}. {text}'."),
+    ] = None,
+    fields: Annotated[
+        Path | None,
+        typer.Option(help="Fields of --prompt by id or file name: .jsonl, .csv, …", dir_okay=False),
     ] = None,
     detail: Annotated[
         float | None,
@@ -117,7 +122,8 @@ def caption(
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.data.dataset import open_many
-    from tellapart.inference.server import MAX_TOKENS
+    from tellapart.inference.prompts import Prompts, has_fields
+    from tellapart.inference.server import MAX_TOKENS, open_server
     from tellapart.models.decoding import DEFAULT
     from tellapart.models.loading import default_decoding, is_server
     from tellapart.utils.files import is_url
@@ -126,7 +132,10 @@ def caption(
     if purpose.maker() is not None:
         whole = {"--samples": samples, "--workers": options.workers, "--ray": options.ray}
         _refuse(whole, f"has no effect on the one text that --for {purpose.purpose} makes of a picture on this machine")
-    if prompt is not None:
+    template = prompt if has_fields(prompt) and not served else None
+    if template is None:
+        _refuse({"--fields": None if served else fields}, "fills fields of --prompt, such as {tags}, and it has none")
+    if prompt is not None and template is None:
         from tellapart.captioners.load import quoted
 
         model = _with_option(model, "prompt", quote(prompt, safe=" ") if served else quoted(prompt))
@@ -163,6 +172,7 @@ def caption(
 
                 chosen["scorer"] = load_scorer(scorer, resolve_device(device))
             chosen |= {"ledger": ledger, "overwrite": overwrite}
+            chosen["prompts"] = Prompts.read(open_server(model)[1], dataset, fields)
             _caption_by_server(model, dataset, path, format, decoding, concurrency, chosen)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
@@ -177,6 +187,8 @@ def caption(
         for name, typed in whole.items():
             if typed:
                 raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
+        if template is not None:
+            raise UsageError("--prompt has fields of pictures, which no worker knows; leave out --workers and --ray")
         if out is None or out == "-" or format == "txt":
             raise UsageError("with --workers or --ray, captions go to one file; type -o captions.jsonl")
 
@@ -197,7 +209,7 @@ def caption(
         if texts is not None:
             texts.captioner = lambda: load_captioner(model, place, precision)
         request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
-        request["drop_guesses"] = drop_guesses
+        request |= {"drop_guesses": drop_guesses, "prompts": Prompts.read(template or "", dataset, fields)}
         if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
             say(f"0 captions written, {len(dataset):,} already done")
             for line in dataset.report():

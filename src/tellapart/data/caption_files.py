@@ -381,6 +381,57 @@ def _without_bytes(schema: Any, name: str) -> str:
     return f"{name}.path" if pyarrow.types.is_struct(kind) and kind.get_field_index("path") >= 0 else name
 
 
+def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Returns where each record stands and all its fields, but the bytes of pictures.
+
+    JSON lines, a JSON list of records, an object of records by id, a table with a header (CSV, TSV, Excel), Parquet.
+    Raises `UsageError` for any other file.
+    """
+    suffix = plain_suffix(path)
+    if suffix in (".parquet", ".pq"):
+        yield from ((f"{path}, row {number}", row) for number, row in enumerate(_parquet_rows(path)))
+        return
+    text = "" if suffix in (".xlsx", ".xlsm") else _read(path)
+    if not text or suffix in (".csv", ".tsv"):
+        first = text.partition("\n")[0]
+        rows = _csv_rows(path, text, max(_SEPARATORS, key=first.count)) if text else sheet_rows(path)
+        header: list[str] = []
+        for number, row in rows:
+            cells = [cell.strip() for cell in row]
+            if header and any(cells):
+                yield f"{path}, line {number}", dict(zip(header, mended(cells, header), strict=False))
+            header = header or cells
+        return
+    if suffix in (".jsonl", ".ndjson") or is_json_lines(text):
+        values = [_parse(path, line, n) if line.strip() else None for n, line in enumerate(text.split("\n"), 1)]
+    else:
+        values = _parse(path, text)
+    if isinstance(values, dict):  # as kohya's scripts write it
+        values = [{"id": key, **value} if isinstance(value, dict) else value for key, value in values.items()]
+    for number, value in enumerate(values if isinstance(values, list) else [values], 1):
+        if value is not None and not isinstance(value, dict):
+            raise UsageError(f"{path}, record {number}: is a {type(value).__name__}; expected an object of fields")
+        if value is not None:
+            yield f"{path}, record {number}", value
+
+
+def _parquet_rows(path: Path) -> list[dict[str, Any]]:
+    """All columns that hold no bytes."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "reading Parquet") from None
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        names = [_without_bytes(schema, name) for name in schema.names]
+        kept = [name for name in names if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path, columns=kept).to_pylist()
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
+    return rows
+
+
 _KEYED_LINES = (
     re.compile(r"(?P<key>[^\t]+)#\d+\t(?P<text>.*)"),  # Flickr8k's and Flickr30k's tokens
     re.compile(rf"(?P<key>\d+|\S[^\t,;|]*\.{MEDIA})(?:#\d+)? *(?:[,;|\t]|:\s)(?P<text>.*)", re.IGNORECASE),

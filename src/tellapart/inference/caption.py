@@ -16,10 +16,11 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.prompts import Prompts
 from tellapart.inference.server import MAX_TOKENS, caption_by_server
 from tellapart.inference.writers import OPTIONS, READING, Written, is_complete, open_writer
 from tellapart.language.phrases import soften
@@ -103,7 +105,8 @@ CPU_ENCODING = 8  # pictures encoded at once on a CPU, whose caches hold the sta
 
 
 class CaptionEngine:
-    """Captions of items by one captioner. ``view``: how it sees them; ``encoder``: in its place, keeps nothing."""
+    """Captions of items by one captioner. ``view``: how it sees them; ``encoder``: in its place, keeps nothing;
+    ``prompts``: of each item by its id."""
 
     def __init__(
         self,
@@ -113,10 +116,12 @@ class CaptionEngine:
         skipped: Skipped,
         encoder: Encoder | None = None,
         batch_size: int = 32,
+        prompts: Mapping[str, str] | None = None,
     ) -> None:
+        self._prompts = prompts
         self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
         self._view, self._encoder = view, encoder
-        self._window = batch_size * (WINDOW if captioner.lengths_differ else 1)
+        self._window = batch_size * (WINDOW if captioner.lengths_differ or prompts else 1)
         on_cpu = captioner.device.type == "cpu"
         self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
         self._writing = BatchSize(batch_size, "writing captions")
@@ -131,6 +136,7 @@ class CaptionEngine:
         skipped: Skipped,
         features: str | None = None,
         batch_size: int = 32,
+        prompts: Mapping[str, str] | None = None,
     ) -> CaptionEngine:
         """The captions' engine. ``store``: keeps features; None: pictures are encoded and forgotten.
 
@@ -141,7 +147,7 @@ class CaptionEngine:
 
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
         encoder = view.encoder if isinstance(view, EncodedView) and store is None else None
-        return cls(captioner, decoding, view, skipped, encoder, batch_size)
+        return cls(captioner, decoding, view, skipped, encoder, batch_size, prompts)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
         """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.
@@ -254,20 +260,30 @@ class CaptionEngine:
 
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
-        """Captions of items from their features, those of like length together."""
+        """Captions of items from their features, those behind one prompt and of like length together."""
         from tellapart.captioners.base import generate_captions
 
-        lengths = self._captioner.input_lengths(visual)
-        order = list(range(len(items))) if lengths is None else sorted(range(len(items)), key=lengths.__getitem__)
+        lengths = self._captioner.input_lengths(visual) or [0] * len(items)
+        prompts = [(self._prompts or {}).get(item.id, "") for item in items]
+        order = sorted(range(len(items)), key=lambda place: (prompts[place], lengths[place]))
 
-        def generate(some: slice) -> list[str]:
-            chosen = order[some]
-            rows = visual[some] if lengths is None else visual[torch.tensor(chosen, device=visual.device)]
+        def generate(captioner: Captioner, places: Sequence[int], some: slice) -> list[str]:
+            chosen = places[some]
+            in_order = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+            rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
             seeds = ItemSeeds(tuple(items[place].id for place in chosen))
             decoding = self._decoding if chooser is None else self._decoding.drawn
-            return generate_captions(self._captioner, rows, decoding, len(chosen), seeds)
+            return generate_captions(captioner, rows, decoding, len(chosen), seeds)
 
-        written = [text for texts in self._writing.batches(len(items), generate) for text in texts]
+        written: list[str] = []
+        if self._prompts:  # found out once, not behind every prompt
+            self._captioner.head()
+        for prompt, some in groupby(order, key=prompts.__getitem__):
+            places, asked = list(some), self._captioner.with_prompt(prompt)
+            for texts in self._writing.batches(len(places), partial(generate, asked, places)):
+                written += texts
+            if prompt:  # another object, which counts for itself
+                self._captioner.generated, self._captioner.cut_captions = asked.generated, asked.cut_captions
         samples = len(written) // len(items)
         groups: list[tuple[str, ...]] = [()] * len(items)
         for number, place in enumerate(order):
@@ -343,6 +359,7 @@ def caption_pictures(
     features: str | None = None,
     drop_guesses: bool = False,
     progress: bool = True,
+    prompts: Prompts | None = None,
 ) -> CaptionSummary:
     """Caption every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
 
@@ -359,7 +376,8 @@ def caption_pictures(
     of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
     the scorer's image features (which come from ``store``, or the default one). Where ``decoding`` has a
     ``scorer_weight``, a consensus is chosen by the scorer too (`BestOf.consensus`). ``drop_guesses`` drops or softens
-    words that the captioner finds no likelier for the picture than for others of the data set (`Beliefs`). The
+    words that the captioner finds no likelier for the picture than for others of the data set (`Beliefs`).
+    ``prompts``: of single pictures; those of the captioner's own prompt, where that has fields. The
     captions' order in a file is the data set's; a resumed run appends.
 
     Raises `UsageError` for a request that cannot be met, `TellapartError` for a full disk (what was written stays,
@@ -370,12 +388,15 @@ def caption_pictures(
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_drop_guesses(dataset, decoding, drop_guesses, best_of)
+    prompts = prompts or Prompts.read(captioner.chosen.get("prompt") or "", dataset)
+    if prompts is not None and drop_guesses:
+        raise UsageError("--drop-guesses compares pictures behind one prompt, and --prompt has fields; leave one out")
     before = captioner.generated, captioner.cut_captions
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")
     warn_outside_scenes(scorer_name, dataset, "scorer")
     request = caption_request(
-        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], drop_guesses
+        dataset.spec, captioner.name, decoding, best_of, scorer_name, features, used["precision"], drop_guesses, prompts
     )
     settings = request | weights_of(captioner, scorer) | used
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
@@ -388,7 +409,8 @@ def caption_pictures(
             todo = [item for item in todo if item.id in chooser.places]
             if best_of is not None:
                 decoding = decoding.model_copy(update={"kind": "sample", "samples": best_of})
-        engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size)
+        engine = CaptionEngine.open(captioner, decoding, store, dataset.unreadable, features, batch_size,
+                                    None if prompts is None else prompts.by_id)  # fmt: skip
         if drop_guesses and todo:
             engine.doubt_words(list(dataset), dataset.spec)
         written = empty = 0
@@ -443,6 +465,7 @@ def nothing_left(
     features: str | None = None,
     precision: str = "fp32",
     drop_guesses: bool = False,
+    prompts: Prompts | None = None,
 ) -> bool:
     """Returns whether `caption_pictures` would find a caption of every picture, without loading a model.
 
@@ -451,7 +474,9 @@ def nothing_left(
     False where that is unknown: the file was begun with other settings, or
     the models' files are others than then.
     """
-    request = caption_request(dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses)
+    request = caption_request(
+        dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses, prompts
+    )
     return is_complete(dataset, out, format, request)
 
 
@@ -464,6 +489,7 @@ def caption_request(
     features: str | None,
     precision: str,
     drop_guesses: bool,
+    prompts: Prompts | None = None,
 ) -> dict[str, Any]:
     """The settings of a run: a run with other settings must not append to the same file."""
     return {
@@ -477,6 +503,7 @@ def caption_request(
         "scorer_files": files_digest(scorer, "scorer") if scorer is not None else None,
         **({"features": str(Path(features).expanduser().resolve())} if features is not None else {}),
         **({"truthful": EVIDENCE} if drop_guesses else {}),
+        **({"prompt": prompts.template} if prompts is not None else {}),
     }
 
 

@@ -28,6 +28,7 @@ from tellapart.data import Dataset, Skipped
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.prompts import Prompts
 from tellapart.inference.writers import PRINTED, Written, open_writer
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
@@ -132,6 +133,7 @@ def caption_by_server(
     resume: bool = True,
     overwrite: bool = False,
     store: FeatureStore | None = None,
+    prompts: Prompts | None = None,
     progress: bool = True,
     **retry: Any,
 ) -> ServerSummary:
@@ -140,7 +142,8 @@ def caption_by_server(
     ``decoding``: ``greedy`` asks for one caption, at the server's own temperature unless the name has one
     (``?temperature=0``); ``sample`` asks for ``samples`` captions of a picture, ``consensus`` for its candidates.
     ``best_of``, ``scorer``, ``drop_guesses`` and ``decoding.confidence`` as in `caption_pictures`; guesses are found
-    by comparison with a grey picture. ``ledger``: where answers are kept (default: beside ``out``). ``retry``: options
+    by comparison with a grey picture. ``prompts``: of single pictures; those of the name's prompt, where that has
+    fields. ``ledger``: where answers are kept (default: beside ``out``). ``retry``: options
     of `tellapart.boost.job.RetryingBackend`. Prints how many requests are expected and how many there are at most, and
     what they cost, where the name has prices.
 
@@ -157,6 +160,7 @@ def caption_by_server(
         other = "--best-of scores captions" if best_of is not None else "--samples keeps several captions"
         raise UsageError(f"--drop-guesses edits the one caption of a picture, and {other}; leave one out")
     backend, prompt = open_server(name)
+    prompts = prompts or Prompts.read(prompt, dataset)
     if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
         raise UsageError(f"{backend.name}: --temperature sets that of samples; leave it out of the name")
     settings: dict[str, Any] = {
@@ -171,7 +175,7 @@ def caption_by_server(
     ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
     failed, written, unanswered = Skipped(), 0, 0
     writer = open_writer(dataset, out, format, settings, resume, overwrite)
-    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses)
+    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
         already = len(dataset) - len(todo)
@@ -235,6 +239,7 @@ class ServerCaptions:
     decoding: Decoding
     best_of: int | None = None
     drop_guesses: bool = False
+    prompts: Prompts | None = None
     chooser: BestOf | None = None
     lost: int = 0  # samples that are no captions, of pictures that have one
     unspelled: int = 0
@@ -289,12 +294,15 @@ class ServerCaptions:
         few, one_each, most = (load * len(pictures) for load in found)
         return few, one_each, most
 
+    def _asked(self, item: Item) -> str:
+        return self.prompt if self.prompts is None else self.prompts.by_id[item.id]
+
     def _sample(self, number: int, samples: int) -> Stage:
         """The stage of one sample."""
         sampled = self.best_of is not None or self.decoding.kind != "greedy"
 
         def request(item: Item, temperature: float | None, seed: int | None) -> Request:
-            messages, most = (Message("user", self.prompt),), self.decoding.max_tokens
+            messages, most = (Message("user", self._asked(item)),), self.decoding.max_tokens
             return Request(
                 messages, item.picture, temperature, most, seed=seed, truth=item.truth,
                 logprobs=self.decoding.confidence > 0,
@@ -341,7 +349,7 @@ class ServerCaptions:
         )  # fmt: skip
 
     def _scoring(self, item: Item, caption: str, blank: bool) -> Request:
-        messages = Message("user", self.prompt), Message("assistant", caption)
+        messages = Message("user", self._asked(item)), Message("assistant", caption)
         return Request(messages, grey_picture() if blank else item.picture, max_tokens=1, scored=True)
 
     def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:

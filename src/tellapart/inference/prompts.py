@@ -1,0 +1,163 @@
+"""Prompts of single pictures: a text with fields that are filled with what is known of each.
+
+``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` is "none" for pictures without tags, ``{{tags}}`` is no
+field. Fields are
+
+- ``id``, ``name`` (the file's, without its suffix), ``folder`` (the name of its folder) and ``text`` (what a text file
+  beside the picture says, or the references of the data);
+- the keys of a ``.json`` beside the picture (``cat.json`` or ``cat.jpg.json``);
+- the columns of a table: one that is named, else the data's own, where it is JSON, CSV or Parquet.
+
+Of two with one name the later in this list counts. Lists are joined by commas; empty values are none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tellapart.data import Dataset
+from tellapart.data.caption_files import METADATA_FILES, read_rows
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, preview_ids
+from tellapart.data.dataset import parse, plain_suffix, read_json
+from tellapart.data.pictures import FilePicture
+from tellapart.data.records import picture_path, record_id
+from tellapart.errors import UsageError, nearest
+from tellapart.types import Item
+from tellapart.utils.messages import say
+from tellapart.utils.text import clean_text
+
+_FIELD = re.compile(r"(?<!\{)\{(?P<name>[^\W\d][\w .-]*)(?:\|(?P<otherwise>[^{}]*))?\}(?!\})")
+_TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq")
+
+
+def has_fields(prompt: str | None) -> bool:
+    """Returns whether a prompt has fields."""
+    return prompt is not None and _FIELD.search(prompt) is not None
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """The prompt of each picture by its id, and the ``template`` of which they were made."""
+
+    template: str
+    by_id: Mapping[str, str]
+
+    @classmethod
+    def read(cls, template: str, dataset: Dataset, table: Path | None = None) -> Prompts | None:
+        """Returns the prompts of a data set's pictures; None for a template without fields.
+
+        table: a file of records with an id or a file name each, for their fields. Raises `UsageError` for a field that
+        no picture has, or that is missing of some and has no other text, and where the table is of other pictures.
+        """
+        names = {match["name"] for match in _FIELD.finditer(template)}
+        if not names:
+            if table is not None:
+                raise UsageError(
+                    f"--fields {table}: the prompt has no field; type one, such as --prompt 'Tags: {{tags}}'"
+                )
+            return None
+        seen: set[str] = set()
+        rows = _of_table(dataset, table, names, seen)
+        fields: dict[str, dict[str, str]] = {}
+        for item in dataset:
+            own = _of_item(item)
+            seen.update(own)
+            fields[item.id] = {name: own[name] for name in names & own.keys()} | rows.get(item.id, {})
+        if other := sorted(names - seen):
+            hint = nearest(other[0], seen)
+            known = "" if hint.startswith("; known") else f" Fields: {', '.join(sorted(seen))}"
+            raise UsageError(f"--prompt: no picture has a field '{other[0]}'{hint}{known}")
+        optional = {match["name"] for match in _FIELD.finditer(template) if match["otherwise"] is not None}
+        for name in sorted(names - optional):
+            if lacking := [key for key, own in fields.items() if name not in own]:
+                raise UsageError(
+                    f"--prompt: {len(lacking):,} of {len(fields):,} pictures have no '{name}' "
+                    f"({preview_ids(lacking)}); type {{{name}|TEXT}} for what stands there then; TEXT may be empty"
+                )
+        prompts = {key: filled(template, own) for key, own in fields.items()}
+        if empty := [key for key, prompt in prompts.items() if not prompt]:
+            raise UsageError(
+                f"--prompt: empty for {len(empty):,} pictures ({preview_ids(empty)}); add words of your own"
+            )
+        return cls(template, prompts)
+
+
+def filled(template: str, fields: Mapping[str, str]) -> str:
+    """Returns the template with its fields."""
+    text = _FIELD.sub(lambda match: fields.get(match["name"], match["otherwise"] or ""), template)
+    return text.replace("{{", "{").replace("}}", "}").strip()
+
+
+def _of_item(item: Item) -> dict[str, str]:
+    own = PurePosixPath(item.picture.path if isinstance(item.picture, FilePicture) else item.id)
+    fields = {"id": item.id, "name": own.stem, "folder": own.parent.name, "text": "\n".join(item.references)}
+    if isinstance(item.picture, FilePicture):
+        path = item.picture.path
+        for file in (path.with_suffix(".json"), path.with_name(path.name + ".json")):
+            if file.is_file():
+                record = read_json(file)
+                if not isinstance(record, dict):
+                    raise UsageError(f"{file}: is a {type(record).__name__}; expected an object of fields")
+                fields |= _texts(record)
+    return {name: text for name, text in fields.items() if text}
+
+
+def _own_table(dataset: Dataset) -> Path | None:
+    """The file of the data set's own records; None where it has none, or several."""
+    try:
+        path = parse(dataset.spec)[1]
+    except UsageError:  # several parts, or a pattern of files
+        return None
+    if path.is_dir():
+        path = next((path / name for name in METADATA_FILES if (path / name).is_file()), path)
+    return path if plain_suffix(path) in _TABLES and path.is_file() else None
+
+
+def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[str]) -> dict[str, dict[str, str]]:
+    """The fields of these ``names`` of a table's records, by the picture's id; all names are added to ``seen``."""
+    path = table or _own_table(dataset)
+    if path is None:
+        return {}
+    rows: dict[str, dict[str, str]] = {}
+    files: dict[str, str] = {}
+    bare = 0
+    for number, (where, record) in enumerate(read_rows(path), 1):
+        file = picture_path(record)
+        key = clean_text(record_id(record, where) or file or str(number))
+        bare += key == str(number)
+        own = _texts(record)
+        if table is None and path.name in METADATA_FILES:
+            own.pop("text", None)  # a text file beside the picture stands before it, and then it is the reference
+        seen.update(own)
+        rows[key] = {name: own[name] for name in names & own.keys()} | rows.get(key, {})
+        if file:
+            files.setdefault(key, file)
+    ids = [item.id for item in dataset]
+    known = KnownIds(dataset.spec, ids, {item.id: item.picture.name for item in dataset})
+    numbered = 0 < bare == len(rows)
+    given = CaptionFile(str(path), {key: [key] for key in rows}, files, numbered=numbered)
+    matched, inside = match_captions(given, known, str(path)), set(ids)
+    found = {id_: rows[keys[0]] for id_, keys in matched.texts.items() if id_ in inside}
+    if table is not None:
+        if not found:
+            raise UsageError(
+                f"{table}: has no record of a picture of {dataset.spec}; expected its id or its file's name"
+            )
+        if matched.how:
+            say(matched.how)
+    return found
+
+
+def _texts(record: Mapping[str, Any]) -> dict[str, str]:
+    """The fields of a record that are text, numbers or lists of these, on one line; empty ones are left out."""
+    fields: dict[str, str] = {}
+    for name, value in record.items():
+        parts: Sequence[Any] = value if isinstance(value, list) else [value]
+        if all(isinstance(part, str | int | float) for part in parts):
+            text = ", ".join(" ".join(clean_text(str(part)).split()) for part in parts if part != "")
+            fields |= {str(name).strip(): text} if text.strip(", ") else {}
+    return fields
