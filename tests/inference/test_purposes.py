@@ -1,15 +1,19 @@
 """`tellapart caption --for`: alt text with IPTC's properties, captions of a folder for an image generator."""
 
 import json
+import re
 import shutil
 import struct
 import subprocess
+import time
 import zlib
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import datasets
 import pytest
+from chromium import NEEDS_CHROMIUM, chromium
 from command_line import Cli
 from PIL import Image
 
@@ -289,6 +293,57 @@ def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Pa
     assert done.status == 2 and "foreign.csv: was not written by this command" in done.err
 
 
+class TestReviewPage:
+    pytestmark = NEEDS_CHROMIUM
+
+    def test_texts_are_accepted_and_edited_by_keyboard(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
+        out, page = tmp_path / "alt.jsonl", tmp_path / "doubtful.html"
+        typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "--characters", 20, "-o", out)
+        done = cli(*typed, "--review", page)
+        assert done.status == 0, done.err
+        before = {row["id"]: row["caption"] for row in records(out)}
+        with chromium(tmp_path / "profile", {"browser": "ALL"}) as driver:
+            saves = {"behavior": "allow", "downloadPath": str(tmp_path / "saved")}
+            driver.execute_cdp_cmd("Browser.setDownloadBehavior", saves)
+            for width, height in ((1400, 900), (420, 900)):
+                driver.set_window_size(width, height)
+                driver.get(page.as_uri())
+                shown = driver.execute_script(
+                    "return [document.documentElement.scrollWidth <= innerWidth, "
+                    "document.getElementById('picture').naturalWidth, document.activeElement.id]"
+                )
+                assert shown[0] and shown[1] > 0 and shown[2] == "text"
+                driver.save_screenshot(str(tmp_path / f"page-{width}.png"))
+            first, second = (driver.execute_script(f"return doubtful[{n}].id") for n in (0, 1))
+            driver.switch_to.active_element.send_keys(" & <b>more</b>\n")  # edited and accepted
+            assert driver.find_element("id", "id").text == second
+            driver.switch_to.active_element.send_keys("\n")  # accepted as it is
+            driver.refresh()  # what was accepted is still there
+            assert driver.find_element("id", "count").text.startswith("2 of ")
+            driver.find_element("id", "save").click()
+            wait_for(lambda: (tmp_path / "saved" / "alt.jsonl").is_file())
+            assert [entry["message"] for entry in driver.get_log("browser")] == []
+        shutil.copyfile(tmp_path / "saved" / "alt.jsonl", out)
+        done = cli(*typed[:-3], 60, *typed[-2:], "--embed", "--review", tmp_path / "again.jsonl")
+        assert done.status == 0 and "2 texts were changed" in done.err, done.err
+        after = {row["id"]: row for row in records(out)}
+        assert (
+            after[first]["caption"] == f"{before[first]} & <b>more</b>" and after[second]["caption"] == before[second]
+        )
+        assert after[first]["accepted"] and after[second]["accepted"]
+        alt = alt_of((folder / first).with_suffix(".xmp").read_text(encoding="utf-8"))
+        assert alt == after[first]["caption"]
+        assert not {first, second} & {row["id"] for row in records(tmp_path / "again.jsonl")}
+        assert any(len(row["caption"]) > 20 for row in after.values()), "the others are made anew"
+
+
+def wait_for(done: Any, seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
     done = cli("caption", tiny_captioner, folder / "00.jpg", "--max-tokens", 12, "--for", "alt-text")
     assert done.status == 0 and json.loads(done.out)["id"] == "00.jpg"
@@ -323,6 +378,43 @@ def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
     assert done.status == 2 and "metadata.jsonl: was not written by this command, or changed since" in done.err
 
 
+def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}
+    (folder / "00.txt").write_text("tag one, tag two\n")
+    typed = ("caption", "scenes", folder, "--samples", 3, "--for", "lora", "--trigger", "ohwx")
+    done = cli(*typed, "--extension", "caption", "--include", "tiny, film grain", "--common", 1)
+    assert done.status == 0, done.err
+    assert (folder / "00.txt").read_text() == "tag one, tag two\n", "another file of the same name stays"
+    rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
+    counts = set()
+    for name, text in rows.items():
+        lines = (folder / name).with_suffix(".caption").read_text().splitlines()
+        assert lines == (text if isinstance(text, list) else [text]) and len(set(lines)) == len(lines)
+        assert all(line.startswith("ohwx") and re.search(r"\btiny\b", line) for line in lines)
+        assert all(line.endswith(", film grain") for line in lines)
+        counts.add(len(lines))
+    assert len(rows) == 12 and max(counts) > 1
+    read = {item.id: item.references for item in open_data(str(folder)) if item.id != "00.jpg"}
+    assert all(list(read[name]) == (text if isinstance(text, list) else [text]) for name, text in rows.items()
+               if name in read)  # fmt: skip
+    # The same with the pictures inside, for programs that read Parquet and WebDataset.
+    for out in (tmp_path / "lora.parquet", tmp_path / "lora.tar"):
+        done = cli(*typed, "--common", 1, "-o", out)
+        assert done.status == 0, done.err
+        items = list(open_data(str(out)))  # a tar's ids are its own
+        packed = dict(zip(sorted(before), items, strict=True))
+        assert all(item.picture.read().data == before[name] for name, item in packed.items())  # type: ignore[attr-defined]
+        texts = {len(item.references) for item in packed.values()}
+        assert max(texts) == 3 and all(item.references[0].startswith("ohwx") for item in packed.values())
+        done = cli(*typed, "-o", out)
+        assert done.status == 2 and "is there already; type --overwrite" in done.err
+    rows = datasets.load_dataset(
+        "parquet", data_files=str(tmp_path / "lora.parquet"), split="train", cache_dir=str(tmp_path / "hf")
+    )
+    assert rows[0]["image"].size == Image.open(folder / "00.jpg").size and rows[0]["text"][0].startswith("ohwx")
+    assert {path.name: path.read_bytes() for path in folder.glob("*.jpg")} == before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -337,6 +429,11 @@ def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
         (("--for", "lora", "--trigger", "x", "--length-mix", "0.5,0.2"), "three shares that add up to 1"),
         (("--for", "lora", "--trigger", "x", "--keep", "a hat"), "expected single words"),
         (("--for", "lora", "--trigger", "x", "--seed", "1"), "--seed is of --length-mix"),
+        (("--for", "lora", "--trigger", "x", "--include", "a hat", "--avoid", "hat"), "'hat' is to stay, and --avoid"),
+        (("--for", "lora", "--trigger", "x", "--extension", ".jpg"), "expected .txt or .caption"),
+        (("--for", "lora", "--trigger", "x", "--extension", ".txt", "-o", "a.tar"), "-o a.tar is one file"),
+        (("--for", "lora", "--trigger", "x", "--samples", "3", "-o", "a.csv"), "has one text of each picture"),
+        (("--for", "alt-text", "-o", "a.csv", "--review", "a.html"), "writes lines of JSON; type -o alt.jsonl"),
     ],
 )
 def test_options_of_another_purpose_are_refused(

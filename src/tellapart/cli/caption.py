@@ -14,7 +14,7 @@ from urllib.parse import quote
 import typer
 
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions
-from tellapart.cli.purpose import PurposeOptions
+from tellapart.cli.purpose import LORA, PurposeOptions
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
 from tellapart.models.plugins import allowed_code
@@ -130,7 +130,9 @@ def caption(
 
     served = is_server(model)
     if purpose.maker() is not None:
-        whole = {"--samples": samples, "--workers": options.workers, "--ray": options.ray}
+        whole = {"--workers": options.workers, "--ray": options.ray}
+        if purpose.purpose != LORA:
+            whole["--samples"] = samples
         _refuse(whole, f"has no effect on the one text that --for {purpose.purpose} makes of a picture on this machine")
     template = prompt if has_fields(prompt) and not served else None
     if template is None:
@@ -163,7 +165,7 @@ def caption(
         if out is not None and is_url(out):
             raise UsageError(f"{out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
         dataset = open_many(pictures)
-        with purpose.texts(dataset, out, format, overwrite) as texts:
+        with purpose.texts(dataset, out, format, overwrite, samples) as texts:
             path, format = _destination(out, format, dataset) if texts is None else (texts.written, "jsonl")
             chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
             if scorer is not None:
@@ -201,7 +203,7 @@ def caption(
         raise UsageError(f"{out}: an address, to which a job writes; add --workers 1, or name a file on disk")
     dataset = open_many(pictures)
     place = resolve_device(device)
-    with purpose.texts(dataset, out, format, overwrite) as texts:
+    with purpose.texts(dataset, out, format, overwrite, samples) as texts:
         path, format = _destination(out, format, dataset) if texts is None else (texts.written, "jsonl")
         if precision == "auto" and not overwrite:
             precision = recorded_precision(path) or precision

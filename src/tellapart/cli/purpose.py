@@ -27,7 +27,19 @@ PANEL = "For a purpose"
 ALT_TEXT, LORA = "alt-text", "lora"
 OF = {
     ALT_TEXT: ("characters", "long", "review", "embed", "copies"),
-    LORA: ("trigger", "common", "keep", "avoid", "prefix", "suffix", "length_mix", "seed", "dry_run"),
+    LORA: (
+        "trigger",
+        "extension",
+        "common",
+        "keep",
+        "avoid",
+        "include",
+        "prefix",
+        "suffix",
+        "length_mix",
+        "seed",
+        "dry_run",
+    ),
 }
 OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that say nothing of one alt text
 SHOWN = 20  # words of the table, examples below it, and pictures by name
@@ -50,8 +62,9 @@ class PurposeOptions:
     ] = False
     review: Annotated[
         Path | None,
-        typer.Option(help="List alt texts to look at, with the doubts: .jsonl.", dir_okay=False, rich_help_panel=PANEL),
-    ] = None
+        typer.Option(help="List alt texts to look at, with the doubts: .jsonl, or a page to edit them on: .html.",
+                     dir_okay=False, rich_help_panel=PANEL),
+    ] = None  # fmt: skip
     embed: Annotated[
         bool,
         typer.Option("--embed", help="Write alt texts into PICTURE.xmp beside each (IPTC).", rich_help_panel=PANEL),
@@ -75,6 +88,12 @@ class PurposeOptions:
     avoid: Annotated[
         str | None, typer.Option(metavar="WORDS", help="Always leave these out.", rich_help_panel=PANEL)
     ] = None
+    include: Annotated[
+        str | None, typer.Option(metavar="WORDS", help="Add these where they are missing.", rich_help_panel=PANEL)
+    ] = None
+    extension: Annotated[
+        str | None, typer.Option(help="Of the text files: .caption. Default: .txt.", rich_help_panel=PANEL)
+    ] = None
     prefix: Annotated[str | None, typer.Option(help="Before the trigger.", rich_help_panel=PANEL)] = None
     suffix: Annotated[str | None, typer.Option(help="After each caption.", rich_help_panel=PANEL)] = None
     length_mix: Annotated[
@@ -87,7 +106,9 @@ class PurposeOptions:
     ] = False
 
     @contextlib.contextmanager
-    def texts(self, dataset: Dataset, out: str | None, format: str | None, overwrite: bool) -> Iterator[Texts | None]:
+    def texts(
+        self, dataset: Dataset, out: str | None, format: str | None, overwrite: bool, samples: int | None = None
+    ) -> Iterator[Texts | None]:
         """Yields where captions are to be written, and makes texts of them afterwards; None without a purpose.
 
         Raises `UsageError` for options of another purpose, and for files that are not to be replaced.
@@ -96,7 +117,14 @@ class PurposeOptions:
         if maker is None:
             yield None
             return
-        from tellapart.inference.purposes import OwnFiles, common_folder, refuse_foreign, with_edits, written_file
+        from tellapart.inference.purposes import (
+            PACKED,
+            OwnFiles,
+            common_folder,
+            refuse_foreign,
+            with_edits,
+            written_file,
+        )
 
         items = list(dataset)
         alone = self.purpose == LORA and out is None
@@ -113,8 +141,21 @@ class PurposeOptions:
                 path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "alt.jsonl"
             else:
                 path = common_folder(items) / "metadata.jsonl" if out is None else Path(out)
-            if path.suffix.lower() not in (".jsonl", ".csv"):
-                raise UsageError(f"{path}: texts go to a .jsonl or .csv file")
+            packed = sorted(PACKED) if self.purpose == LORA else []
+            if (suffix := path.suffix.lower()) not in (".jsonl", ".csv", *packed):
+                raise UsageError(
+                    f"{path}: texts go to a .jsonl or .csv file" + "".join(f", or {one}" for one in packed)
+                )
+            if self.extension is not None and not alone:
+                raise UsageError(
+                    f"--extension is of text files beside the pictures, and -o {out} is one file; leave it out"
+                )
+            if suffix == ".csv" and samples is not None:
+                raise UsageError(
+                    f"{path}: has one text of each picture, and {samples} are asked for; type -o texts.jsonl"
+                )
+            if self.review is not None and self.review.suffix.lower() == ".html" and suffix != ".jsonl":
+                raise UsageError(f"{path}: the page of --review writes lines of JSON; type -o alt.jsonl")
             made = Texts(self, maker, items, path, overwrite, OwnFiles.open(path), alone, out == "-")
             if self.purpose == ALT_TEXT and not overwrite:
                 with_edits(path, {}, made.own)  # a file of another origin, before anything is captioned
@@ -143,16 +184,24 @@ class PurposeOptions:
             raise UsageError("--for lora needs the word that the generator is to learn; type --trigger NAME")
         if self.seed is not None and self.length_mix is None:
             raise UsageError("--seed is of --length-mix; leave it out")
-        return LoraCaptions(
+        if self.extension is not None and f".{self.extension.lstrip('.')}" not in (".txt", ".caption"):
+            raise UsageError(f"--extension {self.extension}: expected .txt or .caption")
+        keep, avoid = _words(self.keep, "--keep"), _words(self.avoid, "--avoid")
+        include = tuple(dict.fromkeys(" ".join(one.split()) for one in (self.include or "").split(",") if one.strip()))
+        made = LoraCaptions(
             " ".join((self.trigger or "").split()),
             COMMON if self.common is None else self.common,
-            _words(self.keep, "--keep"),
-            _words(self.avoid, "--avoid"),
+            keep,
+            avoid,
             " ".join((self.prefix or "").split()),
             (self.suffix or "").strip(),
             _shares(self.length_mix),
             self.seed or 0,
+            include,
         )
+        if both := sorted(made.kept & avoid):
+            raise UsageError(f"'{both[0]}' is to stay, and --avoid leaves it out; leave it out of one of them")
+        return made
 
 
 def _words(typed: str | None, option: str) -> frozenset[str]:
@@ -192,17 +241,34 @@ class Texts:
     written: Path = field(default_factory=Path)
     captioner: Callable[[], Captioner] | None = None
 
+    @property
+    def suffix(self) -> str:
+        """Returns how files beside the pictures end."""
+        return f".{(self.options.extension or 'txt').lstrip('.')}"
+
     def write(self, dataset: Dataset) -> None:
         """Makes the texts and writes them."""
-        from tellapart.inference.purposes import json_lines, read_written, with_edits, write_beside, write_lines
+        from tellapart.inference.purposes import (
+            json_lines,
+            read_written,
+            several,
+            with_edits,
+            write_beside,
+            write_lines,
+        )
 
-        captions = read_written(self.written)
-        captions = {item.id: captions[item.id] for item in self.items if item.id in captions}
-        edited = self.maker.edited(captions)
+        written = read_written(self.written)
+        captions = {
+            f"{item.id}\n{n}" if n else item.id: text
+            for item in self.items
+            for n, text in enumerate(written.get(item.id, ()))
+        }
+        single = self.maker.edited(captions)
+        edited = several(single)
         for line in _without_text(edited):
             say(line)
         if self.options.purpose == LORA:
-            self._show_evidence(captions, edited)
+            self._show_evidence(captions, single, len(edited))
         if self.options.dry_run:
             say(f"nothing is written yet; the captions are in {self.written}, and the same command without --dry-run "
                 "goes on with them")  # fmt: skip
@@ -217,12 +283,15 @@ class Texts:
         else:
             stayed = 0
             if self.beside:
-                edited, stayed = write_beside(self.items, edited, self.own, self.overwrite)
+                edited, stayed = write_beside(self.items, edited, self.own, self.overwrite, self.suffix)
             count = write_lines(self.out, self.items, edited, self.own, changed)
-            say(f"{count:,} texts in {self.out}" + (" and in a .txt beside each picture" if self.beside else ""))
+            say(
+                f"{count:,} texts in {self.out}"
+                + (f" and in a {self.suffix} beside each picture" if self.beside else "")
+            )
             if stayed:
-                say(f"{stayed:,} .txt files are not of this command, or were changed since: they stay, and their text "
-                    "counts; --overwrite replaces them")  # fmt: skip
+                say(f"{stayed:,} {self.suffix} files are not of this command, or were changed since: they stay, and "
+                    "their text counts; --overwrite replaces them")  # fmt: skip
         if self.options.embed or self.options.copies is not None:
             self._embed(edited)
         if self.options.review is not None:
@@ -241,7 +310,7 @@ class Texts:
                 say(f"{len(done.stayed):,} pictures have an alt text of another origin, which stays: "
                     f"{', '.join(done.stayed[:3])}; --overwrite replaces it")  # fmt: skip
 
-    def _show_evidence(self, captions: dict[str, str], edited: dict[str, Edited]) -> None:
+    def _show_evidence(self, captions: dict[str, str], edited: dict[str, Edited], pictures: int) -> None:
         from tellapart.inference.purposes import LEAST, LoraCaptions
 
         assert isinstance(self.maker, LoraCaptions)
@@ -249,15 +318,15 @@ class Texts:
         shown = [one for n, one in enumerate(shares) if one.left_out or n < SHOWN]
         pairs = [(captions[key], one.text) for key, one in edited.items() if one.text]
         show(None, lambda: _evidence_table(shown, len(captions)), False)
-        if len(captions) < LEAST:
-            say(f"{len(captions)} captions are no evidence of what a set has in common; only --avoid leaves words out")
+        if pictures < LEAST:
+            say(f"{pictures} captions are no evidence of what a set has in common; only --avoid leaves words out")
         for before, after in pairs[: SHOWN if self.options.dry_run else 3]:
             say(f"{before} → {after}")
 
     def _review(self, dataset: Dataset, captions: dict[str, str], edited: dict[str, Edited], path: Path) -> None:
         from tellapart.data.caption_matching import CaptionFile
         from tellapart.evaluation.check import CAPTION, KINDS, check_captions
-        from tellapart.inference.purposes import review_lines
+        from tellapart.inference.purposes import CHARACTERS, review_lines, write_review_page
         from tellapart.utils.files import replace_text
 
         texts = {key: [one.text] for key, one in edited.items() if one.text}
@@ -271,7 +340,10 @@ class Texts:
                         found.setdefault(one.id, []).append((kind, one.detail))
         lines = review_lines(self.items, captions, edited, found)
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        if path.suffix.lower() == ".html":
+            write_review_page(path, self.out, self.items, edited, lines, self.options.characters or CHARACTERS)
+        else:
+            replace_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         say(f"{len(lines):,} of {len(self.items):,} pictures are to be looked at: {path}")
 
 

@@ -7,6 +7,7 @@ nothing is added but the trigger, the prefix and the suffix.
 
 from __future__ import annotations
 
+import base64
 import csv
 import hashlib
 import io
@@ -15,7 +16,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from tellapart.boost.stages import unusable
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
-from tellapart.errors import UsageError
-from tellapart.inference.writers import files_beside, name_in
+from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.inference.writers import bytes_of, end_tar, files_beside, name_in, write_sample
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
@@ -50,6 +51,7 @@ class Edited:
     text: str
     doubts: tuple[tuple[str, str], ...] = ()
     long: str = ""
+    accepted: bool = False  # by a person, as it is
 
 
 # The openings of captions that say only that there is a picture.
@@ -152,7 +154,8 @@ class LoraCaptions:
     """Captions for a generator that learns ``trigger`` for what the pictures of a set have in common.
 
     Words of more than the share ``common`` of the captions are left out, the trigger stands in front. ``keep`` and
-    ``avoid``: words that always stay, and never. ``prefix`` and ``suffix`` stand around all. ``lengths``: the shares of
+    ``avoid``: words that always stay, and never; ``include``: words and phrases that stay, and are added at the end of
+    captions that lack them. ``prefix`` and ``suffix`` stand around all. ``lengths``: the shares of
     short, medium and long captions (a third, two thirds and the whole, to the end of a phrase), drawn by ``seed`` and
     the picture's id; None: all whole.
     """
@@ -165,6 +168,12 @@ class LoraCaptions:
     suffix: str = ""
     lengths: tuple[float, float, float] | None = None
     seed: int = 0
+    include: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Returns the words that are never left out."""
+        return self.keep | {word for phrase in self.include for word in phrase.lower().split()}
 
     def evidence(self, captions: Mapping[str, str]) -> list[WordShare]:
         """Returns the content words of the captions, the most frequent first, and which of them are left out."""
@@ -174,23 +183,31 @@ class LoraCaptions:
             found = [word for word in content_words(text) if word.kind != "relation"]
             count.update({word_key(text, word) for word in found})
             forms.update((word_key(text, word), text[word.start : word.end].lower()) for word in found)
+        pictures = len({key.partition("\n")[0] for key, text in captions.items() if not unusable(text)})
         form: dict[str, str] = {}
         for (key, word), _ in forms.most_common():
             form.setdefault(key, word)
         return [
             WordShare(
-                key, form[key], times, times / len(usable), self._is_left_out({key, form[key]}, times, len(usable))
+                key,
+                form[key],
+                times,
+                times / len(usable),
+                self._is_left_out({key, form[key]}, times, len(usable), pictures),
             )
             for key, times in sorted(count.items(), key=lambda pair: (-pair[1], pair[0]))
         ]
 
-    def _is_left_out(self, names: set[str], times: int, captions: int) -> bool:
-        if names & self.keep:
+    def _is_left_out(self, names: set[str], times: int, captions: int, pictures: int) -> bool:
+        if names & self.kept:
             return False
-        return bool(names & self.avoid) or (captions >= LEAST and times > self.common * captions)
+        return bool(names & self.avoid) or (pictures >= LEAST and times > self.common * captions)
 
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
-        """Returns the caption of each picture, by what all captions have in common."""
+        """Returns the text of each caption, by what all captions have in common.
+
+        Of several captions of a picture, the second and further keys are the first, a line break and a number.
+        """
         out = {one.key for one in self.evidence(captions) if one.left_out}
         return {key: self._edited(key, caption, out) for key, caption in captions.items()}
 
@@ -206,6 +223,9 @@ class LoraCaptions:
             text = f"{first.lower() if first.lower() in FUNCTION_WORDS else first} {rest}".strip()
             text = f"{self.trigger}, {text}" if text else self.trigger
         text = f"{self.prefix} {text}".strip()
+        for phrase in self.include:
+            if not re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE):
+                text = f"{text.rstrip('. ')}, {phrase}"
         if self.suffix:
             text = text.rstrip(". ") + ("" if re.match(r"[^\w\s]", self.suffix) else " ") + self.suffix
         return Edited(text)
@@ -219,15 +239,28 @@ def written_file(out: Path) -> Path:
     return out.with_name(out.name + ".written.jsonl")
 
 
-def read_written(path: Path) -> dict[str, str]:
+def read_written(path: Path) -> dict[str, list[str]]:
     """Returns the captions that a captioner wrote by id; raises `UsageError` for any other file."""
     try:
         values = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return {str(value["id"]): str(value["caption"]) for value in values}
+        return {
+            str(value["id"]): [str(text) for text in value.get("captions") or [value["caption"]]] for value in values
+        }
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError):
         raise UsageError(f"{path}: not captions as this command writes them; type --overwrite") from None
+
+
+def several(edited: Mapping[str, Edited]) -> dict[str, Edited]:
+    """Returns one text of each picture, its different ones a line each; for keys see `LoraCaptions.edited`."""
+    found: dict[str, Edited] = {}
+    for key, one in edited.items():
+        first = found.setdefault(key.partition("\n")[0], one)
+        texts = dict.fromkeys(text for text in (*first.text.split("\n"), one.text) if text)
+        doubts = () if texts and not first.text else first.doubts
+        found[key.partition("\n")[0]] = replace(first, text="\n".join(texts), doubts=doubts)
+    return found
 
 
 @dataclass
@@ -275,7 +308,9 @@ def _digest(text: str) -> str:
 
 
 def refuse_foreign(out: Path, own: OwnFiles, overwrite: bool) -> None:
-    """Raises `UsageError` where ``out`` exists and is not of this command."""
+    """Raises `UsageError` where ``out`` exists and is not of this command; one with pictures is not looked at."""
+    if out.suffix.lower() in PACKED and out.exists() and not overwrite:
+        raise UsageError(f"{out}: is there already; type --overwrite, or name another file")
     if out.exists() and not overwrite and not own.is_own(out, out.read_bytes().decode("utf-8", "replace")):
         raise UsageError(f"{out}: was not written by this command, or changed since; type --overwrite, or move it away")
 
@@ -297,9 +332,10 @@ def with_edits(out: Path, edited: Mapping[str, Edited], own: OwnFiles) -> tuple[
             rows = [parse_json(line) for line in text.split("\n") if line.strip()]
         for row in rows:
             key, said = str(row["id"]), " ".join(str(row["caption"]).split())
-            if key in edited and said != edited[key].text and not own.wrote_row(key, said):
+            accepted = row.get("accepted") in (True, "True")
+            if accepted or (key in edited and (said != edited[key].text and not own.wrote_row(key, said))):
                 long = " ".join(str(row.get("long") or "").split())
-                there[key] = Edited(said, long=long)
+                there[key] = Edited(said, long=long, accepted=accepted)
                 changed.add(key)
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise UsageError(
@@ -311,12 +347,19 @@ def with_edits(out: Path, edited: Mapping[str, Edited], own: OwnFiles) -> tuple[
 def write_lines(
     out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, changed: Set[str] = frozenset()
 ) -> int:
-    """Writes the texts into one file, ``.jsonl`` or ``.csv``, in the order of the items; returns how many.
+    """Writes the texts into one file, in the order of the items; returns how many.
+
+    ``.jsonl`` or ``.csv``; ``.parquet`` with the pictures, as Hugging Face has them; ``.tar``, a WebDataset.
 
     A file that is called as Hugging Face's lists are has ``file_name`` and ``text``. Pictures without a text have no
     line. ``changed``: ids of texts that are a person's.
     """
     rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
+    if (packed := PACKED.get(out.suffix.lower())) is not None:
+        with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(out, lambda path: packed(path, rows))
+        return len(rows)
     text = (
         _table(out, rows)
         if out.suffix.lower() == ".csv"
@@ -335,17 +378,58 @@ def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
 
 
 def _record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
-    if out.name in METADATA_FILES:
-        return {"file_name": name_in(item, out.parent), "text": one.text}
-    return {"id": item.id, "caption": one.text} | ({"long": one.long} if one.long else {})
+    texts = one.text.split("\n")
+    if out.name in METADATA_FILES:  # of several texts diffusers takes one at random
+        return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}
+    said: dict[str, Any] = {"caption": texts[0]} if len(texts) == 1 else {"captions": texts}
+    more = {"long": one.long} if one.long else {}
+    return {"id": item.id, **said, **more} | ({"accepted": True} if one.accepted else {})
 
 
 def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
     text, names = io.StringIO(), ("file_name", "text") if out.name in METADATA_FILES else ("id", "caption", "long")
+    if any(one.accepted for _, one in rows):
+        names = (*names, "accepted")
     records = [_record(out, item, one) for item, one in rows]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
     return text.getvalue()
+
+
+def _tar(path: Path, rows: Sequence[tuple[Item, Edited]]) -> None:
+    with path.open("wb") as file:
+        for number, (item, one) in enumerate(rows):
+            write_sample(file, number, item, one.text.split("\n"))
+        end_tar(file)
+
+
+def _parquet(path: Path, rows: Sequence[tuple[Item, Edited]]) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "writing Parquet") from None
+    lists = any("\n" in one.text for _, one in rows)
+    text, feature = pyarrow.string(), {"dtype": "string", "_type": "Value"}
+    image = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+    texts_of = {"feature": feature, "_type": "List"} if lists else feature
+    features = {"id": feature, "image": {"_type": "Image"}, "text": texts_of}
+    schema = pyarrow.schema(
+        [("id", text), ("image", image), ("text", pyarrow.list_(text) if lists else text)],
+        {"huggingface": json.dumps({"info": {"features": features}})},
+    )
+    with pyarrow.parquet.ParquetWriter(path, schema) as writer:
+        for start in range(0, len(rows), PARQUET_ROWS):
+            some = rows[start : start + PARQUET_ROWS]
+            images = [{"bytes": bytes_of(item)[0], "path": item.id} for item, _ in some]
+            texts = [one.text.split("\n") if lists else one.text for _, one in some]
+            writer.write_table(
+                pyarrow.table({"id": [item.id for item, _ in some], "image": images, "text": texts}, schema)
+            )
+
+
+PARQUET_ROWS = 64  # pictures in memory at once
+PACKED: Mapping[str, Callable[[Path, Sequence[tuple[Item, Edited]]], None]] = {".parquet": _parquet, ".tar": _tar}
 
 
 def common_folder(items: Sequence[Item]) -> Path:
@@ -358,22 +442,25 @@ def common_folder(items: Sequence[Item]) -> Path:
 
 
 def write_beside(
-    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool, suffix: str = ".txt"
 ) -> tuple[dict[str, Edited], int]:
-    """Writes a ``.txt`` beside each picture that has a text; returns the texts that are there now, and how many stayed.
+    """Writes a text file beside each picture that has a text; returns the texts that are there now, and how many
+    stayed.
 
     A file that this command did not write, or that a person changed since, stays unless ``overwrite`` is set, and its
     text is the picture's.
     """
     there, todo, stayed = dict(edited), dict[Path, str](), 0
-    for key, path in files_beside(items, ".txt").items():
+    for key, path in files_beside(items, suffix).items():
         if key not in edited or not edited[key].text:
             continue
         text = edited[key].text + "\n"
         if path.exists() and not overwrite:
             now = path.read_bytes().decode("utf-8", "replace")
             if now != text and not own.is_own(path, now):
-                there[key], stayed = replace(edited[key], text=" ".join(now.split())), stayed + 1
+                lines = now.split("\n") if "\n" in edited[key].text else [now]
+                said = "\n".join(" ".join(line.split()) for line in lines if line.strip())
+                there[key], stayed = replace(edited[key], text=said), stayed + 1
                 continue
         todo[path] = text
     own.record(todo)
@@ -464,9 +551,60 @@ def review_lines(
     for item in items:
         one = edited.get(item.id, Edited("", (("no text", "no caption"),)))
         doubts = [*one.doubts, *found.get(item.id, ())]
-        if doubts:
+        if doubts and not one.accepted:
             records.append(
                 {"id": item.id, "caption": one.text, "written": written.get(item.id, "")}
                 | {"doubts": [{"kind": kind, "detail": detail} for kind, detail in doubts]}
             )
     return sorted(records, key=lambda record: -len(record["doubts"]))
+
+
+def write_review_page(
+    path: Path,
+    out: Path,
+    items: Sequence[Item],
+    edited: Mapping[str, Edited],
+    records: Sequence[Mapping[str, Any]],
+    characters: int,
+) -> None:
+    """Writes one HTML page on which a person accepts or edits texts by keyboard, and which saves ``out`` anew.
+
+    records: of `review_lines`. Pictures are in the page, with sides of at most `PAGE_SIDE` pixels.
+    """
+    from tellapart.report.page import template
+
+    asked = {str(record["id"]) for record in records}
+    rows = [
+        _record(Path(), item, one) if one.text else {"id": item.id, "caption": ""}
+        for item in items
+        if (one := edited.get(item.id, Edited(""))).text or item.id in asked
+    ]
+    shown = {item.id: _thumbnail(item) for item in items if item.id in asked}
+    content = {"file": out.name, "characters": characters, "rows": rows, "doubtful": records, "pictures": shown}
+    here = Path(__file__).parent
+    script = (here / "alt_text.js").read_text(encoding="utf-8")
+    page = template(here / "alt_text.html").render(
+        content=json.dumps(content).replace("<", "\\u003c"),
+        script=script,
+        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        count=len(records),
+        file=out.name,
+    )
+    replace_text(path, page)
+
+
+PAGE_SIDE = 640
+
+
+def _thumbnail(item: Item) -> str:
+    """The address of a picture inside the page; empty where it cannot be read."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    try:
+        image = item.picture.image()
+    except PictureError:
+        return ""
+    image.thumbnail((PAGE_SIDE, PAGE_SIDE), Image.Resampling.LANCZOS)
+    image.save(buffer, "JPEG", quality=80)
+    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -12,14 +12,16 @@ import csv
 import io
 import json
 import os
+import re
 import sys
+import tarfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Protocol
 
-from tellapart.data.pictures import FilePicture, StoredPicture, signature_of
+from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, FilePicture, StoredPicture, open_image, signature_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors
@@ -487,6 +489,57 @@ def _beside(item: Item, suffix: str) -> Path:
     if not isinstance(item.picture, FilePicture):
         raise UsageError(f"{item.picture.name} is not a file, so no {suffix} can lie beside it; type -o captions.jsonl")
     return item.picture.path.with_suffix(suffix)
+
+
+def _readable(name: str) -> str:
+    """Returns a name in letters that every file system and reader of tars takes, without its suffix and not too
+    long.
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
+
+
+def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str]) -> None:
+    """Appends a sample to a tar (WebDataset): the picture as it is in the data, its captions and its id."""
+    data, suffix = bytes_of(item)
+    key = f"{number:09d}-{_readable(item.id)}"
+    texts = {"id": item.id, "captions": list(captions)} | ({"split": item.split} if item.split else {})
+    members = [
+        (f"{key}{suffix}", data),
+        (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
+    ]
+    if all(len(caption.splitlines()) == 1 for caption in captions):  # else a line there would be a part of one
+        text = "\n".join(captions) + "\n"
+        members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
+    for name, content in members:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        file.write(member.tobuf(tarfile.USTAR_FORMAT))
+        file.write(content)
+        file.write(b"\0" * (-len(content) % tarfile.BLOCKSIZE))
+
+
+def bytes_of(item: Item) -> tuple[bytes, str]:
+    """Returns the encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
+    picture: Any = item.picture
+    if hasattr(picture, "read"):
+        data = bytes(picture.read().data)
+        suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
+        return data, suffix if suffix in SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
+    made = io.BytesIO()
+    picture.image().save(made, "PNG")
+    return made.getvalue(), ".png"
+
+
+def _suffix_of(data: bytes, name: str) -> str:
+    """Returns the suffix by the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    with open_image(data, name) as found:
+        format = str(found.format)
+    return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
+
+
+def end_tar(file: BinaryIO) -> None:
+    """Writes what a tar ends with."""
+    file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
 
 
 def _one_line(text: str) -> str:

@@ -14,13 +14,11 @@ from __future__ import annotations
 import csv
 import gc
 import hashlib
-import io
 import json
 import os
 import re
 import socket
 import sys
-import tarfile
 import time
 import traceback
 from collections import Counter
@@ -28,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tellapart import __version__
 from tellapart.boost.job import BoostJob as BoostJob
@@ -38,19 +36,17 @@ from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.types import Stage
 from tellapart.data import Dataset
-from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, open_image
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.inference.caption import CaptionEngine, weights_of
 from tellapart.inference.describers import open_backends
-from tellapart.inference.writers import METADATA, json_line, picture_lines, pictures_file
+from tellapart.inference.writers import METADATA, end_tar, json_line, picture_lines, pictures_file, write_sample
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import hardware, packed_linears, resolve_device, resolve_precision
 from tellapart.models.plugins import allow_code
-from tellapart.types import Item
 from tellapart.utils.files import is_url, sha256
 from tellapart.utils.messages import track
 from tellapart.utils.text import parse_json
@@ -225,55 +221,10 @@ def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
                     item = next((item for item in items if item.id == str(record["id"])), None)
                     if item is None:
                         raise TellapartError(f"{shard.name}: has changed since the job was done; run it anew")
-                    _sample(file, f"{count:09d}-{_readable(item.id)}", item, record)
+                    write_sample(file, count, item, list(_captions(record)))
                     count, row = count + 1, next(rows, None)
-        file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
+        end_tar(file)
     return count
-
-
-def _readable(name: str) -> str:
-    """Returns a name in letters that every file system and reader of tars takes, without its suffix and not too
-    long.
-    """
-    return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
-
-
-def _sample(file: BinaryIO, key: str, item: Item, record: dict[str, Any]) -> None:
-    data, suffix = _bytes_of(item)
-    captions = list(_captions(record))
-    texts = {"id": item.id, "captions": captions} | ({"split": item.split} if item.split else {})
-    members = [
-        (f"{key}{suffix}", data),
-        (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
-    ]
-    if all(len(caption.splitlines()) == 1 for caption in captions):  # else a line there would be a part of one
-        text = "\n".join(captions) + "\n"
-        members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
-    for name, content in members:
-        member = tarfile.TarInfo(name)
-        member.size = len(content)
-        file.write(member.tobuf(tarfile.USTAR_FORMAT))
-        file.write(content)
-        file.write(b"\0" * (-len(content) % tarfile.BLOCKSIZE))
-
-
-def _bytes_of(item: Item) -> tuple[bytes, str]:
-    """Returns the encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
-    picture: Any = item.picture
-    if hasattr(picture, "read"):
-        data = bytes(picture.read().data)
-        suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
-        return data, suffix if suffix in SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
-    made = io.BytesIO()
-    picture.image().save(made, "PNG")
-    return made.getvalue(), ".png"
-
-
-def _suffix_of(data: bytes, name: str) -> str:
-    """Returns the suffix by the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
-    with open_image(data, name) as found:
-        format = str(found.format)
-    return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
 
 
 def _captions(record: dict[str, Any]) -> Iterator[str]:
