@@ -96,6 +96,7 @@ GOOD = {"choices": [{"message": {"content": "a dog"}, "finish_reason": "length"}
         (401, None, b"{}", False, None, True),
         (404, None, b'{"error": "no such model"}', False, None, True),
         (301, None, b"", False, None, True),
+        (500, None, b'{"error": {"message": "image input is not supported - hint: ..."}}', False, None, True),
         (400, None, b'{"error": {"message": "too long"}}', False, None, False),
         (422, None, b"", False, None, False),
         (200, None, json.dumps(GOOD).encode()[:-20], True, None, False),

@@ -56,6 +56,27 @@ def client(address: str) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{address}/v1", api_key="s3cret", max_retries=0)
 
 
+@pytest.fixture(scope="module")
+def trained() -> Iterator[str]:
+    """The address of a captioner whose captions end."""
+    with served(Service(load_captioner("scenes"), Decoding(max_tokens=49), None, "s3cret", plain_pictures())) as where:
+        yield where
+
+
+def test_a_caption_that_is_cut_says_so(trained: str) -> None:
+    client = openai.OpenAI(base_url=f"{trained}/v1", api_key="s3cret", max_retries=0)
+
+    def finish(**fields: Any) -> list[str]:
+        answer = client.chat.completions.create(model="default", messages=asks(photo()), **fields)
+        return [choice.finish_reason for choice in answer.choices]
+
+    for more in ({}, {"consensus": 4}, {"confidence": 0.2}, {"drop_guesses": True}):
+        assert finish(max_tokens=2, extra_body=more) == ["length"]
+        assert finish(max_tokens=49, extra_body=more) == ["stop"]
+    assert finish(max_tokens=2, n=2) == ["length"] * 2 and finish(max_tokens=49, n=2) == ["stop"] * 2
+    assert finish(max_tokens=2, logprobs=True) == ["length"] and finish(max_tokens=49, logprobs=True) == ["stop"]
+
+
 def test_openais_client_gets_the_caption_that_the_command_writes(
     client: openai.OpenAI, service: Service, tiny_captioner: Path, tmp_path: Path
 ) -> None:
@@ -63,7 +84,7 @@ def test_openais_client_gets_the_caption_that_the_command_writes(
     assert model.id == service.captioner.name
     answer = client.chat.completions.create(model=model.id, messages=asks(photo()))
     (choice,) = answer.choices
-    assert choice.finish_reason == "stop" and answer.usage is not None
+    assert choice.finish_reason == "length" and answer.usage is not None  # random weights never end
     again = client.chat.completions.create(model=model.id, messages=asks(photo()), stream=True)
     streamed = "".join(piece.choices[0].delta.content or "" for piece in again)
     assert streamed == choice.message.content
@@ -235,13 +256,13 @@ def test_messages_of_other_kinds_are_named() -> None:
 
 
 def test_our_own_captioning_of_a_server_reads_it(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
 ) -> None:
     for colour in ("red", "green", "blue"):
         Image.new("RGB", (96, 64), colour).save(tmp_path / f"{colour}.jpg")
     monkeypatch.setenv("OPENAI_API_KEY", "s3cret")
     done = cli(
-        "caption", f"openai:default@{address}/v1", tmp_path, "-o", tmp_path / "captions.jsonl", "--max-tokens", 6
+        "caption", f"openai:default@{trained}/v1", tmp_path, "-o", tmp_path / "captions.jsonl", "--max-tokens", 49
     )
     assert done.status == 0, done.err
     rows = [json.loads(line) for line in (tmp_path / "captions.jsonl").read_text().splitlines()]

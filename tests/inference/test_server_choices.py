@@ -114,7 +114,7 @@ def test_what_is_chosen_behind_a_server_is_what_the_captioner_chooses(
     choice: str, captioner: Captioner, scorer: Scorer, pictures: Dataset, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    consensus = Decoding(kind="consensus", candidates=7, temperature=1.2, max_tokens=24)
+    consensus = Decoding(kind="consensus", candidates=7, temperature=1.2, max_tokens=49)
     options: dict[str, dict[str, Any]] = {
         "consensus": {"decoding": consensus},
         "sure consensus": {"decoding": consensus.model_copy(update={"confidence": 0.6})},
@@ -122,8 +122,8 @@ def test_what_is_chosen_behind_a_server_is_what_the_captioner_chooses(
             "decoding": consensus.model_copy(update={"scorer_weight": 0.5}),
             "scorer": scorer,
         },
-        "best-of": {"decoding": Decoding(kind="sample", max_tokens=24), "best_of": 7, "scorer": scorer},
-        "samples": {"decoding": Decoding(kind="sample", samples=7, max_tokens=24)},
+        "best-of": {"decoding": Decoding(kind="sample", max_tokens=49), "best_of": 7, "scorer": scorer},
+        "samples": {"decoding": Decoding(kind="sample", samples=7, max_tokens=49)},
     }
     here, there, summary, service = compared(captioner, pictures, tmp_path, **options[choice])
     assert there == here and len(here) == COUNT
@@ -140,7 +140,7 @@ def test_a_server_of_one_choice_gets_a_request_for_each_sample(
     kind: type[Recorded], captioner: Captioner, pictures: Dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = kind(captioner, Decoding())
-    decoding = Decoding(kind="consensus", candidates=4, temperature=1.2, max_tokens=24)
+    decoding = Decoding(kind="consensus", candidates=4, temperature=1.2, max_tokens=49)
     with served(service) as address:
         summary = caption_by_server(
             f"openai:default@{address}/v1?in=1000&out=0",
@@ -164,7 +164,7 @@ def test_samples_that_were_paid_for_are_not_asked_again(
     service, kept = Recorded(captioner, Decoding()), tmp_path / "ledger.jsonl"
     with served(service) as address:
         for candidates in (4, 6):
-            decoding = Decoding(kind="consensus", candidates=candidates, temperature=1.2, max_tokens=24)
+            decoding = Decoding(kind="consensus", candidates=candidates, temperature=1.2, max_tokens=49)
             out = tmp_path / f"{candidates}.jsonl"
             summary = caption_by_server(
                 f"openai:default@{address}/v1", pictures, out, decoding=decoding, ledger=kept, progress=False
@@ -188,11 +188,11 @@ def test_a_sample_that_is_no_caption_leaves_the_others_to_choose_from(pictures: 
 def test_nouns_that_the_server_is_not_sure_of_are_left_out(
     captioner: Captioner, pictures: Dataset, tmp_path: Path
 ) -> None:
-    plain, _, _, _ = compared(captioner, pictures, tmp_path, decoding=Decoding(max_tokens=24))
+    plain, _, _, _ = compared(captioner, pictures, tmp_path, decoding=Decoding(max_tokens=49))
     sure = tmp_path / "sure"
     sure.mkdir()
     here, there, summary, service = compared(
-        captioner, pictures, sure, decoding=Decoding(max_tokens=24, confidence=0.95)
+        captioner, pictures, sure, decoding=Decoding(max_tokens=49, confidence=0.95)
     )
     assert there == here != plain and summary.unspelled == 0
     assert all(asked.logprobs for asked in service.asked) and len(service.asked) == COUNT
@@ -201,7 +201,7 @@ def test_nouns_that_the_server_is_not_sure_of_are_left_out(
 def test_guesses_are_what_is_as_likely_for_a_grey_picture(
     captioner: Captioner, pictures: Dataset, tmp_path: Path
 ) -> None:
-    service, drawn = Recorded(captioner, Decoding()), Decoding(kind="sample", temperature=1.5, max_tokens=24)
+    service, drawn = Recorded(captioner, Decoding()), Decoding(kind="sample", temperature=1.5, max_tokens=49)
     with served(service) as address:
         summary = caption_by_server(
             f"openai:default@{address}/v1",
@@ -244,7 +244,7 @@ def test_a_server_without_log_probabilities_is_one_line(
                 "-o",
                 tmp_path / "a.jsonl",
                 "--max-tokens",
-                24,
+                49,
                 *options,
             )
             assert done.status == 1 and line in done.err.splitlines()[-1], done.err
@@ -277,7 +277,7 @@ def test_a_server_that_is_gone_keeps_what_was_answered(captioner: Captioner, pic
             return super().answer(asked)
 
     service, out = Dies(captioner, Decoding()), tmp_path / "a.jsonl"
-    options: dict[str, Any] = {"decoding": Decoding(max_tokens=24), "drop_guesses": True, "progress": False}
+    options: dict[str, Any] = {"decoding": Decoding(max_tokens=49), "drop_guesses": True, "progress": False}
     with served(service) as address, pytest.raises(TellapartError, match="out of memory"):
         caption_by_server(
             f"openai:default@{address}/v1", pictures, out, concurrency=1, tries=2, base=0.01, patience=1.0, **options

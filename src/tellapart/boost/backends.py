@@ -203,6 +203,8 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
     detail = _words(reply, key)
     if status in NOT_NOW:
         raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
+    if "image input is not supported" in detail:  # llama.cpp, as a 500 that no second try changes
+        raise BackendError(f"the server's model reads no pictures ({status}{detail})", fatal=True)
     if status in LATER or status > 500:
         raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
     if status in FOR_ALL:

@@ -51,6 +51,7 @@ class Captioner(ABC):
         self.adapted = False  # whether LoRA stands beside its weights
         self.cut_texts = 0  # texts that were longer than allowed and were cut in `tokenize`
         self.generated = self.cut_captions = 0  # captions that were generated, and those cut at the most tokens
+        self.cut: set[str] = set()  # the texts of those, of the last pictures whose captions were generated
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
         self.decoding: Decoding | None = None  # the generation settings that it is saved with; None: none
@@ -240,10 +241,14 @@ class Captioner(ABC):
         self._count_cut(rollout)
         return rollout
 
-    def _count_cut(self, rollout: Rollout) -> None:
-        """Counts the captions, and those without a stop token, which were cut at the most tokens."""
+    def stopped(self, rollout: Rollout) -> torch.Tensor:
+        """Returns stopped_R: which captions have a stop token; the others were cut at the most tokens."""
         stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)
-        stopped_R = (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
+        return (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
+
+    def _count_cut(self, rollout: Rollout) -> None:
+        """Counts the captions, and those that were cut."""
+        stopped_R = self.stopped(rollout)
         self.generated += len(stopped_R)
         self.cut_captions += len(stopped_R) - int(stopped_R.sum())
 
@@ -480,6 +485,8 @@ def _generate_texts(
 
     rollout = captioner.generate(visual, decoding.drawn, seeds)
     texts = confident_texts(captioner, visual, rollout, least) if (least := decoding.confidence) else rollout.texts
+    cut = zip(texts, captioner.stopped(rollout).tolist(), strict=True)
+    captioner.cut = {" ".join(text.split()) for text, stopped in cut if not stopped}
     if decoding.kind != "consensus":
         return texts
     each = decoding.candidates

@@ -126,6 +126,7 @@ class CaptionEngine:
         self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
         self._writing = BatchSize(batch_size, "writing captions")
         self._beliefs: Beliefs | None = None
+        self.cut: set[str] = set()  # captions of the last `WINDOW` that were cut at the most tokens
 
     @classmethod
     def open(
@@ -273,9 +274,12 @@ class CaptionEngine:
             rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
             seeds = ItemSeeds(tuple(items[place].id for place in chosen))
             decoding = self._decoding if chooser is None else self._decoding.drawn
-            return generate_captions(captioner, rows, decoding, len(chosen), seeds)
+            texts = generate_captions(captioner, rows, decoding, len(chosen), seeds)
+            self.cut |= captioner.cut
+            return texts
 
         written: list[str] = []
+        self.cut = set()
         if self._prompts:  # found out once, not behind every prompt
             self._captioner.head()
         for prompt, some in groupby(order, key=prompts.__getitem__):
@@ -308,6 +312,7 @@ class CaptionEngine:
             some = captions[part]
             ids, texts = [one.item.id for one in some], [one.caption for one in some]
             kept = self._beliefs.without_guesses(self._captioner.inputs(visual[part]), ids, texts)
+            self.cut |= {text for one, text in zip(some, kept, strict=True) if one.caption in self.cut}
             edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, kept, strict=True)]
         return edited
 

@@ -156,21 +156,23 @@ class Service:
         given = asked.given
         picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
         started, captions, more = time.monotonic(), [""], {}
+        cut = [True]  # after one token, of a text that is scored
         tokens: list[list[dict[str, Any]]] | None = None
         if given is not None:
-            ((_, scored),) = self.scored(picture, asked, given)
+            ((_, scored, _),) = self.scored(picture, asked, given)
             by_id = [{str(token.pop("id")): token} for token in scored]
             more = {"prompt_logprobs": [None, *by_id]}  # a prompt's first token has nothing before it
         elif asked.logprobs:
             found = self.scored(picture, asked)
-            captions, tokens = [text for text, _ in found], [content for _, content in found]
+            captions, tokens = [text for text, _, _ in found], [content for _, content, _ in found]
+            cut = [one for _, _, one in found]
         else:
-            captions = self.captions(picture, asked)
+            captions, cut = self.captions(picture, asked)
         words = sum(len(caption.split()) for caption in captions)
         choices: list[dict[str, Any]] = [
             {
                 "index": n,
-                "finish_reason": "stop" if given is None else "length",
+                "finish_reason": "length" if cut[n] else "stop",
                 "message": {"role": "assistant", "content": caption},
                 "logprobs": None if tokens is None else {"content": tokens[n], "refusal": None},
             }
@@ -193,8 +195,11 @@ class Service:
             ]
         return answer
 
-    def captions(self, picture: BytesPicture, asked: Asked) -> list[str]:
-        """Returns the captions that a request asks for; one caller at a time uses the model."""
+    def captions(self, picture: BytesPicture, asked: Asked) -> tuple[list[str], list[bool]]:
+        """Returns the captions that a request asks for, and whether each was cut at the most tokens.
+
+        One caller at a time uses the model.
+        """
         decoding = asked.decoding(self.decoding)
         guesses = asked.drop_guesses or asked.truthful
         if (asked.best_of or decoding.asks_scorer) and self.scorer is None:
@@ -214,12 +219,13 @@ class Service:
             found = [one for _, some in engine.captions([item], chooser) for one in some]
         if not found:
             raise _unreadable(skipped)
-        return list(found[0].samples[: asked.n]) if asked.n > 1 else [found[0].caption]
+        texts = list(found[0].samples[: asked.n]) if asked.n > 1 else [found[0].caption]
+        return texts, [text in engine.cut for text in texts]
 
     def scored(
         self, picture: BytesPicture, asked: Asked, text: str | None = None
-    ) -> list[tuple[str, list[dict[str, Any]]]]:
-        """Returns captions, or this ``text``, each with its tokens as ``logprobs`` has them.
+    ) -> list[tuple[str, list[dict[str, Any]], bool]]:
+        """Returns captions, or this ``text``, each with its tokens as ``logprobs`` has them, and whether it was cut.
 
         With a ``text`` a token also has its ``id``, and its text under the name that vLLM's ``prompt_logprobs`` use.
         """
@@ -236,9 +242,8 @@ class Service:
             raise _unreadable(skipped)
         rollout, log_p_RT = result
         found = []
-        for written, tokens_T, valid_T, log_p_T in zip(
-            rollout.texts, rollout.tokens_RT, rollout.valid_RT, log_p_RT, strict=True
-        ):
+        rows = rollout.texts, rollout.tokens_RT, rollout.valid_RT, log_p_RT, self.captioner.stopped(rollout).tolist()
+        for written, tokens_T, valid_T, log_p_T, stopped in zip(*rows, strict=True):
             row = tokens_T[valid_T].tolist()
             pieces = token_bytes(row, written, self.captioner.tokenizer)
             tokens: list[dict[str, Any]] = []
@@ -246,7 +251,7 @@ class Service:
                 shown = piece.decode("utf-8", "replace")
                 token = {"token": shown, "logprob": log_p, "bytes": list(piece), "top_logprobs": []}
                 tokens.append(token if text is None else token | {"id": id_, "decoded_token": shown})
-            found.append((" ".join(written.split()), tokens))
+            found.append((" ".join(written.split()), tokens, not stopped))
         return found
 
 
