@@ -134,7 +134,7 @@ def caption(
         if purpose.purpose != LORA:
             whole["--samples"] = samples
         _refuse(whole, f"has no effect on the one text that --for {purpose.purpose} makes of a picture on this machine")
-    template = prompt if has_fields(prompt) and not served else None
+    template = prompt if prompt is not None and not served and has_fields(prompt) else None
     if template is None:
         _refuse({"--fields": None if served else fields}, "fills fields of --prompt, such as {tags}, and it has none")
     if prompt is not None and template is None:
@@ -211,7 +211,7 @@ def caption(
         if texts is not None:
             texts.captioner = lambda: load_captioner(model, place, precision)
         request: Any = {"decoding": decoding, "format": format, "best_of": best_of, "features": features}
-        request |= {"drop_guesses": drop_guesses, "prompts": Prompts.read(template or "", dataset, fields)}
+        request |= {"drop_guesses": drop_guesses, "prompts": template and Prompts.read(template, dataset, fields)}
         if not overwrite and nothing_left(dataset, path, model, scorer=scorer, precision=precision, **request):
             say(f"0 captions written, {len(dataset):,} already done")
             for line in dataset.report():

@@ -393,7 +393,8 @@ def caption_pictures(
     if batch_size < 1:
         raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
     check_drop_guesses(dataset, decoding, drop_guesses, best_of)
-    prompts = prompts or Prompts.read(captioner.chosen.get("prompt") or "", dataset)
+    if prompts is None and (own := captioner.chosen.get("prompt")):
+        prompts = Prompts.read(own, dataset)
     if prompts is not None and drop_guesses:
         raise UsageError("--drop-guesses compares pictures behind one prompt, and --prompt has fields; leave one out")
     before = captioner.generated, captioner.cut_captions

@@ -34,9 +34,9 @@ _FIELD = re.compile(r"(?<!\{)\{(?P<name>[^\W\d][\w .-]*)(?:\|(?P<otherwise>[^{}]
 _TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq")
 
 
-def has_fields(prompt: str | None) -> bool:
+def has_fields(prompt: str) -> bool:
     """Returns whether a prompt has fields."""
-    return prompt is not None and _FIELD.search(prompt) is not None
+    return _FIELD.search(prompt) is not None
 
 
 @dataclass(frozen=True)
