@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from tellapart.boost.stages import unusable
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
@@ -598,8 +600,6 @@ PAGE_SIDE = 640
 
 def _thumbnail(item: Item) -> str:
     """The address of a picture inside the page; empty where it cannot be read."""
-    from PIL import Image
-
     buffer = io.BytesIO()
     try:
         image = item.picture.image()
