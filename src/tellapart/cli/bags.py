@@ -22,14 +22,26 @@ if TYPE_CHECKING:
     import rich.table
     from rich import box
 
+    from tellapart.bags import file as bag_file
+    from tellapart.bags import large
+    from tellapart.bags import mine as mining
     from tellapart.bags.mine import MinedBags
     from tellapart.data import Dataset
+    from tellapart.evaluation import benchmark_card
     from tellapart.evaluation.benchmark_card import Card
+    from tellapart.features import store as feature_store
+    from tellapart.jobs import run
     from tellapart.scorers import Scorer
 else:
     rich = LazyModule("rich", "table")
     np = LazyModule("numpy")
     box = LazyModule("rich.box")
+    bag_file = LazyModule("tellapart.bags.file")
+    large = LazyModule("tellapart.bags.large")
+    mining = LazyModule("tellapart.bags.mine")
+    benchmark_card = LazyModule("tellapart.evaluation.benchmark_card")
+    feature_store = LazyModule("tellapart.features.store")
+    run = LazyModule("tellapart.jobs.run")
 
 app = App(
     name="bags",
@@ -120,8 +132,6 @@ def mine(
     as_json: Json = False,
 ) -> None:
     """Find the most similar pictures: disjoint bags, the most similar first."""
-    from tellapart.bags.file import write_bags
-
     if features is not None:
         kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
         kept |= {"--exact and --approximate": exact is not None}
@@ -145,7 +155,7 @@ def mine(
         encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
     _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
-    write_bags(out, mined.file)
+    bag_file.write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
 
@@ -159,19 +169,15 @@ def _mine_features(
     options: WorkerOptions,
     as_json: bool,
 ) -> None:
-    from tellapart.bags.large import MEMORY_GB, mine_folder
-
     spreading: Any = nullcontext()
     if options.wanted:
-        from tellapart.jobs.run import spread_by_ray
-
-        spreading = spread_by_ray(options.cluster())
+        spreading = run.spread_by_ray(options.cluster())
     with spreading as spread:
-        mined = mine_folder(
+        mined = large.mine_folder(
             folder,
             out,
             sizes_of(size),
-            memory_gb=memory_gb or MEMORY_GB,
+            memory_gb=memory_gb or large.MEMORY_GB,
             max_cosine=max_cosine,
             pictures=cluster_size,
             spread=spread,
@@ -181,10 +187,8 @@ def _mine_features(
 
 def sizes_of(size: str) -> list[int]:
     """``3,5,7`` as numbers. Raises `UsageError`."""
-    from tellapart.bags.mine import check_sizes
-
     try:
-        return check_sizes([int(part) for part in size.split(",") if part.strip()])
+        return mining.check_sizes([int(part) for part in size.split(",") if part.strip()])
     except ValueError:
         raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
 
@@ -211,20 +215,17 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
-    from tellapart.bags.file import remove_truematch, write_bags, write_truematch, write_whole
-    from tellapart.evaluation.benchmark_card import make_card
-
     model = Model(scorer, device, precision)
     scorer_model, mined = mined_from(pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
-    remove_truematch(out)
-    write_bags(out / "bags.jsonl", mined.file)
-    write_truematch(out, mined.file.bags)
+    bag_file.remove_truematch(out)
+    bag_file.write_bags(out / "bags.jsonl", mined.file)
+    bag_file.write_truematch(out, mined.file.bags)
     used = {id_ for bag in mined.file.bags for id_ in bag.ids}
     rows = [
         {"id": i.id, "content": i.picture.key(), "captions": list(i.references)} for i in mined.items if i.id in used
     ]
-    write_whole(out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    card = make_card(
+    bag_file.write_whole(out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    card = benchmark_card.make_card(
         name or out.resolve().name,
         mined.file,
         mined.items,
@@ -251,14 +252,12 @@ def pool(
     as_json: Json = False,
 ) -> None:
     """Build a hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
-    from tellapart.bags.file import write_whole
-    from tellapart.bags.mine import hard_pool
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
     targets, others = open_many(data), open_many(among)
-    found = hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
-    write_whole(out, found.lines())
+    found = mining.hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
+    bag_file.write_whole(out, found.lines())
     for line in (*targets.report(), *others.report()):
         say(line)
     made = {"pool": str(out), "pictures": len(found.items), "targets": found.asked}
@@ -284,20 +283,17 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags: Markdown and HTML."""
-    from tellapart.bags.file import read_bags
     from tellapart.data import open_many
-    from tellapart.evaluation.benchmark_card import make_card
-    from tellapart.features.store import FeatureStore
     from tellapart.scorers import load_scorer
 
-    file = read_bags(bags)
+    file = bag_file.read_bags(bags)
     model, dataset = load_scorer(scorer, device, precision), open_many(data)
-    file = read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
+    file = bag_file.read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
     items = [item for item in dataset if item.id in used]
-    image_ND = np.asarray(FeatureStore().features(items, model.encoder))
+    image_ND = np.asarray(feature_store.FeatureStore().features(items, model.encoder))
     repeat = typed_command()
-    made = make_card(name or bags.stem, file, items, image_ND, model, licence=licence, repeat=repeat)
+    made = benchmark_card.make_card(name or bags.stem, file, items, image_ND, model, licence=licence, repeat=repeat)
     write_card(made, out)
     show({"folder": str(out), **made.to_json()}, lambda: card_table(made), as_json)
 
@@ -315,14 +311,13 @@ def mined_from(
     """The scorer and the bags mined with it. Prints what was skipped."""
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
-    from tellapart.bags.mine import mine_dataset
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
     sizes = sizes_of(size)
     dataset: Dataset = open_many(list(data))
     model = load_scorer(*scorer)
-    mined = mine_dataset(
+    mined = mining.mine_dataset(
         dataset,
         model,
         sizes,
@@ -422,20 +417,15 @@ def table(mined: MinedBags) -> rich.table.Table:
 
 def card_table(card: Card) -> rich.table.Table:
     """A card as a table."""
-    from tellapart.evaluation.benchmark_card import COLUMNS, cells
-
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
-    for column in COLUMNS:
+    for column in benchmark_card.COLUMNS:
         shown.add_column(column, justify="right")
     for own in card.sizes:
-        shown.add_row(*cells(own))
+        shown.add_row(*benchmark_card.cells(own))
     return shown
 
 
 def write_card(card: Card, folder: Path) -> None:
     """Write card.md and card.html."""
-    from tellapart.bags.file import write_whole
-    from tellapart.evaluation.benchmark_card import markdown, page
-
-    write_whole(folder / "card.md", markdown(card))
-    write_whole(folder / "card.html", page(card))
+    bag_file.write_whole(folder / "card.md", benchmark_card.markdown(card))
+    bag_file.write_whole(folder / "card.html", benchmark_card.page(card))

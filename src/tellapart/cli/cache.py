@@ -13,9 +13,14 @@ import typer
 
 from tellapart.cli.app import HOUSEKEEPING, App, Json, show
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.lazy import LazyModule
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from tellapart.features import store as feature_store
+else:
+    feature_store = LazyModule("tellapart.features.store")
 
 app = App()
 
@@ -41,9 +46,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
     """The content of the cache as JSON values and as a table."""
     from rich.table import Table
 
-    from tellapart.features.store import FeatureStore
-
-    store = FeatureStore()
+    store = feature_store.FeatureStore()
     uses = store.usage()
     meteor = _size(_meteor(store.folder))
     whole = sum(use.bytes for use in uses) + meteor
@@ -70,9 +73,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
 
 def remove_rows(name: str) -> tuple[dict[str, Any], str]:
     """Delete the rows of the encoders of this name or label. Returns as `empty_cache`."""
-    from tellapart.features.store import FeatureStore
-
-    store = FeatureStore()
+    store = feature_store.FeatureStore()
     uses = store.usage()
     chosen = [use.label for use in uses if name in (use.name, use.label)]
     if not chosen:
@@ -85,9 +86,7 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
 
 def empty_cache() -> tuple[dict[str, Any], str]:
     """Delete everything. Returns the freed bytes as JSON values and as a line of text."""
-    from tellapart.features.store import FeatureStore
-
-    store = FeatureStore()
+    store = feature_store.FeatureStore()
     indexes = _meteor(store.folder)
     freed = store.empty() + _size(indexes)
     for folder in indexes:
