@@ -57,3 +57,18 @@ def test_a_sentence_encoder_finds_other_words() -> None:
     found = evaluate({"one": CAPTIONS}, queries=queries, query_encoder=encoder, metrics=["search"]).systems["one"]
     assert found["search_encoder_r1"].value == 100
     assert found["search_bm25_r1"].value < 50
+
+
+def test_the_keys_of_json_are_those_of_the_docs(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(json.dumps({"x": "a dog", "y": "a cat"}))
+    (tmp_path / "b.json").write_text(json.dumps({"x": "a dog", "y": "a dog"}))
+    (tmp_path / "queries.json").write_text(json.dumps({"x": ["dog", "a brown dog"], "y": ["cat"]}))
+    both = ("--captions", tmp_path / "a.json", "--captions", tmp_path / "b.json")
+    done = cli("eval", *both, "--queries", tmp_path / "queries.json", "--metrics", "search_bm25_r1", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    assert found["systems"]["a"]["search_bm25_r1"].keys() == {"value", "low", "high", "n"}
+    assert found["systems"]["a"]["search_bm25_r1"]["n"] == 3 and found["pictures"]["n"] == 2
+    assert found["pairs"][0].keys() == {"a", "b", "metric", "difference", "low", "high", "n", "p"}
+    assert "queries:3," in found["signatures"]["search_bm25_r1"] and found["pictures"].keys() == {"n", "ids"}
+    assert found["metrics"]["search_bm25_r1"].keys() == {"label", "help", "direction", "group"} and found["notes"]
