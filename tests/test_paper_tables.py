@@ -27,7 +27,10 @@ SMALL = (
     "training.captions_per_picture=1", "training.checkpoint_every=1", "training.log_every=1", "validation.every=1",
     "validation.limit=6", "evaluation.lookalike=5", "evaluation.gallery=0",
 )  # fmt: skip
-MORE = {"1:F3": ("training.steps=5",)}  # a validation after each of five epochs
+# A validation after each of five epochs, among a hundred pictures.
+MORE = {
+    "1:F3": ("training.steps=5", "validation.limit=100", "validation.decoding={kind='greedy', max_tokens=3}"),
+}
 FAST = ("1:7", "2:3", "3:1", "4:4")  # text alone; with bags; across domains; several captions of a picture
 
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from command_line import Cli
 from PIL import Image
 from real_data import DATA
 from rich.console import Console
@@ -698,3 +699,13 @@ def test_the_report_explains_the_metric(key):
     from tellapart.evaluation.selection import describe
 
     assert key in METRICS and "no explanation" not in describe(key).help
+
+
+def test_peoples_references_are_measured_alone(cli: Cli) -> None:
+    """Of data that are references alone, such as boosted captions: each against the picture's others."""
+    data = "scenes:plain?split=test&n=12"
+    done = cli("eval", "--data", data, "--human", "mean", "--metrics", "length,bleu4", "--json")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)["systems"]
+    assert list(found) == ["human"] and found["human"]["length"]["n"] == 12
+    assert "Missing option '--captions'" in cli("eval", "--data", data).err

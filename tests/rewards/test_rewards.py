@@ -231,7 +231,7 @@ def test_meteor_is_a_reward() -> None:
     pytest.importorskip("pycocoevalcap")
     picture = Scenes(1)[0].item().picture
     items = [Item(str(n), picture, texts) for n, texts in enumerate((("a dog runs", "the dog"), ("two cats",)))]
-    texts = ["a dog", "a cat", "two cats", "cats"]
+    texts = ["a dog runs", "a lawn", "two cats", "cats"]
     rollout = Rollout(torch.zeros(4, 1, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), texts, 2)
     (options,) = Reinforce.Config(rewards=[{"kind": "meteor"}], baseline="none").reward_options  # type: ignore[list-item]
     reward_BS = options.build(None)(rollout, Batch(items, torch.arange(2), torch.zeros(2, 1)))  # type: ignore[arg-type, attr-defined]

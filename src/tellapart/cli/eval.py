@@ -69,7 +69,7 @@ def evaluate(
         found = list_metrics()
         show({"metrics": [metric.to_json() for metric in found]}, lambda: table(found), as_json)
         return
-    if not options.captions and not captioner:
+    if not options.captions and not captioner and (options.human is None or data is None):
         raise UsageError("Missing option '--captions'; type: tellapart eval --help")
     if captioner and data is None:
         raise UsageError("--captioner writes captions of pictures; add --data SPEC, or type --captions FILE")

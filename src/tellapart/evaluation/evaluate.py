@@ -184,7 +184,7 @@ def evaluate(
     behind a server that metrics such as CLAIR ask, ``questions`` are CaptionQA's, by id. ``queries``: what people would
     type to find a picture, by id, for search by BM25 and by ``query_encoder``.
     """
-    ids = same_ids(systems, items)
+    ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
     all_references, notes = references_of(ids, items, references)
     objects = objects or ObjectInputs()
     notes += notes_on_instances(objects, ids, items)

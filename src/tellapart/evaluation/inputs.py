@@ -375,7 +375,9 @@ def run_eval(options: EvalOptions) -> Results:
         systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
     )
     notes += set_notes
-    ids = list(next(iter(kept.values())))
+    ids = list(next(iter(kept.values()), ()))
+    if dataset is not None and not systems:  # people's references alone
+        ids = [item.id for item in dataset if (known_references or {}).get(item.id) or item.references]
     items = with_ids(dataset, ids)
     inputs = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
     notes += inputs.notes
