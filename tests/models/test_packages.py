@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tellapart.boost.backends import Local
+from tellapart.boost.types import Message, Request
 from tellapart.captioners.load import load_language_model, load_vision
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import packages
@@ -103,3 +105,11 @@ def test_pictures_are_encoded_alike_alone_and_together() -> None:
             module.eval()
     assert torch.allclose(model(pixel_values=pixels).pooler_output, alone, atol=1e-5)
     assert together.last_hidden_state.shape == (AT_ONCE + 1, 4, 16)
+
+
+@pytest.mark.pretrained
+@pytest.mark.long
+def test_a_packaged_language_model_answers_requests_by_its_name() -> None:
+    model = Local.open("smollm2-135m", "cpu", "fp32")
+    answer = model.complete(Request((Message("user", "What is the capital of France?"),), max_tokens=12))
+    assert "Paris" in answer.text and model.name.startswith("local:smollm2-135m-")

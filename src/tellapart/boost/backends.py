@@ -38,6 +38,7 @@ from tellapart.errors import MissingExtra, PictureError, UsageError, nearest
 from tellapart.language.words import spelled_spans
 from tellapart.models.device import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
 from tellapart.models.loading import check_name, loading_errors
+from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Picture
 from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
@@ -787,7 +788,9 @@ def has_chat_template(source: str) -> bool:
 
 
 def _folder(source: str) -> Path:
-    """Returns where the model's files lie: the folder itself, or the hub's in the cache."""
+    """Returns where the model's files lie: the folder itself, that of a packaged part, or the hub's in the cache."""
+    if source in PARTS:
+        return packaged_folder(source)
     folder = Path(source).expanduser()
     check_name(source, "chat model")
     return Path(
