@@ -76,6 +76,7 @@ NOT_RUN = {
     "python -m replication claims vcb-captions": "trains for minutes; tests/replication does it on little data",
     "python -m replication claims smile-length": "trains for minutes; tests/replication does it on little data",
     "python -m replication tradeoff": "trains for minutes; tests/replication does it on little data",
+    "python -m replication signals": "a minute, and a run of ten; tests/replication/test_signals.py has it on little data",
     "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",
     "python -m replication claims --power": "reads what hours of training left; tests/replication does it",
     "python -m replication claims --quick": "trains for 20 minutes; tests/replication does it on little data",
