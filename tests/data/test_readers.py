@@ -349,3 +349,11 @@ def test_the_frames_of_clips_of_scenes_as_pictures() -> None:
     assert len({item.picture.key() for item in stills}) == 12 and stills[0].references == clips[0].references
     with pytest.raises(UsageError, match="type frames=4&stills=true"):
         open_data("scenes:plain?n=3&stills=true")
+
+
+@pytest.mark.parametrize("key", ["instruction", "input", "prompt"])
+def test_an_instruction_that_is_no_text_is_one_line(key: str, tmp_path: Path) -> None:
+    entry = {"output": "A lake."} | ({} if key == "prompt" else {"instruction": "Describe a lake."}) | {key: 0.5}
+    (tmp_path / "chat.jsonl").write_text(json.dumps(entry) + "\n")
+    with pytest.raises(UsageError, match=f'line 1: "{key}" must be a text, not 0.5'):
+        open_data(f"instructions:{tmp_path / 'chat.jsonl'}")

@@ -313,3 +313,17 @@ def test_features_at_a_dangling_link_are_refused_before_any_work(cli: Cli, tmp_p
 def test_the_errors_of_workers_are_whole() -> None:
     told = works._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
     assert told["error"].endswith("and its cause in the last line") and "\n" not in told["error"]
+
+
+def test_what_is_missing_counts_among_the_pictures_of_a_shard(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(photo(number, 30, 20))
+    (tmp_path / "bad.jpg").write_bytes(b"no picture")
+    (tmp_path / "empty.jpg").touch()
+    names = ("0.jpg", "1.jpg", "2.jpg", "bad.jpg", "empty.jpg", "gone.jpg")
+    lines = [json.dumps({"image": name, "caption": "a dog"}) + "\n" for name in names]
+    (tmp_path / "list.jsonl").write_text("".join(lines))
+    shard = open_data(f"jsonl:{tmp_path / 'list.jsonl'}")
+    written = sum(shard.load_image(item) is not None for item in shard)
+    done = Done.of(shard, written)
+    assert (done.items, done.written, done.left_out_count, len(done.left_out)) == (6, 3, 3, 3)

@@ -243,11 +243,10 @@ class Done:
 
     @classmethod
     def of(cls, dataset: Dataset, written: int, **more: Any) -> Done:
-        """Returns the counts of a shard whose unreadable pictures are listed in it.
-
-        Files that are missing are no items, and were named when the job was planned.
-        """
-        return cls(len(dataset), written, list(dataset.unreadable)[:MOST_NAMED], len(dataset.unreadable), more)
+        """Returns the counts of a shard whose missing and unreadable pictures are listed in it."""
+        lists = (dataset.missing, dataset.unreadable)
+        entries = [entry for found in lists for entry in found][:MOST_NAMED]
+        return cls(len(dataset) + len(dataset.missing), written, entries, sum(map(len, lists)), more)
 
 
 class Work(Protocol):

@@ -103,8 +103,9 @@ def _item(entry: Any, where: str, number: int) -> Item:
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
     kept = tuple(answer.strip() for answer in answers if answer.strip())
+    prompt = _prompt(entry, where)
     asked = "\n\n".join(filter(None, (entry.get("instruction"), entry.get("input"))))
-    picture = TextPicture(_prompt(entry, where), str(id_), asked, str(entry.get("category") or ""))
+    picture = TextPicture(prompt, str(id_), asked, str(entry.get("category") or ""))
     return Item(str(id_), picture, kept, normalize_split(split))
 
 
