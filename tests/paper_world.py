@@ -246,7 +246,8 @@ class World:
         torch.manual_seed(0)
         small: dict[str, Any] = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1}
         heads = {"num_attention_heads": 2}
-        tokenizer = word_tokenizer(self.texts)
+        # "." is a token, as it is GPT-2's.
+        tokenizer = word_tokenizer([*self.texts, ". ".join(self.texts[:2])], sentences=True)
         ends = {"bos_token_id": tokenizer.bos_token_id, "eos_token_id": tokenizer.eos_token_id}
         clip = self.folder / "openai" / "clip-vit-base-patch32"
         text = {**small, **heads, **ends, "vocab_size": len(tokenizer), "max_position_embeddings": 77}
