@@ -89,7 +89,7 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         (
             ["objective.rewards=[{weight=2}]"],
             "'objective.rewards.kind' is missing; expected one of bleu, cider, consensus, custom, exact_truth, "
-            "likelihood, paid_words, pmi, self_retrieval",
+            "likelihood, meteor, paid_words, pmi, self_retrieval, spice",
         ),
         (
             ['objective.rewards=[{kind="cider", weigth=2}]'],

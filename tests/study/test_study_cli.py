@@ -196,7 +196,7 @@ def test_from_pictures_to_the_table(
         (("plan", "pick", "--difference", "0.1", "--budget", "100"), "--budget needs"),
         (("plan", "compare", "--difference", "0.1", "--base", "0.6"), "--base has no effect on compare"),
         (("plan", "pick", "--difference", "0.1", "--seed", "-1"), "-1 is not in the range"),
-        (("simulate", "s", "--think", "nan"), "--think nan: expected seconds"),
+        (("simulate", "s", "--think", "nan"), "--think nan: expected a finite number"),
         (("simulate", "rate", "--effect", "simle=0.5"), "no system 'simle'"),
         (("plan", "pick", "--difference", "0.1", "--items", "ten"), "--items ten: expected whole numbers"),
         (("serve", "nothing", "--public-url", "https://x.org/path"), "an address without a path"),
