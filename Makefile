@@ -15,8 +15,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup  ## the main job on the embedded world, in about two minutes
 	$(BIN)/tellapart demo --out runs/demo
 
+# Three workers on two cores: tests wait for the processes that they start.
 test: setup  ## all that this machine can run; what it cannot is named in the summary
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
 
 quick: setup  ## under three minutes: no network, no ../shared, no browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not long and not data and not browser and not oracle"

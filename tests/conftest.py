@@ -18,7 +18,8 @@ from tellapart.models.packages import PARTS, is_installed
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # oneDNN of torch 2.13 writes beyond its memory in the backward pass of convolutions of four channels on some AMD CPUs,
 # with AVX2 and AVX-512 kernels; the tests' tiny towers have such. Read before torch is imported.
-os.environ.setdefault("DNNL_MAX_CPU_ISA", "SSE41")
+if (cpu := Path("/proc/cpuinfo")).is_file() and "AuthenticAMD" in cpu.read_text(encoding="utf-8"):
+    os.environ.setdefault("DNNL_MAX_CPU_ISA", "SSE41")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
