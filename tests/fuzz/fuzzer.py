@@ -99,7 +99,7 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (3, "bags mine --features @rows +b.jsonl.work -o b.jsonl --size 3 --cluster-size 100"),
     (1, "bags pool @photos/0.png --among @photos --scorer %scorer -o pool.jsonl --nearest 2"),
     (2, "data simplify @refs.json -o simple.jsonl --keep subject --json"),
-    (1, "report tokens %captioner @data.jsonl --caption 'a red dog' -o tokens.svg --json"),
+    (1, "report tokens %captioner @data.jsonl --caption dog -o tokens.svg --json"),
     (2, "report changes @c.jsonl @c.csv --data @data.jsonl --scorer %scorer --top 2 --json"),
     (2, "check @c.jsonl @photos"),
     (1, "check @c.jsonl folder:@photos --scorer %scorer --json"),

@@ -47,6 +47,12 @@ def code(monkeypatch: pytest.MonkeyPatch) -> None:
     allow_code("poisoned:make")
 
 
+def raylets(address: str) -> list[psutil.Process]:
+    """Returns the nodes of this cluster that run; another test's cluster may run beside it."""
+    running = psutil.process_iter(["name", "cmdline"])
+    return [p for p in running if "raylet" in (p.info["name"] or "") and address in " ".join(p.info["cmdline"] or ())]
+
+
 def disturb(
     tmp_path: Path, captioner: Path, shards: int, each: int, nodes: int, workers: int, drivers: int, seconds: float,
     delay: float,
@@ -62,13 +68,13 @@ def disturb(
 
     faults = ["worker"] * workers + ["node"] * nodes + ["driver"] * drivers
     np.random.default_rng(1).shuffle(faults)
-    before = {process.pid for process in psutil.process_iter()}
     seen: dict[str, tuple[int, int]] = {}
     killed: dict[str, set[int]] = {"worker": set(), "node": set(), "driver": set()}
     folder = Path(f"{out}.job")
     with Nodes() as cluster:
         driver = Driver("caption", model, data, "-o", out, *options, "--ray", cluster.address, "--workers", 3,
                         log=tmp_path / "job.log")  # fmt: skip
+        assert raylets(cluster.address)
         for number, fault in enumerate(faults, start=1):
             seen |= wait_for(folder, number * shards // (len(faults) + 2), driver, seconds)
             assert driver.process.poll() is None, (tmp_path / "job.log").read_text()
@@ -94,8 +100,7 @@ def disturb(
     assert written == (tmp_path / "plain.jsonl").read_bytes()
     ids = [json.loads(line)["id"] for line in written.splitlines()]
     assert len(set(ids)) == len(ids) == shards * each
-    left = [p for p in psutil.process_iter(["name"]) if p.pid not in before and "raylet" in (p.info["name"] or "")]
-    assert not left
+    assert not raylets(cluster.address)
 
 
 @pytest.mark.long
