@@ -261,3 +261,11 @@ def test_a_captioner_keeps_the_generation_settings_that_it_is_saved_with(tiny_ca
     assert again.chosen == {"prompt": "a"}
     again.save(tmp_path / "twice")
     assert default_decoding(str(tmp_path / "twice")) == kept
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "3", "{", "\xff"])
+def test_options_that_are_no_object_are_one_line(content: str, copy: Path) -> None:
+    (copy / "tellapart.json").write_text(content, encoding="latin-1")
+    (copy / "SHA256SUMS").unlink(missing_ok=True)
+    with pytest.raises(TellapartError, match=r"tellapart\.json is damaged: expected a JSON object"):
+        load_captioner(str(copy))

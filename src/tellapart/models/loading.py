@@ -186,7 +186,10 @@ def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> N
 
 
 def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
-    """Returns the options that a captioner was saved with; ``from_hub``: also of a hub name, by download."""
+    """Returns the options that a captioner was saved with; ``from_hub``: also of a hub name, by download.
+
+    Raises `TellapartError` where their file holds something else.
+    """
     file: Path | None = Path(where) / OPTIONS_FILE
     if from_hub and not Path(where).is_dir():
         from transformers.utils.hub import cached_file
@@ -196,7 +199,15 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
         except OSError:
             found = None  # what is needed was there without the network; this may not be
         file = Path(found) if found else None
-    return parse_json(file.read_text(encoding="utf-8")) if file is not None and file.is_file() else {}
+    if file is None or not file.is_file():
+        return {}
+    try:
+        saved = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError:
+        saved = None
+    if not isinstance(saved, dict):
+        raise TellapartError(f"{file} is damaged: expected a JSON object; copy the folder again, or remove the file")
+    return saved
 
 
 def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
