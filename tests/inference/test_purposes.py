@@ -318,8 +318,12 @@ class TestReviewPage:
             driver.switch_to.active_element.send_keys(" & <b>more</b>\n")  # edited and accepted
             assert driver.find_element("id", "id").text == second
             driver.switch_to.active_element.send_keys("\n")  # accepted as it is
-            driver.refresh()  # what was accepted is still there
-            assert driver.find_element("id", "count").text.startswith("2 of ")
+
+            def is_kept() -> bool:
+                driver.refresh()  # what was accepted is still there, once the browser has stored it
+                return bool(driver.find_element("id", "count").text.startswith("2 of "))
+
+            wait_for(is_kept)
             driver.find_element("id", "save").click()
             wait_for(lambda: (tmp_path / "saved" / "alt.jsonl").is_file())
             assert [entry["message"] for entry in driver.get_log("browser")] == []
