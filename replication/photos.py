@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from replication import cores
-from replication.worker_pool import single_threaded_workers
+from replication.worker_pool import single_threaded_workers, until_interrupted
 from tellapart.data.caption_files import read_caption_file
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.selection import describe
@@ -108,10 +108,14 @@ def train_jobs(jobs: Sequence[Job], workers: int) -> None:
         return
     log = Path("runs") / "photos.log"
     say(f"{', '.join(dict.fromkeys(Path(job.name).stem for job in jobs))}: {workers} at a time; their log: {log}")
-    with single_threaded_workers(workers, log) as pool, Progress(len(jobs), "runs") as progress:
-        for done in as_completed([pool.submit(job.run) for job in jobs]):
-            done.result()
-            progress.advance()
+    pool = single_threaded_workers(workers, log)
+    try:
+        with Progress(len(jobs), "runs") as progress:
+            for done in as_completed([pool.submit(until_interrupted, job.run) for job in jobs]):
+                done.result()
+                progress.advance()
+    finally:
+        pool.shutdown(cancel_futures=True)  # what failed or was interrupted begins nothing more
 
 
 def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Results:

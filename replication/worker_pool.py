@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,11 +129,21 @@ def _exit_with_parent() -> None:
     os._exit(1)
 
 
+def until_interrupted(work: Callable[[], None]) -> None:
+    """Runs a task of a worker; Ctrl-C, which reaches this process, too, ends it: it must not take the next task."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        os._exit(130)
+
+
 def _run(task: Task) -> None:
     assert _lab is not None
-    try:
-        _lab.train(*task.key)
+    lab = _lab
+
+    def work() -> None:
+        lab.train(*task.key)
         for test_set, decoding in task.captions:
-            _lab.caption_lists(*task.key, test_set, decoding)
-    except KeyboardInterrupt:  # Ctrl-C reaches this process, too: it must not take the next task
-        os._exit(130)
+            lab.caption_lists(*task.key, test_set, decoding)
+
+    until_interrupted(work)
