@@ -327,3 +327,18 @@ def test_what_is_missing_counts_among_the_pictures_of_a_shard(tmp_path: Path) ->
     written = sum(shard.load_image(item) is not None for item in shard)
     done = Done.of(shard, written)
     assert (done.items, done.written, done.left_out_count, len(done.left_out)) == (6, 3, 3, 3)
+
+
+def test_shards_of_a_data_set_that_is_opened_whole_do_not_count_its_missing_pictures(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.jpg").write_bytes(photo(number, 30, 20))
+    names = ("0.jpg", "1.jpg", "gone.jpg", "2.jpg")
+    lines = [json.dumps({"image": name, "caption": "a dog"}) + "\n" for name in names]
+    (tmp_path / "list.jsonl").write_text("".join(lines))
+    counts = []
+    for span in ((0, 2), (2, 3)):
+        shard = Shard(1, f"jsonl:{tmp_path / 'list.jsonl'}", "", items=span)
+        with open_shard(shard, DiskFolder(tmp_path / "job")) as dataset:
+            done = Done.of(dataset, len(dataset))
+        counts.append((done.items, done.left_out_count))
+    assert counts == [(2, 0), (1, 0)]

@@ -395,8 +395,9 @@ def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
 
 
 def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
-    if shard.items is not None:
-        return _whole(shard.path)[slice(*shard.items)]
+    if shard.items is not None:  # what is missing was told when the job was planned, and is of no shard
+        whole = _whole(shard.path)
+        return Dataset(whole.spec, select_items(whole, range(*shard.items)))
     options = dict(shard.options)
     if shard.listed:
         path = folder.local(shard.path, scratch)
