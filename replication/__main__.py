@@ -160,7 +160,8 @@ def signals(
     captioner: Annotated[str, typer.Argument(metavar="CAPTIONER")] = "scenes",
     data: Annotated[str, typer.Argument(metavar="DATA")] = "scenes:plain?split=test&n=2000",
     prompt: Annotated[
-        str | None, typer.Option(help='Behind which it writes. Default: of "scenes", that for all it sees.')
+        str | None,
+        typer.Option(help='Text that its captions go on from. Default: of "scenes", the one for full descriptions.'),
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Of each picture, for the agreement.")] = 16,
     device: Device = "auto",
@@ -188,10 +189,11 @@ def signals_table(rows: Sequence[dict[str, Any]]) -> Table:
         first, last = row["place"]
         name = "all" if "intervals" in row else f"{first} to {last}" if last < 99 else f"from {first}"
         between = row.get("intervals", {})
-        areas = [
-            f"{row[name]:.2f}" + (f" [{between[name][0]:.2f}, {between[name][1]:.2f}]" if between else "")
-            for name in SIGNALS
-        ]
+        areas = []
+        for signal in SIGNALS:
+            low, high = between.get(signal, (None, None))
+            cell = "–" if row[signal] is None else f"{row[signal]:.2f}"
+            areas.append(cell if low is None else f"{cell} [{low:.2f}, {high:.2f}]")
         table.add_row(name, f"{row['n']:,}", f"{row['false']:.1f}", *areas)
     return table
 

@@ -29,7 +29,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.rewards.consensus import distinct_words
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.scenes.truth import mark_caption
-from tellapart.types import Item, Rollout
+from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.messages import track
 from tellapart.utils.rng import ItemSeeds
 
@@ -58,7 +58,7 @@ def find_signals(name: str, data: str, prompt: str | None, samples: int) -> list
     """Returns the rows of `table` for a captioner's captions of the data.
 
     ``prompt``: None: "in this picture" for the shipped captioner, none for others. Raises `UsageError` for a prompt
-    that a captioner takes no part of, and for pictures with neither truth nor references.
+    that the captioner does not take, for fewer than two pictures, and for some with neither truth nor references.
     """
     captioner, items = load_captioner(name), list(open_data(data))
     if prompt is None:
@@ -67,6 +67,8 @@ def find_signals(name: str, data: str, prompt: str | None, samples: int) -> list
         if not hasattr(captioner, "set_prompt"):
             raise UsageError(f"{name} takes no prompt; leave --prompt out")
         captioner.set_prompt(prompt)
+    if len(items) < 2:
+        raise UsageError(f"{data}: {len(items)} picture; mutual information compares pictures, so expected at least 2")
     judge = judge_scene if all(item.truth is not None for item in items) else judge_by_references
     if judge is judge_by_references and not all(item.references for item in items):
         raise UsageError(f"{data}: pictures without references; words of captions cannot be judged")
@@ -105,25 +107,25 @@ def _lexicon() -> Lexicon:
 def measure_words(
     captioner: Captioner, items: Sequence[Item], judge: Judge, *, samples: int = 16, temperature: float = 0.6
 ) -> JudgedWords:
-    """Writes a greedy caption of each picture, judges its words, and computes every signal.
+    """Writes a greedy caption of each of at least two pictures, judges its words, and computes every signal.
 
     ``log p``: of the word, given what stands before it. ``PMI``: that less its log-probability for the average picture
-    of the batch. ``agreement``: the share of ``samples`` that say the word. ``phrase``, ``sentence``: mean log p of the
-    words of its phrase, and of its sentence. ``sum``: of the five, each with mean 0 and deviation 1.
+    of the batch (for others of it, where pictures keep their own shapes). ``agreement``: the share of ``samples`` that
+    say the word. ``phrase``, ``sentence``: mean log p of the words of its phrase, and of its sentence. ``sum``: of the
+    five, each with mean 0 and deviation 1. Raises `UsageError` where no word can be judged.
     """
     captioner.model.eval()
     rows = make_view(captioner, FeatureStore()).rows(items)
     speaker, room = Speaker(captioner), captioner.max_caption_tokens or 60
     drawn = Decoding(kind="sample", samples=samples, temperature=temperature, max_tokens=min(60, room))
     found: list[tuple[int, int, bool, list[float]]] = []
-    for first in track(range(0, len(items), BATCH), label="captions and their signals"):
-        some = items[first : first + BATCH]
+    for place_B in track(np.array_split(np.arange(len(items)), -(-len(items) // BATCH)), label="captions, signals"):
+        first, some = int(place_B[0]), [items[place] for place in place_B]
         with torch.no_grad():
-            visual = captioner.inputs(torch.as_tensor(rows[first : first + BATCH]))
+            visual = captioner.inputs(torch.as_tensor(rows[first : first + len(some)]))
             rollout = captioner.generate(visual, Decoding(max_tokens=drawn.max_tokens))
             texts = captioner.generate(visual, drawn, ItemSeeds(tuple(item.id for item in some), 0)).texts
-            average = visual.mean(0, keepdim=True).expand_as(visual).contiguous()
-            log_p_ORT = torch.stack([speaker.score(seen, rollout) for seen in (visual, average)]).cpu()
+            log_p_ORT = speaker.log_probs(rollout, Batch(some, torch.arange(len(some)), visual)).cpu()
         said = [distinct_words(text, content_words) for text in texts]
         values = _signals(
             rollout, captioner.tokenizer, log_p_ORT, [said[r * samples :][:samples] for r in range(len(some))]
@@ -132,6 +134,8 @@ def measure_words(
             for w, (false, value) in enumerate(zip(judge(item, text), values[r], strict=True)):
                 if false is not None:
                     found.append((first + r, w + 1, false, value))
+    if not found:
+        raise UsageError(f"{captioner.name}: no word of its captions can be judged; expected captions with nouns")
     picture_W, place_W, false_W, signals = zip(*found, strict=True)
     signal_WK = np.array(signals)
     scaled_WK = (signal_WK - signal_WK.mean(0)) / signal_WK.std(0).clip(1e-9)
@@ -163,8 +167,10 @@ def _signals(
 
 
 def area(signal_W: np.ndarray, false_W: np.ndarray) -> float:
-    """Computes the probability that a false word has a lower signal than a true one; ties count half. NaN: one kind
-    alone."""
+    """Computes the probability that a false word has a lower signal than a true one; ties count half.
+
+    NaN where all words are of one kind.
+    """
     false = int(false_W.sum())
     if not 0 < false < len(false_W):
         return float("nan")
@@ -177,21 +183,27 @@ def area(signal_W: np.ndarray, false_W: np.ndarray) -> float:
 def table(words: JudgedWords) -> list[dict[str, Any]]:
     """Returns one row for all words and one for each range of places: words, share that is false, areas.
 
-    Intervals of 95 % are of all words, over pictures.
+    Intervals of 95 % are of all words, over pictures. None in place of an area, or of an interval, that is undefined
+    because all words of a range, or of a resample, are true or false.
     """
-    rows = []
+    rows: list[dict[str, Any]] = []
     for low, high in ((1, 99), *PLACES):
         here = (words.place_W >= low) & (words.place_W <= high)
         if here.any():
-            areas = {name: area(words.signal_WK[here, k], words.false_W[here]) for k, name in enumerate(SIGNALS)}
-            rows.append(
-                {"place": [low, high], "n": int(here.sum()), "false": float(100 * words.false_W[here].mean()), **areas}
-            )
+            areas = (area(words.signal_WK[here, k], words.false_W[here]) for k in range(len(SIGNALS)))
+            row: dict[str, Any] = {"place": [low, high], "n": int(here.sum())}
+            row |= {"false": float(100 * words.false_W[here].mean())}
+            rows.append(row | dict(zip(SIGNALS, map(_number, areas), strict=True)))
     rows[0]["intervals"] = _intervals(words)
     return rows
 
 
-def _intervals(words: JudgedWords) -> Mapping[str, tuple[float, float]]:
+def _number(value: float) -> float | None:
+    """Returns None in place of NaN, which JSON lacks."""
+    return None if np.isnan(value) else float(value)
+
+
+def _intervals(words: JudgedWords) -> Mapping[str, tuple[float | None, float | None]]:
     rng = np.random.default_rng(0)
     of_picture = [np.flatnonzero(words.picture_W == picture) for picture in np.unique(words.picture_W)]
     drawn: list[list[float]] = []
@@ -199,4 +211,4 @@ def _intervals(words: JudgedWords) -> Mapping[str, tuple[float, float]]:
         chosen = np.concatenate([of_picture[n] for n in rng.integers(0, len(of_picture), len(of_picture))])
         drawn.append([area(words.signal_WK[chosen, k], words.false_W[chosen]) for k in range(len(SIGNALS))])
     low_K, high_K = np.percentile(np.array(drawn), [2.5, 97.5], axis=0)
-    return {name: (float(low_K[k]), float(high_K[k])) for k, name in enumerate(SIGNALS)}
+    return {name: (_number(low_K[k]), _number(high_K[k])) for k, name in enumerate(SIGNALS)}

@@ -43,3 +43,30 @@ def test_the_command_prints_a_row_for_each_range_of_places(cli: Cli) -> None:
     rows = json.loads(cli(*asked, package="replication.__main__").out)["rows"]
     assert rows[0]["place"] == [1, 99] and set(rows[0]["intervals"]) == set(SIGNALS)
     assert sum(row["n"] for row in rows[1:]) == rows[0]["n"]
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [("scenes:plain?n=1", "1 picture; mutual information compares pictures, so expected at least 2"),
+     ("nowhere/", "no such file or folder")],
+)  # fmt: skip
+def test_what_cannot_be_measured_is_one_line(cli: Cli, data: str, told: str) -> None:
+    assert told in cli("signals", "scenes", data, package="replication.__main__").line
+
+
+def test_what_is_undefined_is_null_in_json_and_a_dash_in_the_table(cli: Cli) -> None:
+    asked = ("signals", "scenes", "scenes:plain?n=3", "--samples", 2)  # three captions without a false word
+    found = cli(*asked, "--json", package="replication.__main__")
+    rows = json.loads(found.out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))["rows"]
+    assert rows[0]["false"] == 0 and rows[0]["log p"] is None and rows[0]["intervals"]["log p"] == [None, None]
+    shown = cli(*asked, package="replication.__main__").out
+    assert "–" in shown and "nan" not in shown
+
+
+def test_a_batch_is_never_of_one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    captioner, items = load_captioner("scenes", "cpu", "fp32"), list(open_data("scenes:plain?split=test&n=5"))
+    monkeypatch.setattr("replication.signals.BATCH", 4)
+    found = measure_words(captioner, items, judge_scene, samples=2)
+    assert set(found.picture_W.tolist()) == set(range(5))
+    information = found.signal_WK[found.picture_W == 4, SIGNALS.index("PMI")]
+    assert (information != 0).all()  # a picture alone is its own average
