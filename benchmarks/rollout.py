@@ -85,7 +85,7 @@ class _RolloutStep:
         import torch
 
         from benchmarks import transformers_generate
-        from tellapart.captioners.generate import to_rollout
+        from tellapart.captioners.base import to_rollout
 
         captioner = self.captioner
         torch.manual_seed(number)

@@ -217,7 +217,7 @@ class TrainingStep:
     def plain_rollout(self, visual_R: torch.Tensor, work: Work, number: int) -> Rollout:
         """Captions by transformers' ``generate``, one for each row of ``visual_R``."""
         from benchmarks import transformers_generate
-        from tellapart.captioners.generate import to_rollout
+        from tellapart.captioners.base import to_rollout
 
         captioner, decoding = self.captioner, work.decoding.model_copy(update={"samples": 1})
         uniform_RT = ForcedLengths(work, number).uniform().to(self.device)

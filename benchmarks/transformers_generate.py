@@ -13,10 +13,9 @@ import torch
 from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import CACHE, Captioner, next_token
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captioners.generate import CACHE, next_token
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel
 from tellapart.captioners.text_only import TextOnly
 from tellapart.captioners.transformers import Hf
@@ -28,7 +27,7 @@ def generate(
 ) -> torch.Tensor:
     """Generates tokens_RT after the pictures; what stands after a row's first stop token means nothing.
 
-    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.generate.sample` takes them.
+    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.base.sample` takes them.
     """
     model, inputs, before, start = model_and_inputs(captioner, visual)
     config = generation_config(decoding, captioner.tokenizer, captioner.stop_tokens)

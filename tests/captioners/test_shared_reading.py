@@ -15,7 +15,7 @@ from PIL import Image
 from test_table import CAPTIONERS
 
 from benchmarks import transformers_generate
-from tellapart.captioners import base, generate, load_captioner
+from tellapart.captioners import base, load_captioner
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.captioners.load import enable_gradient_checkpointing
@@ -100,14 +100,14 @@ def log_probs_and_gradients(
 def test_log_probabilities_and_gradients_are_those_of_the_plain_way(
     captioner: Captioner, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(generate, "AT_LEAST", 3)  # groups of like length, though there are few rows
+    monkeypatch.setattr(base, "AT_LEAST", 3)  # groups of like length, though there are few rows
     R, T = SAMPLES * len(visual), 6
     special = {*captioner.tokenizer.all_special_ids, *getattr(captioner, "places", ())}
     words = torch.tensor([i for i in range(len(captioner.tokenizer)) if i not in special])
     generator = torch.Generator().manual_seed(1)
     tokens_RT = words[torch.randint(len(words), (R, T), generator=generator)]
     valid_RT = torch.arange(T) < torch.tensor([6, 1, 3, 2, 2, 5, 4, 6, 1, 3, 3, 5])[:, None]
-    assert len(generate.length_groups(valid_RT.sum(1))) > 2
+    assert len(base.length_groups(valid_RT.sum(1))) > 2
     shared, shared_gradients = log_probs_and_gradients(
         captioner, captioner.hidden(visual, tokens_RT, valid_RT), tokens_RT, valid_RT
     )

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers.pytorch_utils import Conv1D
 
-from tellapart.captioners.generate import replaced_forward
+from tellapart.captioners.base import replaced_forward
 from tellapart.captioners.transformers import identity
 from tellapart.models import device
 from tellapart.models.device import PackedLinear, packed_linears, packs

@@ -12,7 +12,7 @@ import torch
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.generate import decode_rows
+from tellapart.captioners.base import decode_rows
 from tellapart.language.words import content_words, neutral
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike

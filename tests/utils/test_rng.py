@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.captioners.generate import next_token
+from tellapart.captioners.base import next_token
 from tellapart.models.decoding import Decoding
 from tellapart.utils.rng import ItemSeeds, philox
 

@@ -12,12 +12,16 @@ import torch
 import torch.nn.functional as F
 from transformers import EncoderDecoderCache
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, max_tokens_after
-from tellapart.captioners.generate import (
+from tellapart.captioners.base import (
     CACHE,
+    CAPTIONERS,
     GOING,
+    Captioner,
+    CaptionerEntry,
     KVCache,
+    check_room,
     explain_no_cache,
+    max_tokens_after,
     no_cache_reason,
     replaced_forward,
     select_rows,

@@ -17,8 +17,17 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, check_room, max_tokens_after
-from tellapart.captioners.generate import CACHE, KVCache, explain_no_cache, no_cache_reason
+from tellapart.captioners.base import (
+    CACHE,
+    CAPTIONERS,
+    Captioner,
+    CaptionerEntry,
+    KVCache,
+    check_room,
+    explain_no_cache,
+    max_tokens_after,
+    no_cache_reason,
+)
 from tellapart.errors import UsageError
 from tellapart.models.loading import load_whole
 from tellapart.models.vision import cells_of, pooled_of, width_of

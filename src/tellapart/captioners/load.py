@@ -17,8 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, saved_decoding
-from tellapart.captioners.generate import decode_rows
+from tellapart.captioners.base import CAPTIONERS, Captioner, decode_rows, saved_decoding
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision

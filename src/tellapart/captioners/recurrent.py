@@ -14,9 +14,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, hidden_cached
 from tellapart.captioners.clipcap import as_config
-from tellapart.captioners.generate import hidden_cached
 from tellapart.errors import UsageError
 from tellapart.models.loading import load_whole
 from tellapart.models.vision import cells_of, pooled_of

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.captioners.base import Captioner, check_room
-from tellapart.captioners.generate import CACHE, KVCache, explain_no_cache, no_cache_reason
+from tellapart.captioners.base import CACHE, Captioner, KVCache, check_room, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
 from tellapart.types import Encoder
 

@@ -17,12 +17,14 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
-from tellapart.captioners.base import Captioner, check_room, max_tokens_after
-from tellapart.captioners.generate import (
+from tellapart.captioners.base import (
     CACHE,
+    Captioner,
     KVCache,
+    check_room,
     explain_no_cache,
     hidden_cached,
+    max_tokens_after,
     no_cache_reason,
     replaced_forward,
 )
