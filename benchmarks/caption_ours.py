@@ -12,8 +12,7 @@ from pathlib import Path
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import Captioner
 from tellapart.data import Dataset, Skipped, open_many
-from tellapart.inference.caption import CaptionEngine
-from tellapart.inference.writers import open_writer
+from tellapart.inference.caption import CaptionEngine, open_writer
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import Precision, packed_linears
 from tellapart.models.loading import files_digest, weights_fingerprint

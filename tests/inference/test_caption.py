@@ -23,8 +23,7 @@ from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.caption import CaptionSummary, caption_pictures
-from tellapart.inference.writers import settings_file
+from tellapart.inference.caption import CaptionSummary, caption_pictures, settings_file
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer

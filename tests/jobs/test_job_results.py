@@ -22,7 +22,7 @@ from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import EncodedRows
-from tellapart.inference.writers import Written, json_line
+from tellapart.inference.caption import Written, json_line
 from tellapart.jobs import works
 from tellapart.jobs.job import Job, JobRequest, Pulse, prepare
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of

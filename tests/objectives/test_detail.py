@@ -15,8 +15,8 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.caption import system_name
-from tellapart.inference.writers import settings_file
+from tellapart.inference.caption import settings_file
+from tellapart.inference.server import system_name
 from tellapart.objectives.detail import Levels
 from tellapart.objectives.reinforce import Reinforce
 from tellapart.objectives.self_distillation import SelfDistillation

@@ -179,8 +179,7 @@ def caption(
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners.load import load_captioner
-    from tellapart.inference.caption import caption_pictures, nothing_left
-    from tellapart.inference.writers import recorded_precision
+    from tellapart.inference.caption import caption_pictures, nothing_left, recorded_precision
     from tellapart.models.device import resolve_device, resolve_precision
     from tellapart.scorers.load import load_scorer
 
@@ -338,8 +337,7 @@ def caption_job(
     features: str | None, overwrite: bool, device: str, precision: str, format: str | None,
 ) -> None:  # fmt: skip
     """Caption by many workers, and join their captions in ``out``."""
-    from tellapart.inference.caption import caption_request
-    from tellapart.inference.writers import settings_file
+    from tellapart.inference.caption import caption_request, settings_file
     from tellapart.jobs.job import JobRequest
     from tellapart.jobs.works import check_format, merge_job, write_pictures
     from tellapart.utils.files import is_url, replace_text

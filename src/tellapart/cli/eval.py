@@ -94,7 +94,7 @@ def evaluate(
         encode_ahead(models, specs, place, job, device=device, precision=precision)
     files = [*(options.captions or ())]
     if captioner:
-        from tellapart.inference.caption import captions_of
+        from tellapart.inference.server import captions_of
 
         # --precision is of metrics, which are exact by default; captions are written as `caption` writes them.
         files += [captions_of(name, str(data), device) for name in captioner]

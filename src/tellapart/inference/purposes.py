@@ -28,7 +28,7 @@ from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, PictureError, UsageError
-from tellapart.inference.writers import bytes_of, end_tar, files_beside, name_in, write_sample
+from tellapart.inference.caption import bytes_of, end_tar, files_beside, name_in, write_sample
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences

@@ -3,6 +3,8 @@
 The server batches (vLLM and SGLang do); requests are sent many at a time, and captions are written in the order of the
 data set. Every answer is in the ledger before it counts, so that no answer is paid for twice. An answer that is no
 caption (empty, a refusal, cut off) is requested once more, sampled; a second one is a failure, listed with its reason.
+
+`captions_of` writes the captions of any captioner, of this machine or behind a server.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -24,22 +27,22 @@ from tellapart.boost.job import BoostJob, Load, Tally, estimate_line, ledger_of
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.stages import unusable
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
-from tellapart.data import Dataset, Skipped
+from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.inference.best_of import BestOf
+from tellapart.inference.caption import PRINTED, Written, caption_pictures, nothing_left, open_writer
 from tellapart.inference.prompts import Prompts
-from tellapart.inference.writers import PRINTED, Written, open_writer
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
-from tellapart.models.decoding import EVIDENCE, check_choice
-from tellapart.models.loading import files_digest, warn_outside_scenes
+from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
+from tellapart.models.device import resolve_device, resolve_precision
+from tellapart.models.loading import default_decoding, files_digest, is_server, warn_outside_scenes
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import Progress, say
 
 if TYPE_CHECKING:
     from tellapart.features.store import FeatureStore
-    from tellapart.models.decoding import Decoding
     from tellapart.scorers.base import Scorer
 
 PROMPT = "Describe the image in one sentence."
@@ -412,3 +415,51 @@ def _announce(captions: ServerCaptions, todo: list[Item], ledger: Path) -> None:
     note = f" ({one_each.requests:,} from a server that gives one choice a request)" if several else ""
     line = f"{backend.name}: {estimate_line(few, most, backend, note)}"
     say(f"{line}; answers in {ledger} are not requested again" if ledger.exists() else line)
+
+
+def captions_of(name: str, data: str, device: str = "auto", precision: str = "auto") -> Path:
+    """The file with the captions of ``data`` by a captioner; what it lacks is written now.
+
+    The file is called after the captioner, and so is its system. A model behind a server writes greedy captions of at
+    most 256 tokens; one of this machine decodes as it was saved, else with five beams and at most 30. Raises as
+    `caption_pictures` and `caption_by_server`, and `UsageError` where a file of that name has captions of other
+    settings.
+    """
+    out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
+    if is_server(name):
+        summary = caption_by_server(name, dataset, out, decoding=Decoding(max_tokens=MAX_TOKENS))
+        for line in summary.lines():
+            say(line)
+        summary.refuse_unanswered()
+    else:
+        _caption_here(name, dataset, out, device, precision)
+    for line in dataset.report():
+        say(line)
+    dataset.refuse_mostly_unreadable()
+    return out
+
+
+def system_name(captioner: str) -> str:
+    """The last part of a captioner's name, fit for a file: ``openai:org/vlm-2:7b@URL?key=K`` is ``vlm-2-7b``, and
+    ``runs/apart?detail=0.5`` is ``apart-detail-0.5``."""
+    bare, _, options = captioner.partition("?")
+    if is_server(captioner):
+        bare = bare.partition("@http")[0].partition(":")[2]
+    else:
+        chosen = [pair.replace("=", "-") for pair in options.split("&") if pair.startswith("detail=")]
+        bare = "-".join([bare.rstrip("/"), *chosen])
+    found = re.sub(r"[^\w.-]+", "-", bare.rstrip("/").rpartition("/")[2]).strip("-.")
+    if not found:
+        raise UsageError(f"--captioner '{captioner}' has no name; type a folder, run, hub name, or openai:MODEL@URL")
+    return found
+
+
+def _caption_here(name: str, dataset: Dataset, out: Path, device: str, precision: str) -> None:
+    from tellapart.captioners import load_captioner
+
+    decoding = default_decoding(name)
+    place = resolve_device(device)
+    precision = resolve_precision(precision, place)
+    if not nothing_left(dataset, out, name, decoding=decoding, precision=precision):
+        for line in caption_pictures(load_captioner(name, place, precision), dataset, out, decoding=decoding).lines():
+            say(line)

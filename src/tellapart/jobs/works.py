@@ -38,9 +38,17 @@ from tellapart.boost.types import Stage
 from tellapart.data import Dataset
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.inference.caption import CaptionEngine, weights_of
+from tellapart.inference.caption import (
+    METADATA,
+    CaptionEngine,
+    end_tar,
+    json_line,
+    picture_lines,
+    pictures_file,
+    weights_of,
+    write_sample,
+)
 from tellapart.inference.describers import open_backends
-from tellapart.inference.writers import METADATA, end_tar, json_line, picture_lines, pictures_file, write_sample
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
@@ -101,7 +109,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def write_pictures(job: Job, out: Path) -> None:
-    """Writes of which pictures the joined captions in ``out`` are, as `tellapart.inference.writers` reads it.
+    """Writes of which pictures the joined captions in ``out`` are, as `tellapart.inference.caption` reads it.
 
     Nothing where a worker of an earlier version listed none.
     """
@@ -259,7 +267,7 @@ class Work(Protocol):
     def run(self, dataset: Dataset, out: Path) -> Done:
         """Writes the result for these items to the file ``out``. Its bytes depend on the items and settings alone.
 
-        Beside it may lie a list of the pictures, see `tellapart.inference.writers.pictures_file`.
+        Beside it may lie a list of the pictures, see `tellapart.inference.caption.pictures_file`.
         """
         ...
 
