@@ -61,7 +61,7 @@ def auto_is_fp32() -> Any:
 @pytest.fixture(autouse=True)
 def no_code_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test allows to run is not allowed in the next."""
-    monkeypatch.setattr("tellapart.models.plugins._allowed", set())
+    monkeypatch.setattr("tellapart.utils.registry._allowed", set())
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,12 @@ from transformers import BertTokenizer
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.models.plugins import allow_code
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import fit
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import upstream
+from tellapart.utils.registry import allow_code
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "captioners.md"
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "red", "circle", "blue", "square", "left", "of", "the"]

@@ -14,14 +14,14 @@ from command_line import Cli
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models import plugins
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import check_setup
 from tellapart.training.runs import upstream
+from tellapart.utils import registry
 
-ROOT = Path(plugins.__file__).parent.parent
+ROOT = Path(registry.__file__).parent.parent
 CODE = """
 from pathlib import Path
 Path(__file__).with_name("ran").touch()
@@ -129,17 +129,17 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
     with pytest.raises(UsageError, match="asks to run code"):
         check_setup(TrainingSetup(recipe, upstream))
-    plugins.allow_named_in(["train", "mine.toml", "--set", setting])
+    registry.allow_named_in(["train", "mine.toml", "--set", setting])
     check_setup(TrainingSetup(recipe, upstream))
     assert code.exists()
 
 
 def test_words_of_a_command_line() -> None:
-    plugins.allow_named_in(
+    registry.allow_named_in(
         ["--set", 'a=[{reward="my.code:make", x="p/q:r"}]', "https://host:80/x", "own:make?width=3", "a"]
     )
-    assert {"my.code:make", "own:make"} <= plugins._allowed
-    assert not {"q:r", "p/q:r"} & plugins._allowed
+    assert {"my.code:make", "own:make"} <= registry._allowed
+    assert not {"q:r", "p/q:r"} & registry._allowed
 
 
 def test_an_installed_entry_point_needs_no_option(

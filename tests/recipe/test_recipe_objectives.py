@@ -10,7 +10,6 @@ import torch
 
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
-from tellapart.models.plugins import allow_code
 from tellapart.objectives.reinforce import Reinforce, RunningMean, leave_one_out
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
@@ -20,6 +19,7 @@ from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup
 from tellapart.training.runs import train, upstream
 from tellapart.types import Batch, Rollout
+from tellapart.utils.registry import allow_code
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 SAMPLES = 'objective.decoding={kind="sample", samples=5}'

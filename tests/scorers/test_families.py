@@ -12,13 +12,13 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, AutoTokenizer
 
 from tellapart.errors import UsageError
-from tellapart.models.plugins import allow_code
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import truncation_lines
 from tellapart.training.runs import train, upstream
+from tellapart.utils.registry import allow_code
 
 TEXTS = ["a red circle", "two shapes in the sky", "A Red circle", "a large blue star above a small green tree"]
 LONG = "a red circle above two shapes in the sky and a large blue star " * 2

@@ -59,8 +59,8 @@ from tellapart.features.nearest import (
     share_found,
 )
 from tellapart.utils.files import locked, replace_file, replace_text, write_errors
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:

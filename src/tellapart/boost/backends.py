@@ -40,8 +40,8 @@ from tellapart.models.device import DTYPES, BatchSize, Precision, dtype_of, reso
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Picture
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.text import clean_text, parse_json
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.truth import align, count_claims
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import rich

@@ -33,11 +33,10 @@ from tellapart.models.loading import (
     prompt_of_detail,
     saved_options,
 )
-from tellapart.models.plugins import call_factory, code_path
 from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows
 from tellapart.utils.files import check_sums, write_sums
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule, call_factory, code_path
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import parse_json
 
@@ -65,7 +64,7 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     adapter is merged into its base, which ``base_model`` names where it lies elsewhere. ``FILE.pt`` and ``FILE.pth``
     are published checkpoints (`official`), ``clipcap?vision=NAME&language_model=NAME`` is one with a new mapper,
     ``package.module:make?key=value`` one of the user's own (`load_custom`), which runs where the command line,
-    `tellapart.models.plugins.allow_code` or an installed entry point names it. Else safetensors only.
+    `tellapart.utils.registry.allow_code` or an installed entry point names it. Else safetensors only.
 
     ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16`` where that device
     multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so name ``fp32`` for

@@ -20,8 +20,8 @@ from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import check_name, loading_errors
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import transformers

@@ -34,7 +34,7 @@ from tellapart.models.device import precision_of
 from tellapart.models.loading import weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import transformers

@@ -3,6 +3,6 @@
 Verbs are thin: they read options, call one function of the package, and show what it returns.
 """
 
-from tellapart.utils.lazy import lazily
+from tellapart.utils.registry import lazily
 
 __getattr__, __dir__ = lazily(__name__, {"main": "app"})

@@ -30,8 +30,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.plugins import OPTION, allow_code, allow_named_in
 from tellapart.utils.messages import Verbosity, console, say, set_verbosity
+from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 from tellapart.utils.text import for_terminal, json_text, single_line
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import typer
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say, typed_command
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -13,7 +13,7 @@ import typer
 
 from tellapart.cli.app import HOUSEKEEPING, App, Json, show
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     from rich.table import Table

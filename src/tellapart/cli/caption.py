@@ -21,8 +21,8 @@ import typer
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
-from tellapart.models.plugins import allowed_code
 from tellapart.utils.messages import say
+from tellapart.utils.registry import allowed_code
 
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.evaluation.context import NEEDS
 from tellapart.metrics.registry import METRICS, Metric, in_order
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import rich

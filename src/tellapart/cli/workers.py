@@ -16,8 +16,8 @@ import typer
 
 from tellapart.cli.app import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.plugins import allowed_code
 from tellapart.utils.messages import detail, say
+from tellapart.utils.registry import allowed_code
 
 if TYPE_CHECKING:
     from tellapart.jobs.job import Job, JobRequest

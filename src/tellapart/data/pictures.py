@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.types import Picture
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,8 +29,8 @@ from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.files import replace_text
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say, track
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import rich

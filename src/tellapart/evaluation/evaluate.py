@@ -35,9 +35,8 @@ from tellapart.metrics.statistics import (
     system_slots,
 )
 from tellapart.metrics.words import associated_words, tagger_signature
-from tellapart.models.plugins import is_dotted, load_allowed
 from tellapart.utils.messages import detail, say_once
-from tellapart.utils.registry import first_line
+from tellapart.utils.registry import first_line, is_dotted, load_allowed
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalScorer

@@ -6,7 +6,7 @@ captioner one of these as its input, or rows that are made anew each time; `near
 
 from __future__ import annotations
 
-from tellapart.utils.lazy import lazily
+from tellapart.utils.registry import lazily
 
 _WHERE = {"FeatureFiles": "files", "FeatureStore": "store", "encoder_rows": "store", "pixel_rows": "store"}
 

@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

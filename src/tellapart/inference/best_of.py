@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tellapart.data import Dataset
 from tellapart.models.decoding import Decoding
 from tellapart.types import Item
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -64,8 +64,8 @@ from tellapart.models.loading import (
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Encoder, Item, Picture, Rollout
 from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.text import for_terminal, parse_json
 

@@ -24,8 +24,8 @@ from tellapart.inference.caption import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.loading import weights_fingerprint
 from tellapart.types import Item
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     from tellapart.captioners import load

@@ -25,7 +25,7 @@ from tellapart.rewards.retrieval import Score, retrieval_reward
 from tellapart.rewards.speaker import Speaker, mutual_information
 from tellapart.scorers import load_scorer
 from tellapart.types import Rollout
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import accelerate

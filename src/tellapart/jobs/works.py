@@ -54,9 +54,9 @@ from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.models.decoding import Decoding
 from tellapart.models.device import hardware, packed_linears, resolve_device, resolve_precision
-from tellapart.models.plugins import allow_code
 from tellapart.utils.files import is_url, sha256
 from tellapart.utils.messages import track
+from tellapart.utils.registry import allow_code
 from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from tellapart.errors import need_extra
 from tellapart.language.english import FUNCTION_WORDS, analyser, third_person, word_set
 from tellapart.types import Rollout
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tellapart.utils.lazy import lazily
+from tellapart.utils.registry import lazily
 
 _WHERE = {
     "CiderD": "cider",

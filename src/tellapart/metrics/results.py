@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
-from tellapart.utils.lazy import LazyModule
-from tellapart.utils.registry import Direction
+from tellapart.utils.registry import Direction, LazyModule
 
 if TYPE_CHECKING:
     import rich

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import sha256, write_sums
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

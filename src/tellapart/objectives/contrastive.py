@@ -11,7 +11,7 @@ from tellapart.models.protocols import Tokenizer, TrainableScorer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss, StepContext
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

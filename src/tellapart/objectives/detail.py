@@ -16,8 +16,8 @@ from pydantic import Field
 
 from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import Strict
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import Strict
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,7 +12,7 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

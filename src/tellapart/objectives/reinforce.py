@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
-from tellapart.models.plugins import one_line
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
@@ -32,9 +31,9 @@ from tellapart.rewards.base import (
 )
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.types import Batch, Loss, Rollout, StepContext
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables
+from tellapart.utils.registry import LazyModule, one_line
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -33,8 +33,8 @@ from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.retrieval import unseen_by
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.types import Batch, Loss, Rollout
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import ModelName
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

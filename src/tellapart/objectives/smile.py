@@ -23,7 +23,7 @@ from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptio
 from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tellapart.utils.lazy import lazily
+from tellapart.utils.registry import lazily
 
 if TYPE_CHECKING:
     from tellapart.recipe.reading import apply_override as apply_override

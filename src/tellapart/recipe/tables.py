@@ -26,8 +26,8 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.reading import SHIPPED, explain, find_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import Strict, fill_in
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

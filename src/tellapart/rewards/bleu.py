@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,8 @@ from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, mod
 
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import fill_in, written_file
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

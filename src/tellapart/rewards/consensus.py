@@ -18,7 +18,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

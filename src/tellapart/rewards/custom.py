@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
 from tellapart.errors import UsageError, nearest
-from tellapart.models.plugins import PATTERN, call_factory, code_path, installed
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions
+from tellapart.utils.registry import PATTERN, call_factory, code_path, installed
 
 
 class Custom(RewardOptions):

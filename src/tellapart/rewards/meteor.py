@@ -9,7 +9,7 @@ from tellapart.metrics.meteor_score import find_tables, meteor
 from tellapart.metrics.spice_tool import find_tool, spice
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,8 +28,8 @@ from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
 from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.options import ModelName
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

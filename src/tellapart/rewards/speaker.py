@@ -23,7 +23,7 @@ from tellapart.language.words import (
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch

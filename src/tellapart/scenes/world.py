@@ -17,7 +17,7 @@ from tellapart.scenes.grammar import describe, full_description, paraphrases
 from tellapart.scenes.render import draw
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import RandomStream, digest, permuted
 
 if TYPE_CHECKING:

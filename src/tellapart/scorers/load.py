@@ -10,10 +10,8 @@ import torch
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.device import exact_precision, resolve_device, set_precision
 from tellapart.models.loading import check_whole, checked_model_folder, load_reported, loading_errors
-from tellapart.models.plugins import call_factory, code_path
 from tellapart.scorers.base import Scorer
-from tellapart.utils.lazy import LazyModule
-from tellapart.utils.registry import Entry, Registry
+from tellapart.utils.registry import Entry, LazyModule, Registry, call_factory, code_path
 
 if TYPE_CHECKING:
     import transformers

@@ -12,8 +12,8 @@ from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, St
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import typed_command
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import rich

@@ -8,7 +8,7 @@ pictures, and publishes the result.
 
 from __future__ import annotations
 
-from tellapart.utils.lazy import lazily
+from tellapart.utils.registry import lazily
 
 _WHERE = {"Run": "run_folder", "train": "runs"}
 

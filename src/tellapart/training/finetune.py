@@ -22,15 +22,14 @@ from tellapart.metrics.results import Candidates
 from tellapart.models import ranks
 from tellapart.models.device import best_device, resolve_precision
 from tellapart.models.loading import checked_model_folder, model_folder, saved_options
-from tellapart.models.plugins import OPTION
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import say
+from tellapart.utils.registry import OPTION, LazyModule
 
 if TYPE_CHECKING:
     import huggingface_hub
@@ -385,7 +384,7 @@ def snippet(folder: Path, model: str, recipe: Recipe) -> str:
         "model": model,
         "beams": decoding.beams if decoding.kind == "beam" else 1,
         "max_tokens": decoding.max_tokens,
-        "allow": f'from tellapart.models.plugins import allow_code\n\nallow_code("{maker}")' if maker else "",
+        "allow": f'from tellapart.utils.registry import allow_code\n\nallow_code("{maker}")' if maker else "",
         "prompt": f"text={json.dumps(prompt, ensure_ascii=False)}, " if prompt else "",
     }
     return (WITH_TRANSFORMERS if of_transformers(folder) and model_type(folder) == "blip" else WITH_TELLAPART).format(

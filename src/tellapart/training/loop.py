@@ -22,7 +22,6 @@ from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks
 from tellapart.models.device import FreedMemory
-from tellapart.models.plugins import check_allowed, code_path
 from tellapart.objectives.base import OBJECTIVES, Objective
 from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.recipe.schema import Recipe
@@ -41,8 +40,8 @@ from tellapart.training.step import (
     train_step,
 )
 from tellapart.types import Item, Rows
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import Progress, say
+from tellapart.utils.registry import LazyModule, check_allowed, code_path
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tellapart.recipe.schema import Training
 from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
 from tellapart.types import Loss
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     from torch.distributed import fsdp

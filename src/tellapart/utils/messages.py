@@ -16,7 +16,7 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 from tellapart.utils.text import for_terminal
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""One registry per kind of part: what can be named in a recipe or on the command line, and its description.
+"""From names to code: one registry per kind of part, modules imported late, and code of the user by dotted path.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
 registers an `Entry`; the recipe schema, the choices and errors of the command line, reports and the tables of the
@@ -7,6 +7,11 @@ docs read the entries. Parts come from three places:
 - modules of the package that the registry names (``package``), imported on first use, so no list needs extending;
 - installed packages with an entry point of the registry's ``group``, which loads to an `Entry` or to its factory;
 - `Registry.register`, called by a program.
+
+``my.module:factory`` names code of the user. A recipe or a model folder may come from anybody, so the code that it
+names does not run for that reason alone. It runs where the command line names it too (as a model, in ``--set``, or with
+``--allow-code my.module:factory``), where a caller in Python allows it (`allow_code`), or where an installed package
+offers it as an entry point of one of the `GROUPS`.
 """
 
 from __future__ import annotations
@@ -14,14 +19,19 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
 
 Direction = Literal["higher", "lower"]
 Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
@@ -161,3 +171,136 @@ def package_of(point: EntryPoint) -> str:
 def first_line(part: object) -> str:
     """Returns the first line of a docstring; empty without one."""
     return (inspect.getdoc(part) or "").partition("\n")[0]
+
+
+def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns the package's ``__getattr__`` and ``__dir__``; ``where`` says which of its modules has a name."""
+
+    def attribute(name: str) -> Any:
+        if name not in where:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(f"{package}.{where[name]}"), name)
+
+    return attribute, lambda: sorted(where)
+
+
+class LazyModule(ModuleType):
+    """Imports a module when an attribute of it is first read, and stands for it in the module that made this until
+    then.
+
+    Where a module's functions need torch and its options do not, ``torch = LazyModule("torch")`` beside
+    ``if TYPE_CHECKING: import torch`` keeps reading a recipe, and ``--help``, fast. ``LazyModule("rich", "table")`` is
+    ``import rich, rich.table``.
+    """
+
+    def __init__(self, name: str, *submodules: str) -> None:
+        super().__init__(name)
+        self.__dict__.update(_home=sys._getframe(1).f_globals, _submodules=submodules)
+
+    def __getattr__(self, name: str) -> Any:
+        module = importlib.import_module(self.__name__)
+        for submodule in self._submodules:
+            importlib.import_module(f"{self.__name__}.{submodule}")
+        for alias in [alias for alias, value in list(self._home.items()) if value is self]:
+            self._home[alias] = module
+        return getattr(module, name)
+
+
+Kind = Literal["captioner", "scorer", "reward", "metric"]
+GROUPS: Mapping[Kind, str] = {
+    "captioner": "tellapart.captioners",
+    "scorer": "tellapart.scorers",
+    "reward": "tellapart.rewards",
+    "metric": "tellapart.metrics",
+}
+PATTERN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+OPTION = "--allow-code"
+_allowed: set[str] = set()
+
+
+def is_dotted(name: str) -> bool:
+    """Returns whether this reads as ``module:factory``."""
+    return re.match(PATTERN, name) is not None
+
+
+def allow_code(*paths: str) -> None:
+    """Allow these ``module:factory`` to run in this process. Raises `UsageError` for another form."""
+    for path in paths:
+        if not is_dotted(path):
+            raise UsageError(f"{OPTION} '{path}' is no code; expected module:factory, as in {OPTION} my_captioner:make")
+    _allowed.update(paths)
+
+
+def allow_named_in(arguments: Iterable[str]) -> None:
+    """Allow every ``module:factory`` in the arguments of a command line: the user typed it."""
+    for argument in arguments:
+        _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
+
+
+def allowed_code() -> list[str]:
+    """Returns what is allowed to run in this process, for processes that do its work."""
+    return sorted(_allowed)
+
+
+def installed(kind: Kind) -> dict[str, str]:
+    """The captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
+
+
+def code_path(name: str, kind: Kind) -> str | None:
+    """The ``module:factory`` behind a name: itself, or that of an installed entry point; None for any other name."""
+    if name == "scenes" or Path(name).exists():
+        return None
+    if is_dotted(name):
+        return name
+    return installed(kind).get(name) if re.match(r"^\w[\w.-]*$", name) else None
+
+
+def check_allowed(path: str, kind: Kind, key: str) -> None:
+    """Raises `UsageError`, with the option to type, where only ``key`` asks for ``path`` to run."""
+    if path not in _allowed and path not in installed(kind).values():
+        raise UsageError(
+            f"{key} asks to run code, '{path}', which only the command line and installed packages may name; if you "
+            f"trust it, add {OPTION} {path} to the command"
+        )
+
+
+def load_allowed(path: str, kind: Kind, key: str) -> Any:
+    """Returns what ``module:name`` names, imported; ``key`` is what to call it in a message.
+
+    Raises `UsageError` of one line where it is not allowed to run (`check_allowed`) or there is no such module or name.
+    """
+    check_allowed(path, kind, key)
+    module, _, name = path.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{key}: no module '{error.name}'; expected one that python can import; "
+            "type: PYTHONPATH=FOLDER before the command"
+        ) from None
+    except AttributeError:
+        raise UsageError(f"{key}: module {module} has no '{name}'") from None
+    except Exception as error:
+        raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
+
+
+def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
+    """Returns what ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
+
+    Raises `UsageError` of one line where it cannot be loaded (`load_allowed`) or fails.
+    """
+    factory = load_allowed(path, kind, key)
+    if isinstance(factory, Entry):
+        factory = factory.factory
+    try:
+        return factory(**options)
+    except Exception as error:
+        call = ", ".join(f"{option}={value!r}" for option, value in options.items())
+        raise UsageError(f"{key}: its call ({call}) failed: {one_line(error)}") from error
+
+
+def one_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import numpy as np

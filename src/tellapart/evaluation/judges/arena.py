@@ -20,7 +20,7 @@ from tellapart.evaluation.inputs import match_files, name_systems, open_optional
 from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
-from tellapart.utils.lazy import LazyModule
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import rich

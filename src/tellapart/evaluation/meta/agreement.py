@@ -18,8 +18,8 @@ from tellapart.evaluation.inputs import load_scorers, read_object_inputs
 from tellapart.evaluation.meta.judgements import Judgements, read_judgements
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
-from tellapart.utils.lazy import LazyModule
 from tellapart.utils.messages import track
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import rich
