@@ -12,8 +12,8 @@ import pytest
 from command_line import Cli
 
 from tellapart.data import open_data
-from tellapart.utils.messages import console, say
-from tellapart.utils.text import broken, clean_text, for_terminal, json_text, single_line
+from tellapart.utils.files import broken, clean_text
+from tellapart.utils.messages import console, for_terminal, json_text, say, single_line
 
 RED, TITLE, CLEAR = "\x1b[31m", "\x1b]0;forged\x07", "\x9b2J"
 HOSTILE = f"{RED}a\u202edog{TITLE}\x00{CLEAR}\ud83d[bold]b[/bold]"

@@ -15,8 +15,8 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
+from tellapart.utils.files import clean_text
 from tellapart.utils.rng import ItemSeeds
-from tellapart.utils.text import clean_text
 
 if TYPE_CHECKING:
     import numpy as np

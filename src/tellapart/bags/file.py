@@ -12,8 +12,7 @@ from typing import Any
 
 from tellapart.data.dataset import read_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import replace_text
-from tellapart.utils.text import parse_json
+from tellapart.utils.files import parse_json, replace_text
 
 KIND = "tellapart bags"
 FORMAT = 1

@@ -58,10 +58,9 @@ from tellapart.features.nearest import (
     nearest_neighbours,
     share_found,
 )
-from tellapart.utils.files import locked, replace_file, replace_text, write_errors
+from tellapart.utils.files import locked, parse_json, replace_file, replace_text, write_errors
 from tellapart.utils.messages import Progress, say
 from tellapart.utils.registry import LazyModule
-from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     import torch

@@ -40,9 +40,9 @@ from tellapart.models.device import DTYPES, BatchSize, Precision, dtype_of, reso
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Picture
+from tellapart.utils.files import clean_text, parse_json
 from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
-from tellapart.utils.text import clean_text, parse_json
 
 if TYPE_CHECKING:
     import jinja2

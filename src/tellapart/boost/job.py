@@ -35,9 +35,8 @@ from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, most_choices, prices_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import writable_file
+from tellapart.utils.files import clean_text, without_reasoning, writable_file
 from tellapart.utils.messages import Progress, say
-from tellapart.utils.text import clean_text, without_reasoning
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

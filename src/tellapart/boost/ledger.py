@@ -32,9 +32,8 @@ from types import TracebackType
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import write_errors
+from tellapart.utils.files import parse_json, write_errors
 from tellapart.utils.messages import say
-from tellapart.utils.text import parse_json
 
 CACHE_KB = 512
 CHUNK = 1 << 20

@@ -26,8 +26,7 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors
-from tellapart.utils.text import parse_json
+from tellapart.utils.files import parse_json, replace_text, temporary_beside, writable_file, write_errors
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 

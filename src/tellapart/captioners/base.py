@@ -177,6 +177,11 @@ class Captioner(ABC):
         return True
 
     @property
+    def makes_features(self) -> bool:
+        """Returns whether a vision encoder makes features of pictures; without one, pixels or prompts are its input."""
+        return True
+
+    @property
     def view(self) -> str:
         """Returns which output of the vision encoder ``encode`` takes; part of the features' fingerprint."""
         return ""
@@ -550,8 +555,7 @@ def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: 
     ``seeds``: one for each picture, from which its tokens are drawn; None: torch's generator. Raises `TellapartError`
     where logits are NaN.
     """
-    drawn = decoding.kind not in ("greedy", "beam")
-    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if drawn else None
+    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if decoding.draws else None
     state = decoder.prefill(visual, decoding.max_tokens)
     if decoding.kind == "beam":
         tokens_RT = beam_search(decoder, state, decoding)

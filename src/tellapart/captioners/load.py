@@ -35,10 +35,9 @@ from tellapart.models.loading import (
 )
 from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows
-from tellapart.utils.files import check_sums, write_sums
+from tellapart.utils.files import check_sums, parse_json, write_sums
 from tellapart.utils.registry import LazyModule, call_factory, code_path
 from tellapart.utils.rng import ItemSeeds
-from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     import transformers

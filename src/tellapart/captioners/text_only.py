@@ -42,6 +42,10 @@ class TextOnly(Captioner):
         return False
 
     @property
+    def makes_features(self) -> bool:
+        return False
+
+    @property
     def encoder(self) -> Encoder:
         raise UsageError(f"{self.name} is a language model without pictures; expected data such as instructions:FILE")
 

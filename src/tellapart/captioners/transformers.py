@@ -381,6 +381,10 @@ class PicturesOfHf(Captioner):
         return Encoder(pixels_only, self.pixels, self._encode_frozen, precision=precision, name=self.name)
 
     @property
+    def makes_features(self) -> bool:
+        return self.tower is not None
+
+    @property
     def view(self) -> str:
         layer = self.model.config.vision_feature_layer if self.layout.output == "hidden_states" else ""
         rows = f"{self.visual_tokens}" if self.grids else self.tiles.key if self.tiles else ""

@@ -30,9 +30,8 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.messages import Verbosity, console, say, set_verbosity
+from tellapart.utils.messages import Verbosity, console, for_terminal, json_text, say, set_verbosity, single_line
 from tellapart.utils.registry import OPTION, allow_code, allow_named_in
-from tellapart.utils.text import for_terminal, json_text, single_line
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -11,9 +11,8 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
-from tellapart.utils.messages import say
+from tellapart.utils.messages import for_terminal, say
 from tellapart.utils.registry import LazyModule
-from tellapart.utils.text import for_terminal
 
 if TYPE_CHECKING:
     import numpy as np

@@ -59,8 +59,8 @@ from tellapart.data.records import (
 )
 from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
 from tellapart.errors import MissingExtra, UsageError
+from tellapart.utils.files import clean_text, parse_json
 from tellapart.utils.messages import say
-from tellapart.utils.text import clean_text, parse_json
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Results, SystemPair
 from tellapart.metrics.statistics import Difference, Interval
-from tellapart.utils.files import replace_text, writable_file
-from tellapart.utils.messages import console
-from tellapart.utils.text import for_terminal, json_text, parse_json
+from tellapart.utils.files import parse_json, replace_text, writable_file
+from tellapart.utils.messages import console, for_terminal, json_text
 
 if TYPE_CHECKING:
     from tellapart.metrics.results import Results

@@ -14,9 +14,9 @@ from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
 from tellapart.models.device import dtype_of, exact_precision, resolve_device
 from tellapart.models.loading import checked_model_folder, loading_errors, model_folder, weights_fingerprint
+from tellapart.utils.files import parse_json
 from tellapart.utils.messages import track
 from tellapart.utils.registry import LazyModule
-from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     import torch

@@ -114,7 +114,7 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     """Returns the view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
-    if features == OFF or (features is None and getattr(captioner, "tower", captioner) is None):  # rows would be pixels
+    if features == OFF or (features is None and not captioner.makes_features):  # rows would be pixels
         return StreamedView(captioner, store, progress)
     if features is None:
         return EncodedView(lambda: captioner.encoder, store, progress)

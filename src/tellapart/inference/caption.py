@@ -63,11 +63,10 @@ from tellapart.models.loading import (
 )
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Encoder, Item, Picture, Rollout
-from tellapart.utils.files import replace_text, temporary_beside, writable_file, write_errors
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.files import parse_json, replace_text, temporary_beside, writable_file, write_errors
+from tellapart.utils.messages import Progress, for_terminal, say
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
-from tellapart.utils.text import for_terminal, parse_json
 
 if TYPE_CHECKING:
     import torch
@@ -125,22 +124,21 @@ CPU_ENCODING = 8  # pictures encoded at once on a CPU, whose caches hold the sta
 
 
 class CaptionEngine:
-    """Captions of items by one captioner. ``view``: how it sees them; ``encoder``: in its place, keeps nothing;
+    """Captions of items by one captioner. ``source``: its encoder, of which nothing is kept, or a view of the items;
     ``prompts``: of each item by its id."""
 
     def __init__(
         self,
         captioner: Captioner,
         decoding: Decoding,
-        view: View,
+        source: Encoder | View,
         skipped: Skipped,
-        encoder: Encoder | None = None,
         batch_size: int = 32,
         prompts: Mapping[str, str] | None = None,
     ) -> None:
         self._prompts = prompts
         self._captioner, self._decoding, self._skipped = captioner, decoding, skipped
-        self._view, self._encoder = view, encoder
+        self._source = source
         self._window = batch_size * (WINDOW if captioner.lengths_differ or prompts else 1)
         on_cpu = captioner.device.type == "cpu"
         self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
@@ -163,12 +161,13 @@ class CaptionEngine:
 
         ``features``: files that take the place of the captioner's encoder, or "off".
         """
+        if captioner.makes_features and store is None and features is None:
+            return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts)
         from tellapart.features.store import FeatureStore
-        from tellapart.features.views import EncodedView, make_view
+        from tellapart.features.views import make_view
 
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
-        encoder = view.encoder if isinstance(view, EncodedView) and store is None else None
-        return cls(captioner, decoding, view, skipped, encoder, batch_size, prompts)
+        return cls(captioner, decoding, view, skipped, batch_size, prompts)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
         """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.
@@ -183,7 +182,7 @@ class CaptionEngine:
             if len(ids) == CONTRASTS:
                 break
             some = [items[place]]
-            for _, kept, visual in self._encoded(some) if self._encoder is not None else self._viewed(some):
+            for _, kept, visual in self._windows(some):
                 ids += [item.id for item in kept]
                 rows += [self._captioner.inputs(visual)[0]] if kept else []
         if len(ids) < 2:
@@ -193,7 +192,7 @@ class CaptionEngine:
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
         """For some items after another how many they are, and the captions of those that can be read, in order."""
-        for count, kept, visual in self._encoded(items) if self._encoder is not None else self._viewed(items):
+        for count, kept, visual in self._windows(items):
             yield count, self._write(kept, visual, chooser) if kept else []
 
     def log_probs(self, item: Item, text: str | None = None) -> tuple[Rollout, torch.Tensor] | None:
@@ -201,8 +200,7 @@ class CaptionEngine:
 
         The log-probabilities are those of the captioner itself, at temperature 1. None where it cannot be read.
         """
-        windows = self._encoded([item]) if self._encoder is not None else self._viewed([item])
-        ((_, kept, visual),) = windows
+        ((_, kept, visual),) = self._windows([item])
         if not kept:
             return None
         captioner, training = self._captioner, self._captioner.model.training
@@ -219,8 +217,12 @@ class CaptionEngine:
         return rollout, log_p_RT
 
     # The captioner's input
-    def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+    def _windows(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
         """Windows of items: how many, those that can be read, and their features."""
+        return self._encoded(items) if isinstance(self._source, Encoder) else self._viewed(items, self._source)
+
+    def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+        """The windows as the captioner's own encoder makes them."""
         buffer = self._window + self._encoding.size
         threads = None if self._captioner.pixels_in_threads else 1
         work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
@@ -251,33 +253,33 @@ class CaptionEngine:
         """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor; in a thread."""
         if isinstance(picture, PictureError):
             return picture
-        assert self._encoder is not None
+        assert isinstance(self._source, Encoder)
         try:
             with in_flight():  # until it is small
-                return self._encoder.pixels(sample_frames(picture, self._encoder.frames))
+                return self._source.pixels(sample_frames(picture, self._source.frames))
         except PictureError as error:
             return error
 
     def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
         """Features of some pictures or clips, one row each."""
-        assert self._encoder is not None
+        assert isinstance(self._source, Encoder)
         pixels_FCHW = all_FCHW[some]
         pixels = torch.cat(list(pixels_FCHW))
         if self._captioner.device.type == "cuda":
             pixels = pixels.pin_memory().to(self._captioner.device, non_blocking=True)
         with torch.no_grad():
-            visual = self._encoder.encode(pixels)
-            if self._encoder.join is not None:
+            visual = self._source.encode(pixels)
+            if self._source.join is not None:
                 each = visual.split([len(frames) for frames in pixels_FCHW])
-                visual = torch.stack([self._encoder.join(frames) for frames in each])
+                visual = torch.stack([self._source.join(frames) for frames in each])
         return self._captioner.inputs(visual)
 
-    def _viewed(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+    def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
         """The same from a feature store, from files of features, or from prompts."""
         for start in range(0, len(items), self._window):
             some = items[start : start + self._window]
-            kept = self._view.readable(some, self._skipped)
-            yield len(some), kept, torch.as_tensor(self._view.rows(kept)[:]) if kept else None
+            kept = view.readable(some, self._skipped)
+            yield len(some), kept, torch.as_tensor(view.rows(kept)[:]) if kept else None
 
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
@@ -292,8 +294,8 @@ class CaptionEngine:
             chosen = places[some]
             in_order = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
             rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
-            seeds = ItemSeeds(tuple(items[place].id for place in chosen))
             decoding = self._decoding if chooser is None else self._decoding.drawn
+            seeds = ItemSeeds(tuple(items[place].id for place in chosen)) if decoding.draws else None
             texts = generate_captions(captioner, rows, decoding, len(chosen), seeds)
             self.cut |= captioner.cut
             return texts

@@ -18,8 +18,6 @@ from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.features.store import FeatureStore
-from tellapart.features.views import EncodedView
 from tellapart.inference.caption import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.loading import weights_fingerprint
@@ -74,7 +72,6 @@ class CaptionerBackend:
 
     def __init__(self, captioner: Captioner) -> None:
         self._captioner, self._encoder = captioner, captioner.encoder
-        self._view = EncodedView(lambda: self._encoder, FeatureStore())
         layout = getattr(captioner, "layout", None)
         self._asked = bool(layout is not None and layout.answers and not captioner.chosen.get("prompt"))
         digest = weights_fingerprint(captioner.model, captioner.processor, captioner.view)[:12]
@@ -102,7 +99,7 @@ class CaptionerBackend:
             decoding = Decoding(kind="sample", temperature=first.temperature, max_tokens=most)
         items = [Item(request.item, picture) for request in requests if (picture := request.picture) is not None]
         skipped = Skipped()
-        engine = CaptionEngine(captioner, decoding, self._view, skipped, self._encoder, len(items))
+        engine = CaptionEngine(captioner, decoding, self._encoder, skipped, len(items))
         written = {id(one.item): one.caption for _, some in engine.captions(items) for one in some}
         reasons = dict(skipped)
         return [

@@ -27,8 +27,8 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.records import picture_path, record_id
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
+from tellapart.utils.files import clean_text
 from tellapart.utils.messages import say
-from tellapart.utils.text import clean_text
 
 _FIELD = re.compile(r"(?<!\{)\{(?P<name>[^\W\d][\w .-]*)(?:\|(?P<otherwise>[^{}]*))?\}(?!\})")
 _TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq")

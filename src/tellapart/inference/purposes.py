@@ -33,9 +33,8 @@ from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
-from tellapart.utils.files import replace_file, replace_text, write_errors
+from tellapart.utils.files import parse_json, replace_file, replace_text, write_errors
 from tellapart.utils.rng import RandomStream
-from tellapart.utils.text import parse_json
 
 CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice
 COMMON = 0.5  # a word that more than this share of the captions says holds for the set

@@ -77,6 +77,11 @@ class Decoding(BaseModel):
         return self.kind == "consensus" and self.scorer_weight > 0
 
     @property
+    def draws(self) -> bool:
+        """Returns whether tokens are drawn at random."""
+        return self.kind in ("sample", "consensus")
+
+    @property
     def drawn(self) -> Decoding:
         """Returns what a captioner generates for this: the candidates of a consensus, else what is returned."""
         if self.kind != "consensus":

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.packages import PARTS, packaged_folder
-from tellapart.utils.files import check_sums, sha256
+from tellapart.utils.files import check_sums, parse_json, sha256
 from tellapart.utils.messages import say, say_once
-from tellapart.utils.text import parse_json
 
 if TYPE_CHECKING:
     from tellapart.models.decoding import Decoding

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ValidationError
 from tellapart.errors import UsageError, nearest
 from tellapart.models.decoding import READ
 from tellapart.recipe.schema import Recipe
+from tellapart.utils.files import broken
 from tellapart.utils.messages import say
-from tellapart.utils.text import broken
 
 SHIPPED = Path(__file__).parent / "shipped"
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from tellapart.errors import UsageError
 from tellapart.metrics import results
 from tellapart.metrics.results import digest_of_ids
-from tellapart.utils.text import parse_json
+from tellapart.utils.files import parse_json
 
 _OLD_POOL = re.compile(r"(?:recall@(?P<k>\d+)\.[^@]+|listener_accuracy)(?:@.+)?")
 _OLD_SIZE = re.compile(r"\bpools:(?:random(\d+)|lookalike(\d+)|bag(\d+))")

@@ -28,9 +28,16 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
-from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
+from tellapart.utils.files import (
+    check_sums,
+    locked,
+    parse_json,
+    readable_weights,
+    replace_text,
+    temporary_beside,
+    write_sums,
+)
 from tellapart.utils.messages import say, typed_command
-from tellapart.utils.text import parse_json
 
 # What a run writes into its folder, in the order in which `Run.clear` removes it.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")

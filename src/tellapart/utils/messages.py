@@ -7,6 +7,8 @@ shown for the first two seconds.
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 import sys
 import time
@@ -17,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.utils.registry import LazyModule
-from tellapart.utils.text import for_terminal
 
 if TYPE_CHECKING:
     import rich
@@ -30,6 +31,39 @@ else:
 T = TypeVar("T")
 QUIET_SECONDS = 2.0
 LINE_SECONDS = 30.0
+LONGEST_LINE = 2000
+# What moves the cursor, ends a line, or turns the direction of writing, all of which forge a line; control characters.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def for_terminal(text: str) -> str:
+    r"""Returns text as a terminal may show it: control characters, so escape sequences too, as ``\x1b``; line breaks
+    stay.
+    """
+    return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
+
+
+def single_line(text: str) -> str:
+    """Returns a message on one line of at most `LONGEST_LINE` characters, fit for a terminal."""
+    line = for_terminal(" ".join(text.split()))
+    if len(line) <= LONGEST_LINE:
+        return line
+    kept = LONGEST_LINE // 2
+    return f"{line[:kept]} … ({len(line) - 2 * kept:,} characters) … {line[-kept:]}"
+
+
+def json_text(value: Any) -> str:
+    """Returns JSON on one line that any terminal, pipe and parser takes: what `for_terminal` escapes is ``\\u…``
+    here.
+    """
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 class Verbosity(IntEnum):

@@ -34,8 +34,8 @@ from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTE
 from tellapart.data.records import REFERENCE_KEYS
 from tellapart.errors import UsageError
 from tellapart.types import Item
+from tellapart.utils.files import path_id
 from tellapart.utils.messages import say
-from tellapart.utils.text import path_id
 
 TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
 WANTED = SUFFIXES | CLIP_SUFFIXES
@@ -139,7 +139,8 @@ def _items(
     listed: Mapping[str, Sequence[str]], missing: Skipped,
 ) -> list[Item]:  # fmt: skip
     """The pictures with their references: ``texts`` from files beside them, else those that are ``listed``."""
-    lines = lines or lines_in(text for _, text in texts.values())
+    if texts and not lines:
+        lines = lines_in(text for _, text in texts.values())
     items: dict[str, Item] = {}
     for name in names:
         if (id_ := path_id(name)) in items:  # caf%E9.jpg is text, and is what a name that is none is called

@@ -17,7 +17,7 @@ import numpy as np
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
 from tellapart.evaluation.inputs import read_references
-from tellapart.utils.text import parse_json
+from tellapart.utils.files import parse_json
 
 
 @dataclass(frozen=True)
