@@ -13,9 +13,7 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.base import Captioner
 from tellapart.data import Dataset, Skipped, open_many
 from tellapart.inference.caption import CaptionEngine, open_writer
-from tellapart.models.decoding import Decoding
-from tellapart.models.device import Precision, packed_linears
-from tellapart.models.loading import files_digest, weights_fingerprint
+from tellapart.models.loading import Decoding, Precision, files_digest, packed_linears, weights_fingerprint
 
 BATCH = 32  # as by default in `tellapart caption`
 

@@ -10,7 +10,7 @@ import torch
 from benchmarks.rows import Row
 from benchmarks.training_step import PARTS, STEP, Milliseconds, Prepared, TrainingStep, Work
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.device import best_device
+from tellapart.models.loading import best_device
 from tellapart.utils.messages import Progress, say
 
 COCO, DENSE = (12, 15), (50, 50)  # tokens of captions, the end counted
@@ -68,7 +68,7 @@ def works(name: str, device: torch.device) -> list[Work]:
 
 def pairings_of(name: str, device: torch.device) -> list[Pairing]:
     """Without hardware that multiplies in bf16, no row is; a model whose weights are bf16 has no other."""
-    from tellapart.models.device import multiplies_in_bf16
+    from tellapart.models.loading import multiplies_in_bf16
 
     if name == "qwen2-vl-2b":
         return [PAIRINGS[2]]

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from benchmarks.full_size import clip_scorer, full_size_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.objectives.reinforce import Reinforce, RewardTerm, leave_one_out, token_log_probs
 from tellapart.recipe.schema import Training
 from tellapart.rewards.retrieval import SelfRetrieval

@@ -19,7 +19,7 @@ from tellapart.captioners.clipcap import ClipCap
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel
 from tellapart.captioners.text_only import TextOnly
 from tellapart.captioners.transformers import Hf
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 
 
 def generate(

@@ -81,7 +81,7 @@ def test_both_ways_write_the_same_captions_of_the_lengths_that_were_set(small: s
 
 
 def test_a_row_for_the_step_and_each_of_its_parts(small: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.models.device.multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr("tellapart.models.loading.multiplies_in_bf16", lambda device: True)
     monkeypatch.setattr(step_rows, "works", lambda name, device: [Work(4, 3, 4, 6)])
     rows = run_bench("rollout", 1, model=small)
     assert len(rows) == 3 * (1 + len(PARTS)) and all(row.unit == "ms" for row in rows)

@@ -14,7 +14,7 @@ from tellapart.captioners import base, generate_captions, load_captioner
 from tellapart.captioners.base import supports_cache, to_rollout
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.models.vision import grid_resnet_config
 
 

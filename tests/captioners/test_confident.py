@@ -19,7 +19,7 @@ from tellapart.captioners.base import generate_captions
 from tellapart.captioners.postprocess import confident_texts
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.recipe.reading import check_recipe
 
 WRITTEN = Decoding(kind="beam", beams=3, samples=2, max_tokens=8)

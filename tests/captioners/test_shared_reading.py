@@ -21,7 +21,7 @@ from tellapart.captioners.clipcap import ClipCap
 from tellapart.captioners.load import enable_gradient_checkpointing
 from tellapart.captioners.recurrent import Recurrent
 from tellapart.captioners.transformers import Hf
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 
 SAMPLES = 3
 QUICK = (

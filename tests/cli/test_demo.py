@@ -27,7 +27,7 @@ def test_the_shipped_weights_are_small_safetensors_with_their_recipe() -> None:
 
 def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
     from tellapart.captioners import generate_captions, load_captioner
-    from tellapart.models.decoding import Decoding
+    from tellapart.models.loading import Decoding
     from tellapart.scenes import Scenes
     from tellapart.scenes.truth import corpus_rates, count_claims
     from tellapart.scorers import load_scorer
@@ -46,7 +46,7 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
 def test_the_shipped_captioner_sees_what_it_does_not_say() -> None:
     """Asked for full descriptions it names nearly all, and 95 % of it is true (94.8 greedy, 1,000 pictures)."""
     from tellapart.captioners import generate_captions, load_captioner
-    from tellapart.models.decoding import Decoding
+    from tellapart.models.loading import Decoding
     from tellapart.scenes import Scenes
     from tellapart.scenes.truth import corpus_rates, count_claims
 

@@ -20,7 +20,7 @@ from tellapart.data import open_data
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.inference.describers import CaptionerBackend, open_describer
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 
 sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("captioners", "boost")]
 

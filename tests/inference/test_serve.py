@@ -22,7 +22,7 @@ from serving import served
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
 from tellapart.inference.serve import LARGEST_BODY, Asked, Service, plain_pictures, read_messages
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.scorers import load_scorer
 
 

@@ -23,7 +23,7 @@ from tellapart.inference.caption import Beliefs, caption_pictures
 from tellapart.inference.serve import Asked, Service
 from tellapart.inference.server import ServerSummary, caption_by_server, grey_picture, word_log_probs
 from tellapart.language.words import content_words, spelled_spans, token_bytes
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer

@@ -11,7 +11,7 @@ import pytest
 GLIBC = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "malloc_trim")
 PROGRAM = """
 import psutil, torch
-from tellapart.models.device import FreedMemory
+from tellapart.training.loop import FreedMemory
 
 resident = lambda: psutil.Process().memory_info().rss
 pairs = [(torch.ones(20_000), torch.ones(10)) for _ in range(1_000)]  # 80 MB in pieces, with something between

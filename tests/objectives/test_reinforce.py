@@ -13,7 +13,7 @@ import torch
 from benchmarks.transformers_generate import generation_config, token_samplers
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.objectives import Mle, Reinforce, RunningMean, leave_one_out, mle_loss, no_baseline
 from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, generate, token_log_probs, whitened
 from tellapart.rewards import SelfRetrieval

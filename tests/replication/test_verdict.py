@@ -29,7 +29,7 @@ from replication.verdict import (
     settings_digest,
 )
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 
 
 def test_seeds_have_names_or_are_typed() -> None:

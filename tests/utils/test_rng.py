@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tellapart.captioners.base import next_token
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.utils.rng import ItemSeeds, philox
 
 ALL = 0xFFFFFFFF

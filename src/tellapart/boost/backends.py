@@ -36,8 +36,16 @@ from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Messa
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, PictureError, UsageError, nearest
 from tellapart.language.words import spelled_spans
-from tellapart.models.device import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
-from tellapart.models.loading import check_name, loading_errors
+from tellapart.models.loading import (
+    DTYPES,
+    BatchSize,
+    Precision,
+    check_name,
+    dtype_of,
+    loading_errors,
+    resolve_device,
+    resolve_precision,
+)
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Picture
 from tellapart.utils.files import clean_text, parse_json
@@ -664,7 +672,7 @@ class Local:
         """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
 
         It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
-        `tellapart.models.device`.
+        `tellapart.models.loading`.
         """
         if not source:
             raise UsageError("local: names no model; type local:FOLDER")
@@ -821,7 +829,7 @@ def _fingerprint(folder: Path) -> str:
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
     """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`.
 
-    ``device`` and ``precision``: of a local model, see `tellapart.models.device`.
+    ``device`` and ``precision``: of a local model, see `tellapart.models.loading`.
     """
     kind, _, rest = spec.partition(":")
     if kind not in (*BACKENDS, "local"):

@@ -25,9 +25,16 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.data.pictures import FilePicture, to_rgb
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.decoding import DEFAULT, Decoding
-from tellapart.models.device import precision_of
-from tellapart.models.loading import OPTIONS_FILE, Levels, settings_of, silence_transformers, weights_fingerprint
+from tellapart.models.loading import (
+    DEFAULT,
+    OPTIONS_FILE,
+    Decoding,
+    Levels,
+    precision_of,
+    settings_of,
+    silence_transformers,
+    weights_fingerprint,
+)
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
@@ -555,7 +562,8 @@ def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: 
     ``seeds``: one for each picture, from which its tokens are drawn; None: torch's generator. Raises `TellapartError`
     where logits are NaN.
     """
-    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if decoding.draws else None
+    drawn = decoding.kind not in ("greedy", "beam")
+    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if drawn else None
     state = decoder.prefill(visual, decoding.max_tokens)
     if decoding.kind == "beam":
         tokens_RT = beam_search(decoder, state, decoding)

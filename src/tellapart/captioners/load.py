@@ -19,19 +19,22 @@ from torch import nn
 
 from tellapart.captioners.base import CAPTIONERS, Captioner, decode_rows, saved_decoding
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.models.decoding import Decoding
-from tellapart.models.device import dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.loading import (
     OPTIONS_FILE,
+    Decoding,
     Levels,
     checked_model_folder,
     decoding_in,
+    dtype_of,
     is_server,
     levels_in,
     load_whole,
     loading_errors,
     prompt_of_detail,
+    resolve_device,
+    resolve_precision,
     saved_options,
+    set_precision,
 )
 from tellapart.models.tokens import with_new_words
 from tellapart.types import Rollout, pad_rows

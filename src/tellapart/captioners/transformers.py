@@ -30,8 +30,7 @@ from tellapart.captioners.base import (
 )
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.device import precision_of
-from tellapart.models.loading import weights_fingerprint
+from tellapart.models.loading import precision_of, weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
 from tellapart.utils.registry import LazyModule

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tellapart.captioners import Captioner
     from tellapart.data import Dataset
     from tellapart.inference.purposes import AltText, Edited, LoraCaptions, OwnFiles, WordShare
-    from tellapart.models.decoding import Decoding
+    from tellapart.models.loading import Decoding
     from tellapart.types import Item
 
 
@@ -313,8 +313,7 @@ def caption(
     from tellapart.data.dataset import open_many
     from tellapart.inference.prompts import Prompts, has_fields
     from tellapart.inference.server import MAX_TOKENS, open_server
-    from tellapart.models.decoding import DEFAULT
-    from tellapart.models.loading import default_decoding, is_server
+    from tellapart.models.loading import DEFAULT, default_decoding, is_server
     from tellapart.utils.files import is_url
 
     served = is_server(model)
@@ -358,7 +357,7 @@ def caption(
             path, format = _destination(out, format, dataset) if texts is None else (texts.written, "jsonl")
             chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
             if scorer is not None:
-                from tellapart.models.device import resolve_device
+                from tellapart.models.loading import resolve_device
                 from tellapart.scorers.load import load_scorer
 
                 chosen["scorer"] = load_scorer(scorer, resolve_device(device))
@@ -369,7 +368,7 @@ def caption(
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
     from tellapart.captioners.load import load_captioner
     from tellapart.inference.caption import caption_pictures, nothing_left, recorded_precision
-    from tellapart.models.device import resolve_device, resolve_precision
+    from tellapart.models.loading import resolve_device, resolve_precision
     from tellapart.scorers.load import load_scorer
 
     if options.wanted:
@@ -472,7 +471,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 def weight_of_scorer(weight: float | None, scorer: str | None, consensus: int | None) -> float:
     """Returns how much a scorer counts in a consensus; 0 where there is no such choice."""
-    from tellapart.models.decoding import SCORER_WEIGHT
+    from tellapart.models.loading import SCORER_WEIGHT
 
     if consensus is None or scorer is None:
         _refuse({"--scorer-weight": weight}, "is for --consensus 48 --scorer MODEL")
@@ -493,7 +492,7 @@ def caption_decoding(
 
     Raises `UsageError` for an option that would have no effect.
     """
-    from tellapart.models.decoding import Decoding
+    from tellapart.models.loading import Decoding
 
     if consensus is not None:
         others = {"--beams": beams, "--best-of": best_of, "--samples": samples}

@@ -86,7 +86,7 @@ def changes(
     only: list[OnlyRight] = []
     if scorer is not None:
         from tellapart.features.store import FeatureStore
-        from tellapart.models.device import resolve_device
+        from tellapart.models.loading import resolve_device
         from tellapart.scorers import load_scorer
 
         model = load_scorer(scorer, resolve_device(device))

@@ -25,7 +25,7 @@ import torch
 from tellapart.errors import UsageError
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.scenes.parser import token_spans as word_spans
 from tellapart.scenes.truth import count_claims, stated_claims
 from tellapart.types import Item, Rollout

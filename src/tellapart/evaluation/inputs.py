@@ -28,23 +28,26 @@ from tellapart.evaluation.evaluate import PAIRS, choose, evaluate, references_of
 from tellapart.evaluation.facts.verify import Synonyms, read_instances, read_synonyms
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.evaluation.test_sets import hard_pool, read_sets
-from tellapart.evaluation.text_models import load_language_model, load_sentence_encoder, load_text_encoder
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.words import check_words
-from tellapart.models.device import hardware
-from tellapart.models.loading import warn_outside_scenes
 from tellapart.utils.messages import detail
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch
 
     from tellapart.data import Dataset
+    from tellapart.evaluation import text_models
     from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.test_sets import FileSets
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.metrics.results import Results
+    from tellapart.models import loading
     from tellapart.scorers import Scorer
     from tellapart.types import Item
+else:
+    text_models = LazyModule("tellapart.evaluation.text_models")
+    loading = LazyModule("tellapart.models.loading")
 
 
 # Caption files, references and data of an evaluation, matched by the ids that all have.
@@ -260,7 +263,7 @@ def load_scorers(
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
     scorers = [load_scorer(name, device, precision) for name in names]
     for scorer in scorers:
-        warn_outside_scenes(scorer.name, items, "scorer")
+        loading.warn_outside_scenes(scorer.name, items, "scorer")
         items = store.readable(items, scorer.encoder, skipped=skipped)
     if not items:
         raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
@@ -272,9 +275,9 @@ def load_text_models(options: EvalOptions) -> tuple[LanguageModel | None, Senten
     """Loads the models of text, for perplexity, for search and for BERTScore; None where none is named."""
     on = (options.device, options.precision)
     return (
-        load_language_model(options.language_model, *on) if options.language_model is not None else None,
-        load_sentence_encoder(options.query_encoder, *on) if options.query_encoder is not None else None,
-        load_text_encoder(options.bertscore, *on) if options.bertscore is not None else None,
+        text_models.load_language_model(options.language_model, *on) if options.language_model is not None else None,
+        text_models.load_sentence_encoder(options.query_encoder, *on) if options.query_encoder is not None else None,
+        text_models.load_text_encoder(options.bertscore, *on) if options.bertscore is not None else None,
     )
 
 
@@ -307,7 +310,7 @@ def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | Sentence
     if not loaded:
         return {}
 
-    return hardware(*loaded)
+    return loading.hardware(*loaded)
 
 
 def check_named(metrics: Sequence[str] | None, options: Mapping[str, tuple[object, str]]) -> None:

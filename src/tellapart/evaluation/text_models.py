@@ -12,8 +12,15 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
-from tellapart.models.device import dtype_of, exact_precision, resolve_device
-from tellapart.models.loading import checked_model_folder, loading_errors, model_folder, weights_fingerprint
+from tellapart.models.loading import (
+    checked_model_folder,
+    dtype_of,
+    exact_precision,
+    loading_errors,
+    model_folder,
+    resolve_device,
+    weights_fingerprint,
+)
 from tellapart.utils.files import parse_json
 from tellapart.utils.messages import track
 from tellapart.utils.registry import LazyModule

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.types import Item
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds

@@ -53,10 +53,14 @@ from tellapart.inference.best_of import BestOf
 from tellapart.inference.prompts import Prompts
 from tellapart.language.phrases import soften
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
-from tellapart.models.device import BatchSize, hardware, packed_linears
 from tellapart.models.loading import (
+    EVIDENCE,
+    BatchSize,
+    Decoding,
+    check_choice,
     files_digest,
+    hardware,
+    packed_linears,
     settings_of,
     warn_outside_scenes,
     weights_fingerprint,

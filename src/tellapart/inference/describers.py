@@ -19,8 +19,7 @@ from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.inference.caption import CaptionEngine
-from tellapart.models.decoding import Decoding
-from tellapart.models.loading import weights_fingerprint
+from tellapart.models.loading import Decoding, weights_fingerprint
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule

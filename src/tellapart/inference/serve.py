@@ -39,7 +39,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import CaptionEngine
 from tellapart.language.words import token_bytes
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.web import HEADERS, own_origins

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
 from tellapart.utils.messages import say
 from tellapart.utils.options import DataSpecs, FileName, ModelName, Resolver, Strict, option_tables

@@ -31,8 +31,7 @@ from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import OFF, EncodedView, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
-from tellapart.models.device import best_device, resolve_precision
-from tellapart.models.loading import Levels
+from tellapart.models.loading import Levels, best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
 from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import grid_resnet_config, width_of

@@ -20,8 +20,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models import ranks
-from tellapart.models.device import best_device, resolve_precision
-from tellapart.models.loading import checked_model_folder, model_folder, saved_options
+from tellapart.models.loading import best_device, checked_model_folder, model_folder, resolve_precision, saved_options
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
@@ -322,7 +321,7 @@ print(processor.decode(tokens[0], skip_special_tokens=True))
 WITH_TELLAPART = """```python
 from PIL import Image
 from tellapart.captioners import load_captioner
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 {allow}
 captioner = load_captioner("{model}")
 picture = Image.open("photo.jpg").convert("RGB")

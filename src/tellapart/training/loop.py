@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -21,7 +23,6 @@ from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.lexical import length, repetition_rate
 from tellapart.models import ranks
-from tellapart.models.device import FreedMemory
 from tellapart.objectives.base import OBJECTIVES, Objective
 from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.recipe.schema import Recipe
@@ -381,3 +382,21 @@ def check_ranks(objective: Objective[Any], kind: str) -> None:
             f"objective '{kind}' does not share a batch between {ranks.count()} ranks (it has no shares_batch); "
             "start one process"
         )
+
+
+class FreedMemory:
+    """Gives back to the system, every so many ``seconds``, what the C library keeps of freed memory.
+
+    Tensors of many sizes leave holes in glibc's heap, which it keeps: in a long training on a CPU as much again as is
+    used (docs/log.md). A call takes a tenth of a second for a few gigabytes.
+    """
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+        # Other C libraries have no such call, and need none.
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+    def give_back(self) -> None:
+        if self._trim is not None and time.monotonic() - self._last >= self._seconds:
+            self._trim(0)
+            self._last = time.monotonic()
