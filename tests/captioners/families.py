@@ -394,7 +394,14 @@ def qwen(folder: Path, family: str) -> Path:
         "spatial_merge_size": 2,
         "temporal_patch_size": 2,
     }
-    if family == "qwen3_vl":
+    if family == "qwen3_5":
+        text |= {"layer_types": ["linear_attention", "full_attention"], "partial_rotary_factor": 1.0}
+        text |= {
+            f"linear_{name}": size
+            for name, size in (("key_head_dim", 8), ("value_head_dim", 8), ("num_key_heads", 2), ("num_value_heads", 2))
+        }
+        vision |= {"hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 32, "num_position_embeddings": 64}
+    elif family == "qwen3_vl":
         vision |= {"hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 32, "num_position_embeddings": 64}
         vision |= {"deepstack_visual_indexes": [0, 1]}
     elif family == "qwen2_vl":
@@ -428,6 +435,96 @@ def qwen3_vl(folder: Path) -> Path:
     return qwen(folder, "qwen3_vl")
 
 
+def qwen3_5(folder: Path) -> Path:
+    """Most layers are linear attention, which keeps a state in place of keys and values."""
+    return qwen(folder, "qwen3_5")
+
+
+def gemma4(folder: Path) -> Path:
+    """Pictures of their own shapes, as patches with their places; a processor that also reads sound and videos."""
+    from transformers import Gemma4AudioFeatureExtractor, Gemma4Config, Gemma4ImageProcessorPil, Gemma4TextConfig
+
+    special = {"unk_token": "<unk>", "bos_token": "<bos>", "eos_token": "<eos>", "pad_token": "<pad>"}
+    marks = {"boi_token": "<|image>", "eoi_token": "<image|>", "image_token": "<|image|>"}
+    marks |= {"boa_token": "<|audio>", "eoa_token": "<audio|>", "audio_token": "<|audio|>"}
+    words = tokenizer(special, extra=("<|video|>",), named=marks, before="<bos>")
+    words.chat_template = GEMMA_CHAT.replace("<start_of_image>", "<|image|>")
+    pictures: Any = Gemma4ImageProcessorPil(patch_size=2, max_soft_tokens=70, pooling_kernel_size=2)
+    layers = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 64, "global_head_dim": 8}
+    text = Gemma4TextConfig(
+        **decoder("gemma4_text", words) | {"vocab_size": len(words) + 4}, **layers,
+        vocab_size_per_layer_input=len(words) + 4, hidden_size_per_layer_input=4,
+    )  # fmt: skip
+    vision = {
+        **SMALL,
+        "num_key_value_heads": 2,
+        "head_dim": 8,
+        "patch_size": 2,
+        "pooling_kernel_size": 2,
+        "position_embedding_size": 512,
+    }
+    ids = {f"{name}_id": id_of(words, token) for name, token in marks.items() if name != "eoa_token"}
+    config = Gemma4Config(
+        text_config=text, vision_config=vision, audio_config=None, **ids, eoa_token_index=id_of(words, "<audio|>"),
+        video_token_id=len(words) + 1, tie_word_embeddings=False,
+    )  # fmt: skip
+    save_parts(folder, config, words, pictures, {"processor_class": "Gemma4Processor", "image_seq_length": 70})
+    sound = json.loads(Gemma4AudioFeatureExtractor().to_json_string())
+    settings = json.loads((folder / "processor_config.json").read_text())
+    (folder / "processor_config.json").write_text(json.dumps(settings | {"feature_extractor": sound}))
+    return folder
+
+
+def mistral3(folder: Path) -> Path:
+    """Pictures of their own shapes, every row of tokens closed by a token for the break."""
+    from transformers import Mistral3Config
+
+    extra = ("[IMG]", "[IMG_BREAK]", "[IMG_END]", "<|im_start|>", "user", "assistant", "<|im_end|>")
+    words = tokenizer(LLAMA, extra=extra, before="<s>")
+    words.chat_template = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", "[IMG]")
+    vision = {"model_type": "pixtral", **VISION, "image_size": 64, "patch_size": 8, "head_dim": 8}
+    config = Mistral3Config(
+        vision_config=vision, text_config=decoder("mistral", words), image_token_index=id_of(words, "[IMG]"),
+        spatial_merge_size=2, tie_word_embeddings=False,
+    )  # fmt: skip
+    pictures = {"image_processor_type": "PixtralImageProcessor", "size": {"longest_edge": 64}}
+    pictures["patch_size"] = {"height": 8, "width": 8}
+    settings = {"processor_class": "PixtralProcessor", "patch_size": 8, "spatial_merge_size": 2}
+    return save_settings(folder, config, words, pictures, settings)
+
+
+def lfm2_vl(folder: Path) -> Path:
+    """Large pictures in tiles before a smaller whole, each as patches with a mask; half of its layers convolve."""
+    from transformers import Lfm2VlConfig
+
+    places = tuple(f"<|img_row_{row}_col_{column}|>" for row in range(1, 11) for column in range(1, 11))
+    named = {
+        "image_token": "<image>", "image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>",
+        "image_thumbnail_token": "<|img_thumbnail|>",
+    }  # fmt: skip
+    named |= {f"place_{number}": place for number, place in enumerate(places)}
+    special = {"unk_token": "<unk>", "bos_token": "<|startoftext|>", "eos_token": "<|im_end|>", "pad_token": "<|pad|>"}
+    words = tokenizer(special, extra=("<|im_start|>", "user", "assistant"), named=named)
+    words.chat_template = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", "<image>")
+    layers = {"layer_types": ["conv", "full_attention"], "block_multiple_of": 8, "block_auto_adjust_ff_dim": False}
+    vision = {"model_type": "siglip2_vision_model", **SMALL, "patch_size": 8, "num_patches": 16}
+    config = Lfm2VlConfig(
+        vision_config=vision | {"vision_use_head": False}, text_config=decoder("lfm2", words, **layers),
+        image_token_id=id_of(words, "<image>"), projector_hidden_size=16, tie_word_embeddings=False,
+    )  # fmt: skip
+    pictures = {"image_processor_type": "Lfm2VlImageProcessor", "tile_size": 32, "encoder_patch_size": 8}
+    pictures |= {"min_image_tokens": 2, "max_image_tokens": 4, "size": {"height": 32, "width": 32}}
+    return save_settings(folder, config, words, pictures, {"processor_class": "Lfm2VlProcessor"})
+
+
+def save_settings(folder: Path, config: Any, words: Any, pictures: dict[str, Any], processor: dict[str, Any]) -> Path:
+    """The files of a model whose processor cannot be made without torchvision."""
+    save(folder, config, words)
+    (folder / "preprocessor_config.json").write_text(json.dumps(pictures))
+    (folder / "processor_config.json").write_text(json.dumps(processor))
+    return folder
+
+
 def vit_gpt2(folder: Path) -> Path:
     """A vision encoder before a causal language model that attends to it."""
     from transformers import GPT2Config, VisionEncoderDecoderConfig, ViTConfig, ViTImageProcessorPil
@@ -444,6 +541,114 @@ def vit_gpt2(folder: Path) -> Path:
     save(folder, config, words)
     ViTImageProcessorPil(size={"height": 32, "width": 32}).save_pretrained(folder)
     return folder
+
+
+def aya_vision(folder: Path) -> Path:
+    """Tiles one after the other, each after its number, and the whole picture last; tiles are made only if asked."""
+    from transformers import AyaVisionConfig, AyaVisionProcessor, GotOcr2ImageProcessorPil
+
+    tiles = tuple(f"TILE_{number}" for number in range(1, 13))
+    marks = ("<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "TILE_GLOBAL", *tiles)
+    special = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "<|im_end|>", "pad_token": "<pad>"}
+    words = tokenizer(special, extra=(*marks, "<|im_start|>", "user", "assistant"), before="<s>")
+    pictures: Any = GotOcr2ImageProcessorPil(size={"height": 32, "width": 32})
+    chat = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", "<image>")
+    processor = AyaVisionProcessor(pictures, words, patch_size=8, img_size=32, downsample_factor=2, chat_template=chat)
+    config = AyaVisionConfig(
+        vision_config={"model_type": "siglip_vision_model", **VISION, "patch_size": 8, "vision_use_head": False},
+        text_config=decoder("cohere2", words, sliding_window=64, layer_types=["sliding_attention", "full_attention"]),
+        image_token_index=id_of(words, "<|IMG_PATCH|>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def ovis2(folder: Path) -> Path:
+    """Pictures become probabilities over words of a visual vocabulary, with words for the edges of its tiles."""
+    from transformers import Ovis2Config, Ovis2ImageProcessorPil, Ovis2Processor
+
+    edges = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
+    extra = ("<image>", "<IMG_ATOM>", *edges, "<|im_start|>", "user", "assistant")
+    words = tokenizer({"unk_token": "<unk>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}, extra=extra)
+    chat = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", "<image>")
+    pictures: Any = Ovis2ImageProcessorPil(size={"height": 32, "width": 32}, crop_to_patches=True)
+    vision = {**VISION, "patch_size": 8, "vocab_size": 24, "hidden_stride": 2}
+    config = Ovis2Config(
+        vision_config=vision, text_config=decoder("qwen2", words), vocab_size=len(words) + 3, hidden_size=16,
+        image_token_id=id_of(words, "<IMG_ATOM>"), visual_indicator_token_ids=[id_of(words, edge) for edge in edges],
+    )  # fmt: skip
+    return save(folder, config, Ovis2Processor(pictures, words, chat_template=chat, image_seq_length=4))
+
+
+def glm4v(folder: Path) -> Path:
+    """Pictures of their own shapes, as in Qwen-VL; a start and an end token of the picture."""
+    from transformers import Glm4vConfig, Glm4vImageProcessorPil
+
+    marks = tuple(f"<|{kind}|>" for kind in ("begin_of_image", "end_of_image", "begin_of_video", "end_of_video"))
+    extra = ("<|image|>", "<|video|>", *marks, "<|im_start|>", "user", "assistant")
+    words = tokenizer({"unk_token": "<unk>", "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}, extra=extra)
+    picture = "<|begin_of_image|> <|image|> <|end_of_image|>"
+    words.chat_template = CHAT.replace("<|vision_start|> <|image_pad|> <|vision_end|>", picture)
+    pictures: Any = Glm4vImageProcessorPil(
+        patch_size=4, merge_size=2, temporal_patch_size=2, size={"shortest_edge": 128, "longest_edge": 8192}
+    )
+    rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}
+    vision = {
+        "depth": 2, "num_heads": 2, "patch_size": 4, "image_size": 32, "hidden_size": 16, "out_hidden_size": 16,
+        "intermediate_size": 64,
+    }  # fmt: skip
+    ids = {"image_start_token_id": "<|begin_of_image|>", "image_end_token_id": "<|end_of_image|>"}
+    ids |= {"video_start_token_id": "<|begin_of_video|>", "video_end_token_id": "<|end_of_video|>"}
+    ids |= {"image_token_id": "<|image|>", "video_token_id": "<|video|>"}
+    config = Glm4vConfig(
+        text_config=decoder("glm4v_text", words, rope_parameters=rope), vision_config=vision,
+        **{name: id_of(words, token) for name, token in ids.items()},
+    )  # fmt: skip
+    return save_parts(folder, config, words, pictures, {"processor_class": "Glm4vProcessor"})
+
+
+DEEPSEEK: dict[str, Any] = {
+    "special": {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"},
+    "extra": ("User:", "Assistant:"),
+    "before": "<s>",
+}
+DEEPSEEK_CHAT = (
+    "{% for message in messages %}{{ message['role'] | capitalize }}: {% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<image_placeholder> {% else %}{{ part['text'] }}{% endif %}{% endfor %} "
+    "{% endfor %}{% if add_generation_prompt %}Assistant:{% endif %}"
+)
+
+
+def deepseek_vl(folder: Path) -> Path:
+    from transformers import DeepseekVLConfig, DeepseekVLImageProcessorPil, DeepseekVLProcessor
+
+    words = tokenizer(**DEEPSEEK, named={"image_token": "<image_placeholder>"})
+    pictures: Any = DeepseekVLImageProcessorPil(size={"height": 32, "width": 32}, min_size=4)
+    processor = DeepseekVLProcessor(pictures, words, chat_template=DEEPSEEK_CHAT, num_image_tokens=4)
+    config = DeepseekVLConfig(
+        vision_config={"model_type": "siglip_vision_model", **VISION, "vision_use_head": False},
+        text_config=decoder("llama", words), image_token_id=id_of(words, "<image_placeholder>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
+
+
+def janus(folder: Path) -> Path:
+    """Also draws pictures, with a third network that captions have no use for."""
+    from transformers import JanusConfig, JanusImageProcessorPil, JanusProcessor
+
+    named = {"image_token": "<image_placeholder>", "boi_token": "<begin_of_image>", "eoi_token": "<end_of_image>"}
+    words = tokenizer(**DEEPSEEK, named=named)
+    pictures: Any = JanusImageProcessorPil(size={"height": 32, "width": 32}, min_size=4)
+    processor = JanusProcessor(pictures, words, chat_template=DEEPSEEK_CHAT, num_image_tokens=4)
+    vision = {**VISION, "mlp_ratio": 2.0, "projection_dim": 16, "num_image_tokens": 4}
+    drawing = {
+        "embed_dim": 4, "num_embeddings": 8, "latent_channels": 8, "base_channels": 32, "channel_multiplier": [1, 1],
+        "num_res_blocks": 1, "projection_dim": 16, "image_token_embed_dim": 16,
+    }  # fmt: skip
+    config = JanusConfig(
+        vision_config=vision, text_config=decoder("llama", words), vq_config=drawing,
+        image_token_id=id_of(words, "<image_placeholder>"),
+    )  # fmt: skip
+    return save(folder, config, processor)
 
 
 FAMILIES: dict[str, Callable[[Path], Path]] = {
@@ -467,5 +672,13 @@ FAMILIES: dict[str, Callable[[Path], Path]] = {
         llava_onevision,
         internvl,
         florence2,
+        aya_vision,
+        ovis2,
+        glm4v,
+        deepseek_vl,
+        janus,
+        qwen3_5,
+        gemma4,
     )
 }
+WITH_TORCHVISION: dict[str, Callable[[Path], Path]] = {made.__name__: made for made in (mistral3, lfm2_vl)}

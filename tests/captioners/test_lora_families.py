@@ -162,7 +162,12 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("family", ["BLIP", "git", "qwen2_vl"])
+NEWEST = ("aya_vision", "ovis2", "glm4v", "deepseek_vl", "janus", "qwen3_5", "gemma4")
+
+
+@pytest.mark.parametrize(
+    "family", ["BLIP", "git", "qwen2_vl", *(pytest.param(name, marks=pytest.mark.long) for name in NEWEST)]
+)
 def test_lora_from_the_command_for_real_layouts(
     family: str, cli: Cli, tmp_path: Path, photos: Path, tiny_scorer: Path
 ) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import openai
 import pytest
 import torch
+from captioners.families import FAMILIES
 from PIL import Image
 from serving import served
 
@@ -165,6 +166,26 @@ def test_logprobs_are_those_of_the_captioner_token_by_token(
             log_p_TV = captioner.logits(visual, tokens_1T, valid_1T)[0].log_softmax(-1)
         expected = log_p_TV.gather(1, tokens_1T[0, :, None])[:, 0].tolist()
         assert [token.logprob for token in content] == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("family", ["glm4v", "aya_vision", "deepseek_vl", "ovis2", "janus", "gemma4", "qwen3_5"])
+def test_every_newer_family_behind_the_server_says_how_sure_it_is(family: str, tmp_path: Path) -> None:
+    """The captions of pictures of two shapes, and the log-probabilities of their tokens."""
+    captioner = load_captioner(str(FAMILIES[family](tmp_path)))
+    with served(Service(captioner, Decoding(max_tokens=6), None, "s3cret", plain_pictures())) as where:
+        client = openai.OpenAI(base_url=f"{where}/v1", api_key="s3cret", max_retries=0)
+        for size in ((96, 64), (40, 90)):
+            asked = asks(photo(*size))
+            answer = client.chat.completions.create(model="default", messages=asked, logprobs=True, max_tokens=6)
+            visual = captioner._encode_frozen(captioner.pixels([read_messages(asked)[0].image()]))
+            told = captioner.generate(visual, Decoding(max_tokens=6))
+            (choice,) = answer.choices
+            assert choice.message.content == told.texts[0].strip() and choice.logprobs is not None
+            with torch.no_grad():
+                log_p_1TV = captioner.logits(visual, told.tokens_RT, told.valid_RT).log_softmax(-1)
+            expected = log_p_1TV.gather(2, told.tokens_RT[..., None])[0, :, 0].tolist()
+            found = [token.logprob for token in choice.logprobs.content or ()]
+            assert found == pytest.approx(expected[: len(found)], abs=1e-4) and len(found) >= len(expected) - 1
 
 
 def test_a_text_that_the_client_gives_is_scored(client: openai.OpenAI, service: Service) -> None:

@@ -125,7 +125,7 @@ class Tiles:
         tiles = Tiles(whole, marker, (), PROBES[0])
         read = {size: tiles.read(Image.new("RGB", size)) for size in PROBES[:3]}
         shapes = {tuple(each[PIXELS].shape) for each in read.values()}
-        if not always and len(shapes) == 1 and len(shapes.pop()) == 4:
+        if not always and len(shapes) == 1 and len(shape := shapes.pop()) == 4 and shape[0] == 1:
             return None
         tiles.names = tuple(name for name in read[PROBES[0]] if name in accepted and name not in TEXT)
         tiles.blank = min(read, key=lambda size: read[size][PIXELS].numel())
@@ -212,7 +212,8 @@ class Tiles:
         return sum(x.numel() for name, x in tensors.items() if name != PIXELS)
 
     def _row(self, ids_T: torch.Tensor, tensors: dict[str, torch.Tensor], most: int) -> torch.Tensor:
-        tensors = {name: x for name, x in tensors.items() if not (name.endswith("_mask") and x.all())}
+        every = tensors[PIXELS].select(-3, 0).shape  # of a mask of pixels, which `batch` makes again
+        tensors = {n: x for n, x in tensors.items() if not (n.endswith("_mask") and x.shape == every and x.all())}
         header = [float(len(ids_T))]
         for name in self.names:
             shape = tensors[name].shape if name in tensors else ()

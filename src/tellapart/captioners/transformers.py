@@ -109,6 +109,10 @@ LAYOUTS = {
     ),
     "qwen2_vl": Layout("model.visual", "pooler_output"),
     "qwen2_5_vl": Layout("model.visual", "pooler_output"),
+    "glm4v": Layout("model.visual", "pooler_output"),
+    "aya_vision": Layout("model.vision_tower", "hidden_states", mapper=PROJECTOR),
+    "deepseek_vl": Layout("model.vision_model", mapper=("model.aligner",)),
+    "janus": Layout("model.vision_model", mapper=("model.aligner",)),
     "vision-encoder-decoder": Layout(
         "encoder", mapper=("enc_to_dec_proj",), language=("decoder",), prompt="", template="{prompt}"
     ),
@@ -122,6 +126,8 @@ MAPPERS = (
     "model.connector",
     "model.aligner",
     "model.projector",
+    "model.visual_embeddings_table",
+    "model.embed_vision",
     "image_to_text_projection",
 )
 LANGUAGE = ("model.language_model", "model.text_model", "language_model", "text_model", "decoder")
@@ -207,10 +213,11 @@ def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
 
 
 def placeholders(config: Any) -> list[int]:
-    """Ids of the tokens that hold a picture's place: never part of a caption."""
-    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+    """Ids of the tokens in whose place the model reads a picture, the usual one first: never part of a caption."""
+    names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
     ids = [getattr(config, name, None) for name in names]
-    return sorted({int(i) for i in ids if i is not None})
+    ids += getattr(config, "visual_indicator_token_ids", ())  # Ovis' marks of the edges of tiles
+    return list(dict.fromkeys(int(i) for i in ids if i is not None))
 
 
 def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
@@ -257,12 +264,18 @@ def without_videos(family: Any) -> Any:
         found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
         return [*found[: whole.index("video_processor")], None, *found[whole.index("video_processor") :]]
 
+    def made(self: Any, *parts: Any, **named: Any) -> None:
+        named |= dict(zip(whole, parts, strict=False))
+        named.pop("video_processor", None)
+        transformers.ProcessorMixin.__init__(self, **named)
+
+    base = type("ProcessorWithoutVideos", (transformers.ProcessorMixin,), {"__init__": made})
     members = {
         "get_attributes": classmethod(lambda cls: kept),
         "_get_arguments_from_pretrained": classmethod(arguments),
         "video_processor": SimpleNamespace(num_frames=None, fps=None),  # what SmolVLM's chat template asks of it
     }
-    return type(family.__name__, (family,), members)
+    return type(family.__name__, (family, base), members)
 
 
 class PicturePrompt:

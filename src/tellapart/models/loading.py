@@ -25,6 +25,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
@@ -505,6 +506,11 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
             raise TellapartError(
                 f"{name} comes with code of its own to run, which tellapart does not do; expected a model that "
                 "transformers knows; or write a captioner of your own around it (docs/captioners.md)"
+            ) from error
+        if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
+            raise TellapartError(
+                f"{name}: transformers reads the pictures of this model with torchvision, which is not installed; "
+                "type: pip install torchvision (of the version that fits your torch), or take another family"
             ) from error
         cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
