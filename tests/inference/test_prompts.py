@@ -61,6 +61,31 @@ def test_each_picture_has_its_own_prompt(cli: Cli, photos: Path, tmp_path: Path,
     assert done.status == 2 and "was begun with another prompt" in done.err
 
 
+@pytest.mark.long
+def test_workers_ask_of_each_picture_what_one_process_asks(cli: Cli, photos: Path, tmp_path: Path) -> None:
+    """Sidecars of one shard have fields that those of another lack, and a table has rows by file name."""
+    model, table = families.git(tmp_path / "git"), tmp_path / "more.csv"
+    table.write_text("image,place\n" + "".join(f"{Path(name).name},of {name[-5]}\n" for name in PROMPTS))
+    template = "{tags|none} {place} {text}"
+    typed = ("caption", model, photos, "--prompt", template, "--fields", table, "--beams", 1, "--max-tokens", 8)
+    plain, shared = tmp_path / "plain.jsonl", tmp_path / "shared.jsonl"
+    assert cli(*typed, "-o", plain).status == 0
+    done = cli(*typed, "-o", shared, "--workers", 2, "--shard-items", 2)
+    assert done.status == 0, done.err
+    assert shared.read_bytes() == plain.read_bytes() and len(set(captions(plain).values())) > 1
+    told = [json.loads(line) for line in (tmp_path / "shared.jsonl.job" / "prompts.jsonl").read_text().splitlines()]
+    assert dict(told)["beach/0.png"] == "sea, sand of 0 a boat"
+    assert "0 captions written, 5 already done" in cli(*typed, "-o", shared).err
+
+    (photos / "town" / "3.json").write_text(json.dumps({"tags": "night"}))
+    other = cli(*typed, "-o", shared, "--workers", 1)
+    assert other.status == 2 and "is a job with another prompts; type --overwrite" in other.err
+    named = cli("caption", f"{model}?prompt={template}", photos, "-o", tmp_path / "named.jsonl", "--workers", 1)
+    assert named.status != 0 and "its prompt has fields, which workers do not fill; type --prompt" in named.err
+    far = cli("caption", model, "s3://shop/a.tar", "--prompt", "{text}", "-o", tmp_path / "far.jsonl", "--workers", 1)
+    assert far.status == 2 and "filled from files on this machine" in far.err
+
+
 def test_a_server_is_asked_of_each_picture_what_is_known_of_it(cli: Cli, photos: Path, tmp_path: Path) -> None:
     with FaultServer() as server:
         server.keep_bodies = True
@@ -97,7 +122,7 @@ def test_columns_of_the_data_and_of_a_table(photos: Path, tmp_path: Path) -> Non
         (("--prompt", "{tags|}"), "--prompt: empty for 3 pictures"),
         (("--prompt", "plain", "--fields", "x.csv"), "--fields fills fields of --prompt"),
         (("--prompt", "{a}", "--fields", "none.csv"), "none.csv: no such file"),
-        (("--prompt", "{text}", "--workers", "2"), "no worker knows; leave out --workers"),
+        (("--prompt", "{tags}", "--workers", "2"), "3 of 5 pictures have no 'tags'"),
         (("--prompt", "{text}", "--drop-guesses"), "--prompt has fields; leave one out"),
     ],
 )

@@ -27,6 +27,7 @@ from tellapart.utils.registry import allowed_code
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner
     from tellapart.data import Dataset
+    from tellapart.inference.prompts import Prompts
     from tellapart.inference.purposes import AltText, Edited, LoraCaptions, OwnFiles, WordShare
     from tellapart.models.loading import Decoding
     from tellapart.types import Item
@@ -376,14 +377,17 @@ def caption(
         for name, typed in whole.items():
             if typed:
                 raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
-        if template is not None:
-            raise UsageError("--prompt has fields of pictures, which no worker knows; leave out --workers and --ray")
         if out is None or out == "-" or format == "txt":
             raise UsageError("with --workers or --ray, captions go to one file; type -o captions.jsonl")
 
+        prompts = None
+        if template is not None:
+            if any(map(is_url, pictures)):
+                raise UsageError("fields of --prompt are filled from files on this machine; copy the pictures here")
+            prompts = Prompts.read(template, open_many(pictures), fields)
         caption_job(
             model, pictures, out, decoding, options, batch_size=batch_size or 32, features=features,
-            overwrite=overwrite, device=device, precision=precision, format=format,
+            overwrite=overwrite, device=device, precision=precision, format=format, prompts=prompts,
         )  # fmt: skip
         return
     if out is not None and is_url(out):
@@ -522,11 +526,11 @@ def caption_decoding(
 
 def caption_job(
     model: str, pictures: Sequence[str], out: str, decoding: Decoding, options: JobOptions, *, batch_size: int,
-    features: str | None, overwrite: bool, device: str, precision: str, format: str | None,
+    features: str | None, overwrite: bool, device: str, precision: str, format: str | None, prompts: Prompts | None,
 ) -> None:  # fmt: skip
     """Caption by many workers, and join their captions in ``out``."""
     from tellapart.inference.caption import caption_request, settings_file
-    from tellapart.jobs.job import JobRequest
+    from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works import check_format, merge_job, write_pictures
     from tellapart.utils.files import is_url, replace_text
 
@@ -536,15 +540,16 @@ def caption_job(
     here = Path(model).expanduser()
     place = str(here.absolute()) if here.exists() else model
     at = str(Path(features).expanduser().absolute()) if features is not None else None
-    request = caption_request(" ".join(pictures), model, decoding, None, None, features, precision, False)
+    request = caption_request(" ".join(pictures), model, decoding, None, None, features, precision, False, prompts)
     settings = {
         "captioner": place, "decoding": decoding.model_dump(), "batch_size": batch_size, "features": at,
         "device": device, "precision": precision, "code": allowed_code(),
+        "prompts": None if prompts is None else f"{out}{SUFFIX}",
     }  # fmt: skip
     deciding = {key: value for key, value in request.items() if key != "data"}
     with finished_job(
-        JobRequest("caption", settings, deciding), pictures, out, options, "captioning", overwrite=overwrite,
-        suffix=".jsonl", replaces=False,
+        JobRequest("caption", settings, deciding, None if prompts is None else prompts.by_id), pictures, out, options,
+        "captioning", overwrite=overwrite, suffix=".jsonl", replaces=False,
     ) as (job, before):  # fmt: skip
         counts = told(job)
         count = merge_job(job, out)

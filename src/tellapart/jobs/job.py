@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,6 +22,7 @@ from tellapart.utils.messages import say, track
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
+PROMPTS = "prompts.jsonl"  # an id and its prompt a line, in the order of the data
 SUFFIX = ".job"  # of the folder beside a result
 # What our own files have, by key: others are damaged.
 KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "typed": list, "out": str, "suffix": str,
@@ -37,11 +38,13 @@ class JobRequest:
     """The request for a job: ``work`` is a key of `tellapart.jobs.works.WORKS`, ``settings`` plain JSON that it reads.
 
     ``deciding``: of the settings those that decide the result; with the manifest they make the fingerprint.
+    ``prompts``: of single pictures by their ids; workers read them from `PROMPTS`.
     """
 
     work: str
     settings: Mapping[str, Any]
     deciding: Mapping[str, Any]
+    prompts: Mapping[str, str] | None = None
 
 
 class Job:
@@ -86,6 +89,18 @@ class Job:
     def pictures_name(self, number: int) -> str:
         """Returns the name of the list of a shard's pictures."""
         return f"{self.parts}/{number:06d}.pictures"
+
+    @staticmethod
+    def prompts(path: str, ids: Set[str]) -> dict[str, str]:
+        """Returns the prompts of these pictures from the job's folder ``path``.
+
+        Raises `TellapartError` where the file lacks one.
+        """
+        pairs = map(parse_json, open_folder(path).lines(PROMPTS))
+        found = {key: prompt for key, prompt in pairs if key in ids}
+        if lacking := ids - found.keys():
+            raise TellapartError(f"{path}/{PROMPTS}: has no prompt of '{min(lacking)}'; {ANEW}")
+        return found
 
     def done(self) -> set[int]:
         """Returns the numbers of the shards whose result is there."""
@@ -195,6 +210,11 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
         for note in manifest.notes:
             say(note)
         deciding = {"work": request.work, **request.deciding, "data": manifest.digest, "code": VERSIONS["decoding"]}
+        prompts = Path(scratch) / PROMPTS
+        if request.prompts is not None:
+            with prompts.open("w", encoding="utf-8", newline="\n") as lines:
+                lines.writelines(json.dumps(pair) + "\n" for pair in request.prompts.items())
+            deciding["prompts"] = sha256(prompts)
         fingerprint = hashlib.blake2b(json.dumps(deciding, sort_keys=True).encode(), digest_size=16).hexdigest()
         if before is not None and before.fingerprint == fingerprint:
             before.settings = dict(request.settings)
@@ -207,6 +227,8 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
         lists = Path(scratch) / "lists"
         for file in sorted(lists.iterdir()) if lists.is_dir() else ():
             folder.put(file, f"lists/{file.name}")
+        if request.prompts is not None:
+            folder.put(prompts, PROMPTS)
         folder.put(manifest.file, MANIFEST)
         value = {
             "version": 1, "work": request.work, "fingerprint": fingerprint, "settings": dict(request.settings),
@@ -219,7 +241,7 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
 
 def _clear(folder: Folder) -> None:
     """Removes what a job of other settings left."""
-    for name in (JOB, MANIFEST, STATUS):
+    for name in (JOB, MANIFEST, STATUS, PROMPTS):
         folder.remove(name)
     inside = [name for name in folder.names("") if name.startswith("parts-")]
     for part in ("lists", FAILED, *inside):

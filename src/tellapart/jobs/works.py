@@ -49,6 +49,7 @@ from tellapart.inference.caption import (
     write_sample,
 )
 from tellapart.inference.describers import open_backends
+from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
@@ -276,8 +277,11 @@ MOST_NAMED = 100  # pictures that could not be read, named for each shard
 class Captions:
     """Captions by one captioner, as `tellapart.inference.caption.caption_pictures` writes them to a ``.jsonl``."""
 
-    def __init__(self, captioner: Captioner, decoding: Decoding, batch_size: int, features: str | None) -> None:
-        self._captioner, self._decoding = captioner, decoding
+    def __init__(
+        self, captioner: Captioner, decoding: Decoding, batch_size: int, features: str | None, prompts: str | None
+    ) -> None:
+        """prompts: the job's folder, where pictures have prompts of their own."""
+        self._captioner, self._decoding, self._prompts = captioner, decoding, prompts
         self._batch_size, self._features = batch_size, features
 
     @classmethod
@@ -290,14 +294,20 @@ class Captions:
         device: str,
         precision: str,
         code: list[str],
+        prompts: str | None = None,
     ) -> Captions:
-        """With the captioner of that name, loaded; ``code`` is what may run for it."""
+        """With the captioner of that name, loaded; ``code`` is what may run for it.
+
+        Raises `UsageError` for a captioner whose own prompt has fields: those are filled before the job.
+        """
         from tellapart.captioners import load_captioner
 
         allow_code(*code)
         place = resolve_device(device)
         loaded = load_captioner(captioner, place, resolve_precision(precision, place))
-        return cls(loaded, Decoding(**decoding), batch_size, features)
+        if prompts is None and has_fields(own := str(loaded.chosen.get("prompt") or "")):
+            raise UsageError(f"{captioner}: its prompt has fields, which workers do not fill; type --prompt '{own}'")
+        return cls(loaded, Decoding(**decoding), batch_size, features, prompts)
 
     def models(self) -> dict[str, Any]:
         """See `Work`."""
@@ -305,8 +315,9 @@ class Captions:
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
+        prompts = None if self._prompts is None else Job.prompts(self._prompts, {item.id for item in dataset})
         engine = CaptionEngine.open(
-            self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size
+            self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size, prompts
         )
         pictures_file(out).write_text("".join(picture_lines(dataset)), encoding="utf-8")  # before they are captioned
         written = empty = 0
