@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
+from pydantic import ValidationError
 from tiny_blip import SPECIAL, save_blip
 
 from tellapart.captioners import Captioner, load_captioner
@@ -181,3 +184,27 @@ def test_blip_learns_from_what_its_output_layer_is_given(tmp_path: Path) -> None
     assert float(ours.detach()) == pytest.approx(float(plain.detach()), abs=1e-6)
     for mine, other in zip(slopes(ours), slopes(plain), strict=True):
         torch.testing.assert_close(mine, other, rtol=0, atol=1e-6)
+
+
+def test_as_in_the_authors_program_the_decoder_reads_the_stand_in(tmp_path: Path) -> None:
+    """And a word without another form is the unknown token, as label and as input."""
+    words = ["a", "##a", "dog", "red", "##red", "runs"]
+    captioner: Any = load_captioner(str(save_blip(tmp_path, words)))
+    ids = captioner.tokenizer.get_vocab()
+    objective = Smile.Config(kind="smile", first_token="shift", shift_as="program")
+    smile = objective.build(SimpleNamespace(captioner=captioner))  # type: ignore[arg-type]
+    assert smile.shift_V is not None
+    stands = {word: captioner.tokenizer.convert_ids_to_tokens(int(smile.shift_V[ids[word]])) for word in ids}
+    assert [stands[word] for word in ("a", "red", "dog", "runs")] == ["##a", "##red", "[UNK]", "[UNK]"]
+    assert all(stands[word] == word for word in captioner.tokenizer.all_special_tokens)
+    tokens_RT, valid_RT = captioner.pad(captioner.tokenize(["a red dog", "dog runs"]))
+    visual = captioner.encode(captioner.pixels([Image.new("RGB", (32, 32), c) for c in ("red", "blue")]))
+    batch = Batch([], torch.arange(2), visual, tokens_RT, valid_RT)
+    read_RT = tokens_RT.clone()
+    read_RT[:, 0] = torch.tensor([ids["##a"], ids["[UNK]"]])
+    expected = smile_loss(captioner.logits(visual, read_RT, valid_RT), read_RT, valid_RT, first="none")
+    assert float(smile(captioner, batch).value.detach()) == pytest.approx(float(expected.detach()), abs=1e-6)
+    label_alone = Smile(Smile.Config(kind="smile", first_token="shift"), smile.shift_V)
+    assert float(label_alone(captioner, batch).value.detach()) != pytest.approx(float(expected.detach()), abs=1e-4)
+    with pytest.raises(ValidationError, match="shift_as is of first_token 'shift', and first_token is 'mle'"):
+        Smile.Config(kind="smile", shift_as="program")

@@ -26,6 +26,7 @@ class Tokenizer(Protocol):
     padding_side: str
     pad_token_id: int | None
     eos_token_id: int | None
+    unk_token_id: int | None
 
     @property
     def all_special_ids(self) -> list[int]: ...

@@ -228,6 +228,10 @@ class Smile(Stateless[CaptionerLike]):
         shift: tuple[tuple[str, str], ...] = Field(
             (), description="tokens and their stand-ins, where the tokenizer has none"
         )
+        shift_as: Literal["label", "program"] = Field(
+            "label",
+            description="program, as the authors': the decoder reads the stand-in, too; a word without one is unknown",
+        )
         mle_weight: float = Field(0.0, ge=0, le=1, serialization_alias="mle")
         label_smoothing: float = Field(0.0, ge=0, lt=1, description="of the MLE term; BLIP's own is 0.1")
 
@@ -244,6 +248,10 @@ class Smile(Stateless[CaptionerLike]):
                 raise ValueError(
                     f"shift is of first_token 'shift', and first_token is '{self.first_token}'; leave it out"
                 )
+            if self.shift_as != "label" and self.first_token != "shift":
+                raise ValueError(
+                    f"shift_as is of first_token 'shift', and first_token is '{self.first_token}'; leave it out"
+                )
             return self
 
         def build(self, parts: RunParts) -> Smile:
@@ -256,8 +264,10 @@ class Smile(Stateless[CaptionerLike]):
                     f"{captioner.name} has {V} words; "
                     "lower it (the paper's is 10)"
                 )
-            shifts = self.first_token == "shift"
-            return Smile(self, alternative_forms(captioner.tokenizer, V, self.shift) if shifts else None)
+            if self.first_token != "shift":
+                return Smile(self)
+            unknown = self.shift_as == "program"
+            return Smile(self, alternative_forms(captioner.tokenizer, V, self.shift, unknown=unknown))
 
     def __init__(self, cfg: Smile.Config, shift_V: torch.Tensor | None = None) -> None:
         self.cfg, self.shift_V = cfg, shift_V
@@ -275,11 +285,14 @@ class Smile(Stateless[CaptionerLike]):
         }
         if cfg.subset == "random" and (seeds := batch.seeds) is not None:
             settings["uniform_BK"] = seeds.uniform("subset", cfg.random_size, len(labels_RT) // len(seeds))
+        read_RT = labels_RT
+        if cfg.shift_as == "program":
+            read_RT, _ = first_token(labels_RT, valid_RT, cfg.first_token, self.shift_V)
         if (head := learner.head()) is None:
-            logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
+            logits_RTV = learner.logits(batch.visual, read_RT, valid_RT)
             return Loss(smile_loss(logits_RTV, labels_RT, valid_RT, **settings))
         weight_VH, bias_V = head
-        hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
+        hidden_RTH = learner.hidden(batch.visual, read_RT, valid_RT)
         return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **settings))
 
 
@@ -287,20 +300,27 @@ class Smile(Stateless[CaptionerLike]):
 CONTINUES, STARTS = "##", ("Ġ", "▁")  # how tokenizers mark a part inside a word, and one at its start
 
 
-def alternative_forms(tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, str]] = ()) -> torch.Tensor:
-    """Returns shift_V: for each token the id of its other form, or its own id if it has none (paper 1, section 3.3).
+def alternative_forms(
+    tokenizer: Tokenizer, V: int, pairs: Sequence[tuple[str, str]] = (), *, unknown: bool = False
+) -> torch.Tensor:
+    """Returns shift_V: for each token the id of its other form (paper 1, section 3.3).
 
     ``pairs`` name the tokens and their stand-ins; without any, they are the tokenizer's own two forms of a word
-    (``a`` and ``##a``, ``a`` and ``Ġa``). Raises `UsageError` where there are none, or for an unknown token.
+    (``a`` and ``##a``, ``a`` and ``Ġa``). A token without another form stays; ``unknown``: it becomes the unknown
+    token, unless it is a special one. Raises `UsageError` where there are none, or for a token that is not there.
     """
     ids: dict[str, int] = tokenizer.get_vocab()
     shift_V = torch.arange(V)
+    if unknown:
+        if tokenizer.unk_token_id is None:
+            raise UsageError("objective.shift_as = 'program': this tokenizer has no unknown token; leave it out")
+        shift_V.fill_(tokenizer.unk_token_id)[tokenizer.all_special_ids] = torch.tensor(tokenizer.all_special_ids)
     for token, stand_in in pairs or [(token, form) for token in ids if (form := alternative_form(token, ids))]:
         for name in (token, stand_in):
             if name not in ids:
                 raise UsageError(f"objective.shift: the tokenizer has no token '{name}'{nearest(name, ids)}")
         shift_V[ids[token]] = ids[stand_in]
-    if torch.equal(shift_V, torch.arange(V)):
+    if not unknown and torch.equal(shift_V, torch.arange(V)):
         raise UsageError(
             "objective.first_token = 'shift': this tokenizer has one form of each word; name a token that seldom comes "
             'first to stand in, as in --set \'objective.shift=[["a", "<unk>"]]\''

@@ -287,6 +287,9 @@ class Training(Strict):
     warmup: int = Field(0, ge=0)
     optimizer: Literal["adam", "adamw"] = Field("adamw", serialization_alias="optimiser")
     weight_decay: float = Field(0.0, ge=0, le=1000)
+    decayed: Literal["matrices", "all"] = Field(
+        "matrices", description="all: norms, biases and single numbers too, as BLIP's program decays"
+    )
     betas: tuple[Moment, Moment] = (0.9, 0.999)
     max_grad_norm: float = Field(1.0, gt=0, serialization_alias="clip_norm")
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
@@ -311,6 +314,8 @@ class Training(Strict):
     def has_a_schedule(self) -> Training:
         if self.schedule_every > 1 and self.schedule == "constant":
             raise ValueError("schedule_every is of a schedule that changes the rate; set schedule, or leave it out")
+        if self.decayed == "all" and not self.weight_decay:
+            raise ValueError("decayed is of weight_decay, and that is 0; set weight_decay = 0.05, say, or leave it out")
         return self
 
 

@@ -156,7 +156,7 @@ class TrainableParts:
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Makes Adam or AdamW; vectors and scalars (norms, biases, the scale) are not decayed.
+    """Makes Adam or AdamW; vectors and scalars (norms, biases, the scale) are decayed only where all are.
 
     A part with a learning rate of its own has two groups of its own. Raises `UsageError` for one of a part that does
     not learn.
@@ -171,7 +171,7 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
         rate = {} if part is None else {"lr": settings.learning_rates[part]}
         matrices, vectors = ([p for p in mine if (p.ndim > 1) == many] for many in (True, False))
         groups += [{"params": matrices, "weight_decay": settings.weight_decay, **rate}]
-        groups += [{"params": vectors, "weight_decay": 0.0, **rate}]
+        groups += [{"params": vectors, "weight_decay": settings.weight_decay * (settings.decayed == "all"), **rate}]
     kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
     fused = True if runs_fused(trainable.parameters) else None
     return kind([g for g in groups if g["params"]], lr=settings.learning_rate, betas=settings.betas, fused=fused)
