@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from command_line import Cli
 
@@ -92,6 +93,34 @@ def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, 
     text = read_bags(files[2])
     assert (text.header.captions, text.header.similarity, text.header.max_cosine) == ("references", "pairs", 0.99999)
     assert text.bags != read_bags(files[0]).bags
+
+
+def test_bags_of_other_settings_and_other_files_are_not_replaced(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    """Before pictures are encoded; the same settings mine again, and --overwrite replaces."""
+    out, rows = tmp_path / "b.jsonl", tmp_path / "rows"
+    rows.mkdir()
+    np.save(rows / "000000.npy", np.random.default_rng(0).standard_normal((30, 8)).astype("f4"))
+    (rows / "000000.txt").write_text("".join(f"{n}\n" for n in range(30)))
+    mine = ("bags", "mine", photos, "--scorer", tiny_scorer, "-o", out, "--size")
+    large = ("bags", "mine", "--features", rows, "-o", out, "--size", "3")
+    out.write_text('{"id": "a", "caption": "a dog"}\n')
+    for command in ((*mine, "3"), large):
+        assert f"{out}: exists, and is not a file of bags; type --overwrite" in cli(*command).line
+    assert "a dog" in out.read_text()
+    assert cli(*mine, "3", "--overwrite").status == 0
+    before = out.read_bytes()
+    assert cli(*mine, "3").status == 0 and out.read_bytes() == before
+    assert f"{out}: holds bags of other settings (sizes: 3, not 2)" in cli(*mine, "2").line
+    assert (
+        f"{out}: holds bags of other settings (max cosine: none, not 0.9)"
+        in cli(*mine, "3", "--max-cosine", "0.9").line
+    )
+    assert f"{out}: holds bags of other settings (data: " in cli(*large).line
+    assert out.read_bytes() == before
+    assert cli(*large, "--overwrite").status == 0 and cli(*large).status == 0
+    assert read_bags(out).header.data == f"features:{rows}"
 
 
 def test_the_text_side_may_name_pictures_by_their_files(

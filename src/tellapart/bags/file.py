@@ -12,7 +12,7 @@ from typing import Any
 
 from tellapart.data.dataset import read_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import parse_json, replace_text
+from tellapart.utils.files import parse_json, replace_text, writable_file
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -54,6 +54,9 @@ class Header:
     recall: float | None = None
     version: str = ""
     max_cosine_of: str = "pairs"  # files of 0.1 do not say it: they limit every pair
+
+
+SETTINGS = ("data", "scorer", "fingerprint", "sizes", "captions", "similarity", "max_cosine", "max_cosine_of")
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,25 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
         wrong = error.errors()[0]
         key = ".".join(map(str, wrong["loc"]))
         raise UsageError(f"{path}: the header's '{key}' is damaged ({wrong['msg']}); mine again") from None
+
+
+def refuse_others(path: Path, header: Header) -> None:
+    """Raises `UsageError` for a file that is there and holds anything but bags mined with these settings.
+
+    Bags of the same settings may be replaced: the pictures may have changed since.
+    """
+    if not path.exists() or not writable_file(path).stat().st_size:
+        return
+    instead = "type --overwrite to replace it, or name another file with -o"
+    try:
+        there = read_bags(path).header
+    except UsageError:
+        raise UsageError(f"{path}: exists, and is not a file of bags; {instead}") from None
+    if other := [name for name in SETTINGS if getattr(there, name) != getattr(header, name)]:
+        found, wanted = getattr(there, other[0]) or "none", getattr(header, other[0]) or "none"
+        found, wanted = (", ".join(map(str, one)) if isinstance(one, tuple) else one for one in (found, wanted))
+        what = other[0].replace("_", " ")
+        raise UsageError(f"{path}: holds bags of other settings ({what}: {found}, not {wanted}); {instead}")
 
 
 def read_truematch(path: Path) -> list[Bag]:

@@ -126,6 +126,7 @@ def mine(
             help="Of --features: pictures of a cluster, on the mean. Default: 5,000, or all up to 25,000.",
         ),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of other settings.")] = False,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     options: WorkerOptions,
@@ -145,7 +146,7 @@ def mine(
                 raise UsageError(f"{option}: of pictures, and --features compares what is on disk; leave it out")
         if data or scorer:
             raise UsageError("--features says what is compared; leave DATA and --scorer out")
-        _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, options, as_json)
+        _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, overwrite, options, as_json)
         return
     if memory_gb is not None or cluster_size is not None:
         raise UsageError(f"{'--cluster-size' if memory_gb is None else '--memory-gb'} is of --features; leave it out")
@@ -154,7 +155,8 @@ def mine(
     if options.wanted:
         encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
-    _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
+    kept = None if overwrite else out
+    _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, kept=kept)
     bag_file.write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
@@ -166,9 +168,16 @@ def _mine_features(
     max_cosine: float | None,
     memory_gb: float | None,
     cluster_size: int | None,
+    overwrite: bool,
     options: WorkerOptions,
     as_json: bool,
 ) -> None:
+    sizes = sizes_of(size)
+    if not overwrite:
+        of_bags = bag_file.Header(
+            "", "", f"features:{folder}", tuple(sizes), max_cosine=max_cosine, max_cosine_of="target"
+        )
+        bag_file.refuse_others(out, of_bags)
     spreading: Any = nullcontext()
     if options.wanted:
         spreading = run.spread_by_ray(options.cluster())
@@ -176,7 +185,7 @@ def _mine_features(
         mined = large.mine_folder(
             folder,
             out,
-            sizes_of(size),
+            sizes,
             memory_gb=memory_gb or large.MEMORY_GB,
             max_cosine=max_cosine,
             pictures=cluster_size,
@@ -307,8 +316,13 @@ def mined_from(
     all_pairs: bool,
     exact: bool | None,
     max_cosine_pairs: bool = False,
+    *,
+    kept: Path | None = None,
 ) -> tuple[Scorer, MinedBags]:
-    """The scorer and the bags mined with it. Prints what was skipped."""
+    """The scorer and the bags mined with it. Prints what was skipped.
+
+    ``kept``: the file that they are for, which is refused where it holds anything but bags of these settings.
+    """
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
     from tellapart.data import open_many
@@ -317,14 +331,24 @@ def mined_from(
     sizes = sizes_of(size)
     dataset: Dataset = open_many(list(data))
     model = load_scorer(*scorer)
+    similarity: mining.Similarity = "pairs" if all_pairs else "query"
+    of: mining.MaxCosineOf = "pairs" if max_cosine_pairs else "target"
+    if kept is not None:
+        bag_file.refuse_others(
+            kept,
+            bag_file.Header(
+                str(model.name), model.fingerprint, dataset.spec, tuple(sizes), captions=captions or "",
+                similarity=similarity, max_cosine=max_cosine, max_cosine_of=of,
+            ),
+        )  # fmt: skip
     mined = mining.mine_dataset(
         dataset,
         model,
         sizes,
         captions=captions,
-        similarity="pairs" if all_pairs else "query",
+        similarity=similarity,
         max_cosine=max_cosine,
-        max_cosine_of="pairs" if max_cosine_pairs else "target",
+        max_cosine_of=of,
         approximate=None if exact is None else not exact,
     )
     for line in dataset.report():
