@@ -84,6 +84,24 @@ def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:
     assert "3 of 4 were skipped: they could not be opened" in table.report()[0]
 
 
+def test_files_that_are_no_pictures_by_their_names_are_counted(tmp_path: Path) -> None:
+    """Icons, Targa, and what wget, browsers and editors leave after a picture's name; captions and notes are not."""
+    draw(tmp_path / "a.png")
+    others = ("b.jpg?w=300", "c.JPG.1", "d.png:large", "e.jpeg (1)", "f.webp~", "g.png_large", "h.ico", "i.tga")
+    for name in (*others, "a.png.json", "a.png.txt", "a.txt", "a.png.xmp", "README", "v1.2", "a.png.md5"):
+        (tmp_path / name).write_text("a dog")
+    folder = open_data(str(tmp_path))
+    assert ids(folder) == ["a.png"]
+    assert {Path(name).name: why for name, why in folder.missing} == {
+        **{
+            name: f"its name does not end in .{name.split('.')[1][:4].rstrip('?:~_ ')}; rename it"
+            for name in others[:6]
+        },
+        "h.ico": "ICO is not read here: convert it to JPEG or PNG",
+        "i.tga": "TGA is not read here: convert it to JPEG or PNG",
+    }
+
+
 def test_several_files(tmp_path: Path) -> None:
     for name in ("s-9.tar", "s-10.tar", "t.tar"):
         (tmp_path / name).touch()

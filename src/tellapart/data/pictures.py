@@ -68,7 +68,8 @@ UNSUPPORTED_SUFFIXES = (
     frozenset(
         f".{suffix}"
         for suffix in (
-            *("heic", "heif", "hif", "jxl", "svg", "psd", "eps"),
+            *("heic", "heif", "hif", "jxl", "jxr", "svg", "psd", "eps", "xcf"),
+            *("ico", "icns", "cur", "tga", "pcx", "sgi", "dds", "exr", "qoi", "wmf", "emf"),
             *("cr2", "cr3", "nef", "arw", "dng", "raw", "raf", "orf"),
         )
     )

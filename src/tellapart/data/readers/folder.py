@@ -6,13 +6,14 @@ References, where there are any, are the lines of the text file of the same stem
 ``cat.caption``), or all of it where its lines are prose (`tellapart.data.caption_files.is_prose`; ``lines=`` decides
 instead), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text":
 "a cat"}``), in the folder and in any below it. Hidden files and folders are passed over; text files without a picture,
-rows without one, pictures of a kind that is not read here (HEIC, SVG, …), empty files and downloads that were broken
-off (``.part``) are reported.
+rows without one, pictures of a kind that is not read here (HEIC, SVG, …), names that go on after a picture's suffix
+(``cat.jpg?w=300``), empty files and downloads that were broken off (``.part``) are reported.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,6 +40,10 @@ from tellapart.utils.messages import say
 
 TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
 WANTED = SUFFIXES | CLIP_SUFFIXES
+# What programs that download leave after a picture's name: a.jpg?w=300, a.jpg.1, a.jpg:large, a.jpg (1), a.jpg~
+MORE_AFTER_SUFFIX = re.compile(
+    rf".+?\.({'|'.join(sorted(suffix[1:] for suffix in WANTED))})([?&;:@!~ _].*|\.\d+)", re.IGNORECASE
+)
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -102,6 +107,8 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
                 missing.add(str(root / name), _unread(suffix))
             elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
                 missing.add(str(root / name), "its download was interrupted")
+            elif named := MORE_AFTER_SUFFIX.fullmatch(file):
+                missing.add(str(root / name), f"its name does not end in .{named[1]}; rename it")
     return pictures, texts, lists
 
 
