@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -673,3 +676,34 @@ def test_an_option_that_is_no_finite_number_is_one_line(cli: Cli, photos: Path, 
         line = cli("caption", "scenes", photos, "-o", photos / "c.jsonl", *more).line
         assert line.startswith(f"{more[-2]} {number}: expected a finite number") or "is not in the range" in line
     assert not list(photos.glob("*.txt"))
+
+
+def test_closed_streams_are_the_null_device(tmp_path: Path) -> None:
+    """``>&-``: no traceback, and no file of a command takes the number of stdout, where libraries may print."""
+    command = f"{shlex.quote(sys.executable)} -m tellapart"
+    for closed in ("<&- >&-", ">&- 2>&-", "<&- >&- 2>&-"):
+        bags = tmp_path / f"{closed.count('&')}.jsonl"
+        mine = f"{command} bags mine 'scenes:plain?n=20' --scorer scenes --size 2 -o {shlex.quote(str(bags))} {closed}"
+        done = subprocess.run(["bash", "-c", mine], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stdout == "" and "Traceback" not in done.stderr, done.stderr
+        assert all(json.loads(line) for line in bags.read_text().splitlines())
+    done = subprocess.run(["bash", "-c", f"{command} recipes >&-"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
+    """Of ``timeout``, Slurm, and containers: one line, the usual exit status, and nothing half-written stays."""
+    os.mkfifo(tmp_path / "captions")
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
+        command = [sys.executable, "-m", "tellapart", "check", str(tmp_path / "captions")]
+        default = partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+        with (
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=default
+            ) as running,
+            (tmp_path / "captions").open("wb"),
+        ):  # opens once the command reads
+            running.send_signal(number)
+            out, err = running.communicate(timeout=60)
+        assert (running.returncode, out) == (status, "")
+        assert err.startswith("tellapart: stopped; what was saved stays") and err.count("\n") == 1

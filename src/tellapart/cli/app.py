@@ -15,7 +15,9 @@ import io
 import math
 import os
 import re
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
@@ -500,7 +502,45 @@ def main() -> None:
     # Objects made at start-up stay alive. Without this, garbage collection takes longer than a short command's work.
     gc.set_threshold(100_000)
     atexit.register(_skip_last_collection)
+    _open_streams()
+    _stop_at_sigterm()
     run(app_with_one_command)
+
+
+def _open_streams() -> None:
+    """Opens standard streams that the caller closed (``>&-``) on the null device.
+
+    A file opened later would else take the number of stdout, and hold what libraries print there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(number, "r+" if number == 0 else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _stop_at_sigterm() -> None:
+    """Makes SIGTERM (of ``timeout``, Slurm, containers) end this process as Ctrl-C does, with what it holds put away.
+
+    Processes that it forks end at once, as they would without.
+    """
+    own = os.getpid()
+
+    def stop(number: int, _: object) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        _STOPPED_BY[:] = [number]
+        raise KeyboardInterrupt
+
+    if not os.environ.get(LAUNCHED) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+
+
+_STOPPED_BY = [int(signal.SIGINT)]
 
 
 def _skip_last_collection() -> None:
@@ -532,7 +572,8 @@ def run(app_for: Callable[[list[str]], Any], prog_name: str = "tellapart") -> No
     if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         if os.environ.get(LAUNCHED):
             end_rank(KeyboardInterrupt(), "stopped", INTERRUPTED)
-        fail("stopped; what was saved stays, and the same command goes on (train: with --resume)", INTERRUPTED)
+        line = "stopped; what was saved stays, and the same command goes on (train: with --resume)"
+        fail(line, 128 + _STOPPED_BY[0])
 
 
 def whole_app() -> App:

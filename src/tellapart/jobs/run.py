@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import signal
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -178,6 +180,19 @@ def load_ray() -> Any:
 
 
 @contextlib.contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Takes back the handler that Ray replaces by its own, which prints a stack of C++."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit:  # of Ray's, while it starts
+        raise KeyboardInterrupt from None
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
+
+
+@contextlib.contextmanager
 def connected(wanted: Workers) -> Iterator[tuple[Any, Share]]:
     """Ray, connected, and what each worker gets. Ray that was started here ends with the block.
 
@@ -198,7 +213,8 @@ def connected(wanted: Workers) -> Iterator[tuple[Any, Share]]:
             settings["address"] = wanted.address
             if wanted.address == "auto":
                 _check_joined()
-        ray.init(**settings)
+        with _own_sigterm():
+            ray.init(**settings)
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = "on this machine" if wanted.address is None else f"at '{wanted.address}'"
         first = " ".join(str(error).split())
