@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -613,6 +614,17 @@ except TellapartError as error:
     assert "the cache cannot be used (File too large)" in done.stdout
     [use] = store.usage()
     assert (use.pictures, use.bytes) == (1, 400_000)  # nothing half-written is left
+
+
+def test_an_index_that_cannot_be_written_is_not_called_damaged(tmp_path: Path, items: list[Item]) -> None:
+    """RLIMIT_FSIZE below SQLite's first pages: to empty the cache would not help."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(TellapartError, match=r"cannot be read or written \(disk I/O error\); set TELLAPART_CACHE"):
+            FeatureStore(tmp_path / "new").features(items[:1], Counting().encoder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_full_disk_is_one_line(tmp_path: Path, items: list[Item]) -> None:

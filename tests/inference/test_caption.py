@@ -339,6 +339,16 @@ def test_two_runs_into_one_file(captioner: ClipCap, photos: Dataset, tmp_path: P
     assert run(captioner, photos, out).already == COUNT
 
 
+def test_a_file_that_a_kill_left_empty_is_begun(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
+    """The process ended between making the file and writing what made it; a file with text is not ours to replace."""
+    for name in ("a.jsonl", "a.csv"):
+        (tmp_path / name).touch()
+        assert run(captioner, photos, tmp_path / name).written == COUNT
+    (tmp_path / "b.jsonl").write_text("mine")
+    with pytest.raises(UsageError, match="would say what made it, does not"):
+        run(captioner, photos, tmp_path / "b.jsonl")
+
+
 def test_full_disk_keeps_whole_lines_and_resumes(captioner: ClipCap, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

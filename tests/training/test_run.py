@@ -109,6 +109,27 @@ def test_a_folder_that_someone_put_among_the_checkpoints_stays(tiny_recipe: dict
     assert (run.checkpoints / "kept-by-me").is_dir() and (run.folder / "run.json").is_file()
 
 
+def test_what_a_kill_left_of_checkpoints_goes(
+    tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed while it removed the checkpoint before the last two, or wrote one: no half one stays under its name."""
+    run = Run(tmp_path / "run", check_recipe(tiny_recipe, "test"))
+    run.stamp("cpu")
+    for step in (1, 2, 3):
+        with monkeypatch.context() as patch:
+            if step == 3:
+                patch.setattr("shutil.rmtree", lambda path, **_: None)  # as where the process ends there
+            run.save({"step": step, "best_step": None}, lambda folder: None)
+    (run.checkpoints / ".step-0000004.12345678.99").mkdir()
+    assert sorted(path.name for path in run.checkpoints.glob("step-*")) == ["step-0000002", "step-0000003"]
+    run.save_best(3, lambda folder: None)
+    run.publish(run.best_folder(3))
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == ["best-0000003", "step-0000002", "step-0000003"]
+    (run.checkpoints / ".step-0000004.12345678.99").mkdir()
+    run.clear()
+    assert not run.folder.exists() or not list(run.folder.iterdir())
+
+
 @pytest.mark.parametrize("damage", ["{", "[1, 2]", '"run"', "3", "null"])
 def test_a_damaged_stamp_is_one_line(damage: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(damage)

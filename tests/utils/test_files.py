@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import socket
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,3 +65,46 @@ def test_a_name_may_be_as_long_as_the_file_system_takes(tmp_path: Path) -> None:
     for name in ("n" * 251 + ".txt", "雪" * 83 + ".txt"):  # 255 and 253 bytes
         replace_text(tmp_path / name, "text")
         assert (tmp_path / name).read_text() == "text"
+
+
+def test_what_killed_processes_left_is_removed(tmp_path: Path) -> None:
+    """By the next process that writes there; what a process that runs, another host, or a person has stays."""
+    killed = f"""
+import os, signal
+from pathlib import Path
+from tellapart.training.run_folder import write_folder
+from tellapart.utils.files import replace_file
+def write(path):
+    (path / "weights").write_text("half") if path.is_dir() else path.write_text("half")
+    os.kill(os.getpid(), signal.SIGKILL)
+if os.fork():
+    os.wait()
+    replace_file(Path({str(tmp_path)!r}) / "a.json", write)
+write_folder(Path({str(tmp_path)!r}) / "run" / "model", write)
+"""
+    assert subprocess.run([sys.executable, "-c", killed], check=False).returncode == -signal.SIGKILL
+    left = sorted(path.name for path in tmp_path.rglob(".*"))
+    assert len(left) == 2 and left[0].startswith(".a.json.") and left[1].startswith(".model."), left
+    here = left[0].rsplit(".", 2)[1]
+    stay = {f".b.json.{here}.{os.getppid()}", ".b.json.00000000.4194303", ".b.json.4194303", f".b.json.{here}.old"}
+    for name in stay:
+        (tmp_path / name).touch()
+    for folder in (tmp_path, tmp_path / "run"):
+        replace_text(folder / "c.json", "text")
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "c.json", *stay}
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["c.json"]
+
+
+def test_a_write_that_fails_names_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    """Where the system names none (a full disk, `ulimit -f`), and where it names the temporary one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            replace_text(tmp_path / "a.json", "x" * 2000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == str(tmp_path / "a.json") and not list(tmp_path.iterdir())
+    with pytest.raises(OSError, match="No such file") as caught:
+        replace_text(tmp_path / "never" / "a.json", "x")
+    assert caught.value.filename == str(tmp_path / "never" / "a.json")

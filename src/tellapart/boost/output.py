@@ -26,7 +26,7 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import parse_json, replace_text, temporary_beside, writable_file, write_errors
+from tellapart.utils.files import parse_json, replace_file, replace_text, temporary_beside, writable_file, write_errors
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 
@@ -130,9 +130,8 @@ def drawn(picture: Picture, out: Path) -> Path:
     if not path.exists():
         with _write_errors(path):
             folder.mkdir(exist_ok=True)
-            temporary = folder / f".{path.name}.{os.getpid()}"
-            picture.image().save(temporary, "PNG")
-            temporary.replace(path)
+            image = picture.image()
+            replace_file(path, lambda temporary: image.save(temporary, "PNG"), sync=False)
     return path
 
 

@@ -1163,6 +1163,8 @@ def cache_errors(folder: Path) -> Iterator[None]:
             raise TellapartError(f"{folder}: another process holds the cache for over a minute; {elsewhere}") from None
         if "readonly" in str(error) or "unable to open" in str(error):
             raise TellapartError(f"{folder}: the cache cannot be written ({error}); {elsewhere}") from None
+        if "I/O error" in str(error):  # a limit on the size of files, a disk that fails
+            raise TellapartError(f"{folder}: the cache cannot be read or written ({error}); {elsewhere}") from None
         raise TellapartError(f"{folder}: the cache is damaged ({error}); type: tellapart cache --empty") from None
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

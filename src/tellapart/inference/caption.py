@@ -820,10 +820,11 @@ class LineFile:
              overwrite: bool) -> LineFile:  # fmt: skip
         """Begin the file, or go on with it: captions of pictures that were replaced since are left out of it.
 
-        Raises `UsageError` where that must not be.
+        An empty file, which a process that was killed at once leaves, is begun. Raises `UsageError` where that must
+        not be.
         """
-        there = path.exists() and not overwrite
         with _write_errors(path):
+            there = path.exists() and writable_file(path).stat().st_size > 0 and not overwrite
             writable_file(path)
         if there and not resume:
             raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")

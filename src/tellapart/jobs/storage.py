@@ -10,14 +10,13 @@ import contextlib
 import errno
 import os
 import shutil
-import socket
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.utils.files import is_url, writable_file
+from tellapart.utils.files import is_url, temporary_beside, writable_file
 
 COPY_BYTES = 1 << 20
 
@@ -83,8 +82,8 @@ class DiskFolder:
     def _write(self, target: Path, make: Callable[[Path], object]) -> None:
         """Writes under a name that no other process of any machine has, then renames."""
         target.parent.mkdir(parents=True, exist_ok=True)
-        mine = f"{socket.gethostname()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
-        temporary = target.with_name(f".{target.name}.{mine}")
+        temporary = temporary_beside(target)
+        temporary = temporary.with_name(f"{temporary.name}.{uuid.uuid4().hex[:8]}")
         try:
             make(temporary)
             _into_place(temporary, target)

@@ -7,6 +7,7 @@ model/           the result              captions/ results.json gallery.json rep
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -256,7 +257,7 @@ class Run:
     def check_clear(self) -> None:
         """Raises `UsageError` where `clear` would have to leave something."""
         some = self._others((*RESULT, *BEGUN, self.recipe.name))  # trackers write into a folder of this name
-        kept = [path for path in self.checkpoints.glob("*") if not path.name.startswith(CHECKPOINTS)]
+        kept = [path for path in self.checkpoints.glob("*") if not path.name.lstrip(".").startswith(CHECKPOINTS)]
         if some := some or (f"checkpoints/{kept[0].name}" if kept else ""):
             raise UsageError(
                 f"{self.folder} holds more than a run: {some}; --overwrite removes a run alone; move that away first"
@@ -369,13 +370,17 @@ class Run:
 
     @by_main_rank
     def publish(self, source: Path) -> None:
-        """Writes the result: ``model/``, a copy of the best checkpoint's model."""
+        """Writes the result: ``model/``, a copy of the best checkpoint's model. What a kill left of others goes."""
+        self._drop({folder.name for folder in self.checkpoints.iterdir() if not folder.name.startswith(".")})
         write_folder(self.folder / "model", lambda to: shutil.copytree(source, to, dirs_exist_ok=True))
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
             if folder.name not in keep and folder.name.lstrip(".").startswith(CHECKPOINTS):
-                shutil.rmtree(folder, ignore_errors=True)
+                half = temporary_beside(folder)  # never half a checkpoint under its name
+                with contextlib.suppress(OSError):
+                    folder.replace(half)
+                shutil.rmtree(half, ignore_errors=True)
 
     @staticmethod
     def _best_name(step: int | None) -> str:

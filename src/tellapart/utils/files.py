@@ -17,10 +17,12 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,15 +82,54 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a full disk, a limit of the shell: the system names none
+            error.filename = str(path)
+        raise
     finally:
         with contextlib.suppress(OSError):  # the first error is the one to report
             temporary.unlink(missing_ok=True)
 
 
 def temporary_beside(path: Path) -> Path:
-    """The hidden name of a file or folder on its way to ``path``: no longer than a name may be where that is none."""
+    """The hidden name of a file or folder on its way to ``path``: no longer than a name may be where that is none.
+
+    What processes that were killed left under such names in the same folder is removed.
+    """
+    _remove_left(path.parent.absolute())
     begins = os.fsdecode(os.fsencode(path.name)[:200])
-    return path.with_name(f".{begins}.{os.getpid()}")
+    return path.with_name(f".{begins}.{_here()}.{os.getpid()}")
+
+
+@functools.cache
+def _here() -> str:
+    """Returns 8 hexadecimal digits of where a process id means a process: this host, and the container on it."""
+    container = ""
+    with contextlib.suppress(OSError):
+        container = str(Path("/proc/self/ns/pid").stat().st_ino)
+    return f"{zlib.crc32(f'{socket.gethostname()} {container}'.encode()):08x}"
+
+
+@functools.cache
+def _remove_left(folder: Path) -> None:
+    """Removes what killed processes of this host left in a folder; once in a process, for it may hold very many
+    files."""
+    left = re.compile(rf"\..+\.{_here()}\.(\d+)(\.[0-9a-f]{{8}})?", re.DOTALL)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if (named := left.fullmatch(entry.name)) and not _is_running(int(named[1])):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else Path(entry).unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def readable_weights(folder: Path) -> None:
@@ -97,7 +138,7 @@ def readable_weights(folder: Path) -> None:
     safetensors makes them readable by their owner alone. Reading the umask would change it for all threads, so the mode
     is taken from a temporary file.
     """
-    probe = folder / f".mode.{os.getpid()}"
+    probe = temporary_beside(folder / "mode")
     probe.touch()
     mode = stat.S_IMODE(probe.stat().st_mode)
     probe.unlink()
