@@ -155,8 +155,9 @@ def mine(
     if options.wanted:
         encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
-    kept = None if overwrite else out
-    _, mined = mined_from(data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, kept=kept)
+    _, mined = mined_from(
+        data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, kept=None if overwrite else out
+    )
     bag_file.write_bags(out, mined.file)
     show({"bags": str(out), **summary(mined)}, lambda: table(mined), as_json)
 
