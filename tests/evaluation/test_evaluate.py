@@ -21,13 +21,13 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.formats import results_from_json
 from tellapart.evaluation.gallery import caption_gallery, gallery
 from tellapart.evaluation.inputs import read_references, run_eval
 from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
+from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import CaptionSlot
 from tellapart.scenes import truth
 
@@ -361,7 +361,7 @@ def test_results_say_which_pictures_and_among_how_many_candidates(world):
     assert value["candidates"]["recall@1.lookalike"] == {"fewest": 10, "most": 10, "chance": 10.0}
     assert value["candidates"]["recall@1.random100"] == {"fewest": 100, "most": 100, "chance": 1.0}
     assert "clipscore" not in value["candidates"]
-    assert results_from_json(value).to_json() == value
+    assert Results.from_json(value).to_json() == value
     turned = {name: dict(reversed(own.items())) for name, own in world.systems.items()}
     assert found(turned, world.image_ND[::-1])["pictures"] == value["pictures"]
     fewer = {name: dict(list(own.items())[:-1]) for name, own in world.systems.items()}

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from tellapart.cli.app import whole_app
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.formats import results_from_json
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import associated_words
+from tellapart.metrics.results import Results
 from tellapart.metrics.words import hanta, local_mutual_information, tagger_signature
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -78,7 +78,7 @@ def test_in_an_evaluation(tmp_path: Path) -> None:
     console.print(results.table())
     text = console.export_text()
     assert "adjectives most associated" in text and "red 3" in text and "\n  words" not in text
-    again = results_from_json(found)
+    again = Results.from_json(found)
     assert again.words == results.words
     assert "words" not in evaluate({"plain": plain, "rich": rich}, resamples=9).to_json()
 

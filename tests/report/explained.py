@@ -1,25 +1,25 @@
 """Reports as the commands build them: with the registry's words for metrics."""
 
-from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from tellapart import report
 from tellapart.evaluation.selection import describe
+from tellapart.metrics.results import MetricInfo, Results
 from tellapart.report import folder, verdict
 
 build_report = partial(report.build_report, describe=describe)
 read_run = partial(folder.read_run, describe=describe)
 
 
-def info(key: str) -> folder.StoredMetricInfo:
+def info(key: str) -> MetricInfo:
     """What the registry says of a key of results."""
-    return folder.StoredMetricInfo.model_validate(asdict(describe(key)))
+    return describe(key)
 
 
-def made_results(**fields: Any) -> folder.StoredResults:
+def made_results(**fields: Any) -> Results:
     """Results with the registry's words for their metrics."""
-    results = folder.StoredResults(**fields)
+    results = Results.from_json(fields)
     results.metrics |= {key: info(key) for system in results.systems.values() for key in system}
     return results
 

@@ -277,7 +277,7 @@ def test_a_run_of_0_1_tells_candidates_by_its_signatures_and_pictures_by_its_cap
     (run / "captions" / "after.jsonl").write_text('{"id": "b", "caption": "x"}\n{"id": "a", "caption": "y"}\n')
     found = read_run(run).results
     assert found is not None and found.candidates["recall@1.lookalike"].most == 7
-    assert (found.pictures.n, found.pictures.ids) == (2, digest_of_ids(["a", "b"]))
+    assert (len(found.ids), found.ids_digest) == (2, digest_of_ids(["a", "b"]))
 
 
 def test_runs_of_other_pictures_or_scorers_are_not_ranked(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_run import results
 
+from tellapart.metrics.results import Results
+from tellapart.metrics.statistics import Interval
 from tellapart.report.curves import CURVE, charts, draw, nice_ticks, thin
-from tellapart.report.folder import Estimate, StoredPair, StoredResults
 from tellapart.report.page import duration, moment
 from tellapart.report.verdict import arrange, compare, decimals, headline, number, statistics
 
 
-def made(**metrics: tuple[float, float, float]) -> StoredResults:
+def made(**metrics: tuple[float, float, float]) -> Results:
     """Results of before and after: value, value, half the interval of the difference."""
     keys = {key.replace("R1", "recall@1.lookalike").replace("__", "@"): v for key, v in metrics.items()}
-    systems = {name: {k: Estimate(value=v[i]) for k, v in keys.items()} for i, name in enumerate(("before", "after"))}
+    systems = {name: {k: Interval(v[i]) for k, v in keys.items()} for i, name in enumerate(("before", "after"))}
     pairs = [
-        StoredPair(a="before", b="after", metric=k, difference=b - a, low=b - a - h, high=b - a + h)
+        {"a": "before", "b": "after", "metric": k, "difference": b - a, "low": b - a - h, "high": b - a + h}
         for k, (a, b, h) in keys.items()
     ]
     return made_results(systems=systems, pairs=pairs)
@@ -44,7 +46,10 @@ def test_the_headline_follows_the_data() -> None:
 
 def test_an_older_result_whose_interval_and_p_contradict_each_other_has_no_verdict() -> None:
     found = made(R1=(40, 42, 1.6), bleu4=(3e-13, 2e-13, 1e-14))
-    found.pairs = [pair.model_copy(update={"p": 0.075 if pair.metric != "bleu4" else 0.001}) for pair in found.pairs]
+    found.pairs = [
+        replace(pair, difference=replace(pair.difference, p=0.075 if pair.metric != "bleu4" else 0.001))
+        for pair in found.pairs
+    ]
     comparison = compare(found)
     assert comparison is not None and [c.verdict for c in comparison.changes] == ["unclear", "unclear"]
     assert comparison.changes[0].p_text == "p = 0.075"
@@ -59,7 +64,7 @@ def test_a_gain_that_the_second_scorer_does_not_see_is_doubted_in_the_headline()
 
 
 def test_one_system_alone_is_not_compared() -> None:
-    lone = made_results(systems={"human": {"recall@1.random100": Estimate(value=88.4, low=86.0, high=90.1)}})
+    lone = made_results(systems={"human": {"recall@1.random100": Interval(value=88.4, low=86.0, high=90.1)}})
     assert headline(lone) == (
         "R@1 among 100 random pictures is 88.4 for “human”; there is no second system to compare it with."
     )
@@ -72,7 +77,7 @@ def test_a_pair_stored_the_other_way_round_is_turned() -> None:
     turned = json.loads(json.dumps(source))
     for pair in turned["pairs"]:
         pair.update(a="after", b="before", difference=-pair["difference"], low=-pair["high"], high=-pair["low"])
-    straight, back = (compare(StoredResults.model_validate(r)) for r in (source, turned))
+    straight, back = (compare(Results.from_json(r)) for r in (source, turned))
     assert straight == back
 
 
@@ -84,7 +89,7 @@ def test_other_names_are_compared_as_the_pairs_say_and_yardsticks_never() -> Non
 
 def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> None:
     def verdict(low: float, high: float) -> str:
-        before, after = Estimate(value=10, low=9, high=11), Estimate(value=12, low=low, high=high)
+        before, after = Interval(value=10, low=9, high=11), Interval(value=12, low=low, high=high)
         systems = {"before": {"bleu4": before}, "after": {"bleu4": after}}
         found = compare(made_results(systems=systems))
         assert found is not None
@@ -96,8 +101,8 @@ def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> 
 
 def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() -> None:
     info = {"label": "Shouting", "help": "capital letters per caption", "direction": "lower", "group": "Other"}
-    before, after = Estimate(value=10, low=9, high=11), Estimate(value=5, low=4, high=6)
-    results = StoredResults.model_validate({"metrics": {"shouting": info, "bleu4": {"label": "BLEU, four"}}})
+    before, after = Interval(value=10, low=9, high=11), Interval(value=5, low=4, high=6)
+    results = Results.from_json({"metrics": {"shouting": info, "bleu4": {"label": "BLEU, four"}}})
     results.systems = {"before": {"shouting": before, "bleu4": before}, "after": {"shouting": after, "bleu4": after}}
     found = compare(results)
     assert found is not None
@@ -119,9 +124,9 @@ def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> Non
 def test_numbers_read_well_and_never_hide_a_difference() -> None:
     assert number(-0.04, 1) == "0.0" and number(-0.04, 2, signed=True) == "−0.04" and number(1234.6, 0) == "1,235"
     assert number(None, 1) == "–" and number(float("nan"), 1) == "–"
-    assert decimals([Estimate(value=41.2)]) == 1 and decimals([Estimate(value=118)]) == 0
-    assert decimals([Estimate(value=0.712)]) == 3
-    assert decimals([Estimate(value=41.2)], [0.3, 0.02, 0.6]) == 2  # +0.0 would read as an interval that touches zero
+    assert decimals([Interval(value=41.2)]) == 1 and decimals([Interval(value=118)]) == 0
+    assert decimals([Interval(value=0.712)]) == 3
+    assert decimals([Interval(value=41.2)], [0.3, 0.02, 0.6]) == 2  # +0.0 would read as an interval that touches zero
 
 
 @given(st.dictionaries(st.integers(0, 10**6), st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(1, 150))

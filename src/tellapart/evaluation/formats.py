@@ -7,7 +7,7 @@ import io
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,7 @@ from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
-from tellapart.metrics.results import PAIR_HEADS, Association, Candidates, MetricInfo, Results, SystemPair
-from tellapart.metrics.statistics import Difference, Interval
+from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
 from tellapart.utils.files import parse_json, replace_text, writable_file
 from tellapart.utils.messages import console, for_terminal, json_text
 
@@ -38,52 +37,15 @@ def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
     value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
     try:
         value = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else value
-        return value, results_from_json(value)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        results = Results.from_json(value)
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
             "with --resume): it is measured anew"
         ) from error
-
-
-def results_from_json(value: Mapping[str, Any]) -> Results:
-    """Results as they are printed, from their fixed JSON; what each picture contributed is not in it."""
-
-    def interval(found: Mapping[str, Any]) -> Interval:
-        numbers: dict[str, Any] = {key: math.nan if number is None else number for key, number in found.items()}
-        return Interval(**numbers)
-
-    def pair(found: Mapping[str, Any]) -> SystemPair:
-        inner: dict[str, Any] = {
-            key: math.nan if found[key] is None else found[key] for key in ("low", "high", "n", "p")
-        }
-        difference = math.nan if found["difference"] is None else found["difference"]
-        return SystemPair(found["a"], found["b"], found["metric"], Difference(value=difference, **inner))
-
-    systems = {
-        name: {metric: interval(found) for metric, found in metrics.items()}
-        for name, metrics in value["systems"].items()
-    }
-    count = max((found.n for metrics in systems.values() for found in metrics.values()), default=0)
-    metrics = {key: MetricInfo(**info) for key, info in value.get("metrics", {}).items()}
-    formats = {key: metric.digits for key in value["signatures"] if (metric := metric_of_key(base_of(key))) is not None}
-    pairs = [pair(found) for found in value["pairs"]]
-    signatures, notes = dict(value["signatures"]), list(value.get("notes", []))
-    words = {name: [Association(**word) for word in found] for name, found in value.get("words", {}).items()}
-    candidates = {key: Candidates(**found) for key, found in value.get("candidates", {}).items()}
-    pictures = value.get("pictures", {"n": count, "ids": ""})
-    return Results(
-        [str(i) for i in range(pictures["n"])],
-        systems,
-        pairs,
-        signatures,
-        notes,
-        formats=formats,
-        candidates=candidates,
-        metrics=metrics,
-        words=words,
-        ids_digest=pictures["ids"],
-    )
+    known = {key: metric_of_key(base_of(key)) for key in results.signatures}
+    results.formats = {key: metric.digits for key, metric in known.items() if metric is not None}
+    return value, results
 
 
 TABLE = "table"
@@ -282,7 +244,7 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
     Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
     page again. Raises `TellapartError` where the page cannot be written.
     """
-    from tellapart.report.folder import Gallery, RunFolder, RunInfo, StoredResults, TrainingLog
+    from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
     from tellapart.report.page import render  # it loads jinja2 and pydantic, which take as long as text metrics
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -298,6 +260,6 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
             command=command,
             versions={"tellapart": __version__},
         )
-        shown = StoredResults.model_validate(results.to_json())
+        shown = Results.from_json(results.to_json())
         page = render([RunFolder(folder, info, TrainingLog(), results=shown, gallery=found, evaluation=True)], command)
     write(out, page)

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -101,6 +101,40 @@ def digest_of_ids(ids: Iterable[str]) -> str:
 
 
 @dataclass
+class _StoredPair:
+    a: str
+    b: str
+    metric: str
+    difference: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    p: float = math.nan
+
+
+@dataclass
+class _StoredPictures:
+    n: int = 0
+    ids: str = ""
+
+
+@dataclass
+class _Stored:
+    """The fixed JSON of `Results`. Unknown keys are ignored, so that newer files stay readable."""
+
+    __pydantic_config__: ClassVar = {"coerce_numbers_to_str": True}
+
+    systems: dict[str, dict[str, Interval | None]] = field(default_factory=dict)
+    pictures: _StoredPictures = field(default_factory=_StoredPictures)
+    candidates: dict[str, Candidates] = field(default_factory=dict)
+    metrics: dict[str, MetricInfo] = field(default_factory=dict)
+    pairs: list[_StoredPair] = field(default_factory=list)
+    signatures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    words: dict[str, list[Association]] = field(default_factory=dict)
+
+
+@dataclass
 class Results:
     """Systems' metrics with intervals, paired differences, signatures, and what each picture contributed.
 
@@ -150,6 +184,39 @@ class Results:
 
     def _digest(self) -> str:
         return digest_of_ids(self.ids) if self.ids_digest is None else self.ids_digest
+
+    @classmethod
+    def from_json(cls, value: Any) -> Results:
+        """Reads `to_json`; what each picture contributed is not in it. What is absent is empty, and null is NaN.
+
+        Raises `ValueError` of one line for another form.
+        """
+        from pydantic import TypeAdapter, ValidationError  # as slow to import as text metrics are to compute
+
+        try:
+            stored = TypeAdapter(_Stored).validate_python(_numbers(value))
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg']}") from None
+        systems = {
+            name: {metric: interval or Interval() for metric, interval in found.items()}
+            for name, found in stored.systems.items()
+        }
+        pairs = [
+            SystemPair(x.a, x.b, x.metric, Difference(x.difference, x.low, x.high, x.n, x.p)) for x in stored.pairs
+        ]
+        count = max((found.n for metrics in systems.values() for found in metrics.values()), default=0)
+        return cls(
+            [str(place) for place in range(stored.pictures.n or count)],
+            systems,
+            pairs,
+            stored.signatures,
+            stored.notes,
+            candidates=stored.candidates,
+            metrics=stored.metrics,
+            words=stored.words,
+            ids_digest=stored.pictures.ids,
+        )
 
     def table(
         self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False
@@ -256,6 +323,20 @@ def _words_table(words: Mapping[str, Sequence[Association]], pos: str) -> rich.t
             *[f"{found[row].lemma} {found[row].count:,}" if row < len(found) else "" for found in own.values()]
         )
     return table
+
+
+def _numbers(value: Any) -> Any:
+    """The JSON of results with NaN for a number that is null; a count that is null is left out."""
+    if isinstance(value, Mapping):
+        return {
+            key: math.nan if inner is None and key in _NUMBERS else _numbers(inner)
+            for key, inner in value.items()
+            if not (inner is None and key == "n")
+        }
+    return [_numbers(inner) for inner in value] if isinstance(value, list) else value
+
+
+_NUMBERS = ("value", "low", "high", "p", "difference")
 
 
 def _plain(value: Any) -> Any:

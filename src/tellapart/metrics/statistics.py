@@ -205,12 +205,12 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with its bootstrap percentile interval; ``n`` items count in it."""
+    """A number with its bootstrap percentile interval; ``n`` items count in it. NaN, and 0 of n: not known."""
 
-    value: float
-    low: float
-    high: float
-    n: int
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,11 +218,11 @@ class Difference:
     """A paired difference with its interval and its two-sided p-value: p < 0.05 exactly where the 95 % interval leaves
     zero out (`_difference`)."""
 
-    value: float
-    low: float
-    high: float
-    n: int
-    p: float
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n: int = 0
+    p: float = math.nan
 
     @property
     def clear(self) -> bool:
@@ -230,13 +230,13 @@ class Difference:
         return is_clear(self.value, self.low, self.high, self.p)
 
 
-def is_clear(value: float, low: float, high: float, p: float | None = None) -> bool:
+def is_clear(value: float, low: float, high: float, p: float = math.nan) -> bool:
     """Returns True for a difference that is more than chance: the one rule of tables, headlines and pages.
 
     The 95 % interval leaves zero out, p is below 0.05, and the difference is at least `EQUAL`. The three agree in
     results of this version, and may not in older ones.
     """
-    return abs(value) >= EQUAL and (low > 0 or high < 0) and (p is None or p < ALPHA)
+    return abs(value) >= EQUAL and (low > 0 or high < 0) and (math.isnan(p) or p < ALPHA)
 
 
 def places_for(places: int, difference: Iterable[float | None]) -> int:

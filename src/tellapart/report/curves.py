@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tellapart.report.folder import Estimate, RunFolder, StoredResults, TrainingLog
+from tellapart.metrics.results import Results
+from tellapart.metrics.statistics import Interval
+from tellapart.report.folder import RunFolder, TrainingLog
 from tellapart.report.verdict import MINUS, ShownMetric, compare, main_metric, metric_of, test_conditions
 
 POINTS = 120  # of a learning curve; more log lines are averaged
@@ -358,7 +360,7 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
     # Candidates are as many as in the test, pictures the validation's own.
-    recall = metric_of(folder.results or StoredResults(), key)
+    recall = metric_of(folder.results or Results([]), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
@@ -373,7 +375,7 @@ def _validation(folder: RunFolder) -> tuple[object, ...]:
     return (json.dumps([pictures, recipe.get("scorer"), how, among], sort_keys=True, default=str),)
 
 
-def _tested(results: StoredResults | None, key: str | None) -> Measured | None:
+def _tested(results: Results | None, key: str | None) -> Measured | None:
     """Before and after, where both were measured for both."""
     comparison = compare(results) if results else None
     if results is None or comparison is None or key is None:
@@ -381,15 +383,15 @@ def _tested(results: StoredResults | None, key: str | None) -> Measured | None:
     points = []
     for system in (comparison.before, comparison.after):
         cost, recall = (results.systems.get(system, {}).get(metric) for metric in (COST, key))
-        if cost is None or recall is None or cost.value is None or recall.value is None:
+        if cost is None or recall is None or math.isnan(cost.value) or math.isnan(recall.value):
             return None
         points.append((system, cost.value, recall.value))
-    estimate = results.systems[comparison.after][key] or Estimate()
+    estimate = results.systems[comparison.after][key]
     test = (test_conditions(results, COST), test_conditions(results, key))
-    return Measured(points, 1, test, metric_of(results, key), estimate.n)
+    return Measured(points, 1, test, metric_of(results, key), estimate.n or None)
 
 
-def _tested_keys(results: StoredResults | None) -> list[str]:
+def _tested_keys(results: Results | None) -> list[str]:
     return [key for system in results.systems.values() for key in system] if results else []
 
 
@@ -427,7 +429,7 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
         tuple((round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)),
         tuple((round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)),
         f"{recall} against CIDEr. " + " ".join(f"{course.name}: {course.summary}." for course in courses),
-        metric.setting(Estimate(n=n)),
+        metric.setting(Interval(n=n) if n is not None else None),
         left_out.strip(),
         any(course.later for course in courses),
     )

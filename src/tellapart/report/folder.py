@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
-from tellapart.metrics import results
-from tellapart.metrics.results import digest_of_ids
+from tellapart.metrics.results import Candidates, MetricInfo, Results, digest_of_ids
 from tellapart.utils.files import parse_json
 
 _OLD_POOL = re.compile(r"(?:recall@(?P<k>\d+)\.[^@]+|listener_accuracy)(?:@.+)?")
@@ -39,65 +38,6 @@ class RunInfo(_Lenient):
     device: str | None = None
     threads: int | None = None
     commit: str | None = None
-
-
-class Estimate(_Lenient):
-    """One number of one system with its 95 % interval, over ``n`` pictures; rates are in per cent, and shown so."""
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int | None = None
-
-
-class StoredPair(_Lenient):
-    """A paired comparison, picture by picture. ``difference`` is **b minus a**, and so are its bounds."""
-
-    a: str
-    b: str
-    metric: str
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-
-
-class StoredCandidates(_Lenient):
-    """The candidate sets of a recall: their sizes, and the value of chance."""
-
-    fewest: int
-    most: int
-    chance: float
-
-
-class StoredMetricInfo(_Lenient):
-    """Holds what the metric's registry entry says: label, one line of help, which direction is better, group of the
-    table.
-    """
-
-    label: str
-    help: str = ""
-    direction: Literal["higher", "lower"] | None = None
-    group: str = ""
-
-
-class Pictures(_Lenient):
-    """The number of test pictures and a digest of their ids; empty where unknown."""
-
-    n: int = 0
-    ids: str = ""
-
-
-class StoredResults(_Lenient):
-    """``results.json``. Runs of 0.1 have no ``metrics``; see `read_run`."""
-
-    systems: dict[str, dict[str, Estimate | None]] = {}
-    pictures: Pictures = Pictures()
-    candidates: dict[str, StoredCandidates] = {}
-    metrics: dict[str, StoredMetricInfo] = {}
-    pairs: list[StoredPair] = []
-    signatures: dict[str, str] = {}
-    notes: list[str] = []
 
 
 class StoredClaims(_Lenient):
@@ -157,12 +97,12 @@ class TrainingLog:
     not_finite: int = 0
 
 
-Describe = Callable[[str, results.Candidates | None], results.MetricInfo]  # the label of a key of results
+Describe = Callable[[str, Candidates | None], MetricInfo]  # the label of a key of results
 
 
-def unexplained(key: str, candidates: results.Candidates | None) -> results.MetricInfo:
+def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
     """A key as its own label, where nobody knows the metrics."""
-    return results.MetricInfo(key.replace("_", " "), "no explanation is on file for this one")
+    return MetricInfo(key.replace("_", " "), "no explanation is on file for this one")
 
 
 @dataclass
@@ -176,7 +116,7 @@ class RunFolder:
     info: RunInfo
     log: TrainingLog
     recipe: str | None = None
-    results: StoredResults | None = None
+    results: Results | None = None
     gallery: Gallery | None = None
     gaps: list[str] = field(default_factory=list)
     evaluation: bool = False
@@ -196,8 +136,8 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     info = _read_info(path)
     run = RunFolder(path, info, TrainingLog())
     run.recipe = _read_text(run, "recipe.toml", "the recipe")
-    run.results = _read_model(run, "results.json", StoredResults, "the numbers before and after")
-    run.gallery = _read_model(run, "gallery.json", Gallery, "the look-alike pictures")
+    run.results = _read(run, "results.json", Results.from_json, "the numbers before and after")
+    run.gallery = _read(run, "gallery.json", Gallery.model_validate, "the look-alike pictures")
     _read_log(run)
     run.log.labels = {key: describe(key, None).label for key in run.log.validation}
     if run.results is not None:
@@ -205,24 +145,22 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     return run
 
 
-def _complete(found: StoredResults, path: Path, describe: Describe) -> None:
+def _complete(found: Results, path: Path, describe: Describe) -> None:
     """Fill in what runs of 0.1 lack: candidates from signatures, what metrics are, the digest of the pictures."""
     for key, signature in found.signatures.items():
         pool, sized = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
         if key not in found.candidates and pool and sized:
             k, size = int(pool["k"] or 1), int(next(filter(None, sized.groups())))
-            found.candidates[key] = StoredCandidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+            found.candidates[key] = Candidates(size, size, 100 * min(1.0, k / size))
     for key in {key for system in found.systems.values() for key in system} - set(found.metrics):
-        among = found.candidates.get(key)
-        info = describe(key, None if among is None else results.Candidates(among.fewest, among.most, among.chance))
-        found.metrics[key] = StoredMetricInfo.model_validate(asdict(info))
-    if not found.pictures.ids and (files := sorted((path / "captions").glob("*.jsonl"))):
+        found.metrics[key] = describe(key, found.candidates.get(key))
+    if not found.ids_digest and (files := sorted((path / "captions").glob("*.jsonl"))):
         try:
             lines = files[0].read_text(encoding="utf-8").splitlines()
             ids = [str(parse_json(line)["id"]) for line in lines if line.strip()]
         except (ValueError, KeyError, TypeError, OSError):
             return
-        found.pictures = Pictures(n=len(ids), ids=digest_of_ids(ids))
+        found.ids, found.ids_digest = ids, digest_of_ids(ids)
 
 
 def _read_info(path: Path) -> RunInfo:
@@ -259,16 +197,16 @@ def _read_text(run: RunFolder, name: str, what: str) -> str | None:
     return file.read_text(encoding="utf-8-sig", errors="replace")
 
 
-Model = TypeVar("Model", bound=BaseModel)
+T = TypeVar("T")
 
 
-def _read_model(run: RunFolder, name: str, model: type[Model], what: str) -> Model | None:
+def _read(run: RunFolder, name: str, model: Callable[[Any], T], what: str) -> T | None:
     file = run.path / name
     if not file.is_file():
         run.gaps.append(f"{name} is not in the run folder, so {what} cannot be shown.")
         return None
     try:
-        return model.model_validate(_parse(file))
+        return model(_parse(file))
     except (ValueError, OSError) as error:
         run.gaps.append(f"{name} cannot be read ({_short(error)}), so {what} cannot be shown.")
         return None

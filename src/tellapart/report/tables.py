@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tellapart.report.folder import Estimate, RunFolder, StoredResults
+from tellapart.metrics.results import Results
+from tellapart.metrics.statistics import Interval
+from tellapart.report.folder import RunFolder
 from tellapart.report.verdict import (
     BeforeAfter,
     Change,
@@ -68,7 +71,7 @@ class ResultsTable:
     groups: tuple[tuple[str, tuple[TableRow, ...]], ...]
 
 
-def table(results: StoredResults) -> ResultsTable | None:
+def table(results: Results) -> ResultsTable | None:
     """The table of one run, or None where nothing was measured."""
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
@@ -87,9 +90,7 @@ def table(results: StoredResults) -> ResultsTable | None:
     )
 
 
-def _row(
-    results: StoredResults, metric: ShownMetric, systems: Sequence[str], comparison: BeforeAfter | None
-) -> TableRow:
+def _row(results: Results, metric: ShownMetric, systems: Sequence[str], comparison: BeforeAfter | None) -> TableRow:
     estimates = [results.systems[name].get(metric.key) for name in systems]
     change = comparison.get(metric.key) if comparison else None
     difference = (change.difference, change.low, change.high) if change else ()
@@ -104,25 +105,25 @@ def _row(
     )
 
 
-def _cell(estimate: Estimate | None, places: int) -> TableCell | None:
-    if estimate is None or estimate.value is None:
+def _cell(estimate: Interval | None, places: int) -> TableCell | None:
+    if estimate is None or math.isnan(estimate.value):
         return None
     interval = ""
-    if estimate.low is not None and estimate.high is not None:
+    if not (math.isnan(estimate.low) or math.isnan(estimate.high)):
         interval = f"{number(estimate.low, places)} to {number(estimate.high, places)}"
-    return TableCell(number(estimate.value, places), interval, repr(estimate.value), estimate.n)
+    return TableCell(number(estimate.value, places), interval, repr(estimate.value), estimate.n or None)
 
 
-def _whiskers(pair: tuple[Estimate, Estimate]) -> tuple[Whisker, ...]:
+def _whiskers(pair: tuple[Interval, Interval]) -> tuple[Whisker, ...]:
     """Before and after on one scale of their own; nothing where an interval is missing."""
     numbers = [x for e in pair for x in (e.low, e.value, e.high)]
-    if any(x is None or x != x for x in numbers):
+    if any(math.isnan(x) for x in numbers):
         return ()
-    lowest, highest = min(numbers), max(numbers)  # type: ignore[type-var]
-    span = (highest - lowest) or 1.0  # type: ignore[operator]
+    lowest, highest = min(numbers), max(numbers)
+    span = (highest - lowest) or 1.0
 
-    def place(x: float | None) -> float:
-        return round(4 + (STRIP - 8) * (x - lowest) / span, 1)  # type: ignore[operator]
+    def place(x: float) -> float:
+        return round(4 + (STRIP - 8) * (x - lowest) / span, 1)
 
     return tuple(Whisker(place(e.low), place(e.high), place(e.value)) for e in pair)
 
@@ -191,13 +192,13 @@ def overview(folders: Sequence[RunFolder]) -> Overview:
 @dataclass(frozen=True)
 class _Column:
     metric: ShownMetric
-    estimates: tuple[Estimate | None, ...]
+    estimates: tuple[Interval | None, ...]
     cells: tuple[OverviewCell, ...]
     unlike: tuple[str, ...]
 
 
 def _column(
-    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Estimate]], metric: ShownMetric
+    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Interval]], metric: ShownMetric
 ) -> _Column:
     """One metric of all runs; those outside the largest class of comparable ones are marked."""
     with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
@@ -224,8 +225,8 @@ def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) ->
     return [[places[own] for own in members] for members in found]
 
 
-def _results(folder: RunFolder) -> StoredResults:
-    return folder.results or StoredResults()
+def _results(folder: RunFolder) -> Results:
+    return folder.results or Results([])
 
 
 def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> ShownMetric:
@@ -234,21 +235,21 @@ def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -
     return describe(key, candidates, next(filter(None, (one.metrics.get(key) for one in found)), None))
 
 
-def _ending(results: StoredResults | None) -> dict[str, Estimate]:
+def _ending(results: Results | None) -> dict[str, Interval]:
     """The numbers of the system that a run ended with: ``after``, or the only one that is no yardstick."""
     if results is None:
         return {}
     comparison = compare(results)
     name = comparison.after if comparison else next(iter(order(list(results.systems))), None)
     found = results.systems.get(name, {}) if name else {}
-    return {key: e for key, e in found.items() if e is not None and e.value is not None}
+    return {key: e for key, e in found.items() if not math.isnan(e.value)}
 
 
 def _overview_cell(
-    estimate: Estimate | None,
+    estimate: Interval | None,
     comparison: BeforeAfter | None,
     metric: ShownMetric,
-    column: Sequence[Estimate | None],
+    column: Sequence[Interval | None],
     unlike: bool,
 ) -> OverviewCell:
     if estimate is None:
@@ -297,8 +298,8 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     return ranking + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
 
 
-def _ranking(metric: ShownMetric, estimates: dict[int, Estimate], names: Sequence[str]) -> str:
-    ranked = sorted(estimates, key=lambda i: -(estimates[i].value or 0.0))
+def _ranking(metric: ShownMetric, estimates: dict[int, Interval], names: Sequence[str]) -> str:
+    ranked = sorted(estimates, key=lambda i: -estimates[i].value)
     best, second = (estimates[i] for i in ranked[:2])
     places = decimals([best, second])
     first, other = number(best.value, places), number(second.value, places)
@@ -310,7 +311,7 @@ def _ranking(metric: ShownMetric, estimates: dict[int, Estimate], names: Sequenc
     )
 
 
-def _overlap(best: Estimate, second: Estimate) -> str:
-    if best.low is None or second.high is None:
+def _overlap(best: Interval, second: Interval) -> str:
+    if math.isnan(best.low) or math.isnan(second.high):
         return ", without intervals to compare"
     return "" if best.low > second.high else ", though their intervals overlap"

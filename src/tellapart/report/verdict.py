@@ -7,13 +7,13 @@ What changed: each metric's change as better, worse, unclear or neutral, and the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.metrics.results import GROUPS, OTHER
-from tellapart.metrics.statistics import format_p, is_clear, places_for
-from tellapart.report.folder import Estimate, StoredCandidates, StoredMetricInfo, StoredPair, StoredResults
+from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo, Results
+from tellapart.metrics.statistics import Difference, Interval, format_p, is_clear, places_for
 
 MINUS = "\u2212"
 
@@ -32,18 +32,18 @@ class ShownMetric:
     direction: int
     group: str
     scorer: str = ""
-    candidates: StoredCandidates | None = None
+    candidates: Candidates | None = None
 
     @property
     def retrieval(self) -> bool:
         """Returns whether it is a retrieval metric, which is shown with the number of candidates and chance."""
         return self.candidates is not None or bool(_RETRIEVAL.match(self.key))
 
-    def setting(self, *estimates: Estimate | None) -> str:
+    def setting(self, *estimates: Interval | None) -> str:
         """The setting of a recall, as far as the results have it: ``n = 500, 10 candidates, chance 10.0``."""
         if not self.retrieval:
             return ""
-        counts = sorted({e.n for e in estimates if e is not None and e.n is not None})
+        counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
         parts = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
         if self.candidates is not None:
             parts += [f"{size_text(self.candidates)} candidates", f"chance {self.candidates.chance:.1f}"]
@@ -60,13 +60,13 @@ _NAMED_SIZE = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
 _KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
 
 
-def size_text(candidates: StoredCandidates) -> str:
+def size_text(candidates: Candidates) -> str:
     """As in ``10``, or ``7–10`` where sets differ in size."""
     fewest, most = candidates.fewest, candidates.most
     return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
 
 
-def describe(key: str, candidates: StoredCandidates | None = None, info: StoredMetricInfo | None = None) -> ShownMetric:
+def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
     """The metric behind a key such as ``recall@1.random100@held-out``.
 
     ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
@@ -74,16 +74,16 @@ def describe(key: str, candidates: StoredCandidates | None = None, info: StoredM
     """
     if candidates is None and (named := _NAMED_SIZE.match(key)):
         k, size = int(named[1]), int(named[2])
-        candidates = StoredCandidates(fewest=size, most=size, chance=100 * min(1.0, k / size))
+        candidates = Candidates(size, size, 100 * min(1.0, k / size))
     found = _KEY.fullmatch(key)
     base, scorer = (found["base"], found["scorer"] or "") if found else (key, "")
-    info = info or StoredMetricInfo(label=base.replace("_", " "))
+    info = info or MetricInfo(label=base.replace("_", " "))
     direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
     group = info.group if info.group in GROUPS else OTHER
     return ShownMetric(key, info.label, info.help, direction, group, scorer, candidates)
 
 
-def metric_of(results: StoredResults, key: str) -> ShownMetric:
+def metric_of(results: Results, key: str) -> ShownMetric:
     """The metric of a key of these results."""
     return describe(key, results.candidates.get(key), results.metrics.get(key))
 
@@ -97,10 +97,10 @@ def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
     return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
 
 
-def decimals(estimates: Iterable[Estimate | None], difference: Iterable[float | None] = ()) -> int:
+def decimals(estimates: Iterable[Interval | None], difference: Iterable[float] = ()) -> int:
     """Decimals that suit one metric's row, so that no bound of a difference is shown as a zero that it is not."""
-    values = [x for e in estimates if e for x in (e.value, e.low, e.high) if x is not None]
-    values = values or [x for x in difference if x is not None]
+    values = [x for e in estimates if e for x in (e.value, e.low, e.high) if not math.isnan(x)]
+    values = values or [x for x in difference if not math.isnan(x)]
     if not values or all(x == int(x) for x in values):
         places = 0
     else:
@@ -131,7 +131,7 @@ _NAMES = {
 _SHORT = 60  # characters of a part that is named
 
 
-def test_conditions(results: StoredResults, key: str) -> tuple[object, ...]:
+def test_conditions(results: Results, key: str) -> tuple[object, ...]:
     """Returns what two values of a metric must share to be comparable: the pictures, and the metric's signature.
 
     Results without a digest of their pictures are comparable with no others.
@@ -140,7 +140,7 @@ def test_conditions(results: StoredResults, key: str) -> tuple[object, ...]:
     return (n, ids or id(results), _parts(results, key))
 
 
-def differences(a: StoredResults, b: StoredResults, key: str) -> list[str]:
+def differences(a: Results, b: Results, key: str) -> list[str]:
     """Returns what keeps two values of a metric from being compared, in words; empty where they can be.
 
     As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
@@ -160,7 +160,7 @@ def differences(a: StoredResults, b: StoredResults, key: str) -> list[str]:
     return found
 
 
-def classes(results: Sequence[StoredResults], key: str) -> list[list[int]]:
+def classes(results: Sequence[Results], key: str) -> list[list[int]]:
     """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
     found: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(results):
@@ -168,13 +168,11 @@ def classes(results: Sequence[StoredResults], key: str) -> list[list[int]]:
     return sorted(found.values(), key=len, reverse=True)
 
 
-def _pictures(results: StoredResults) -> tuple[int, str]:
-    n = results.pictures.n or max((e.n or 0 for system in results.systems.values() for e in system.values() if e),
-                                  default=0)  # fmt: skip
-    return n, results.pictures.ids
+def _pictures(results: Results) -> tuple[int, str]:
+    return len(results.ids), results.ids_digest or ""
 
 
-def _parts(results: StoredResults, key: str) -> tuple[tuple[str, str], ...]:
+def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
     """The signature's parts that decide the value, by name; what has no name is one part, called as the metric."""
     named: dict[str, str] = {}
     plain: list[str] = []
@@ -206,23 +204,21 @@ class Change:
     """One metric from before to after; ``difference``, ``low`` and ``high`` are after minus before."""
 
     metric: ShownMetric
-    before: Estimate
-    after: Estimate
+    before: Interval
+    after: Interval
     difference: float
-    low: float | None
-    high: float | None
-    p: float | None
+    low: float
+    high: float
+    p: float
     places: int
 
     @property
     def clear(self) -> bool:
         """See `is_clear`; without a paired interval, whether the two systems' intervals lie apart."""
-        if self.low is not None and self.high is not None:
+        if not (math.isnan(self.low) or math.isnan(self.high)):
             return is_clear(self.difference, self.low, self.high, self.p)
         a, b = self.before, self.after
-        if None in (a.low, a.high, b.low, b.high):
-            return False
-        return is_clear(self.difference, b.low - a.high, b.high - a.low)  # type: ignore[operator]
+        return is_clear(self.difference, b.low - a.high, b.high - a.low)
 
     @property
     def verdict(self) -> str:
@@ -241,7 +237,7 @@ class Change:
     @property
     def interval(self) -> str:
         """As in ``+22.1 to +31.0``; empty without a paired interval."""
-        if self.low is None or self.high is None:
+        if math.isnan(self.low) or math.isnan(self.high):
             return ""
         low, high = (number(x, self.places, signed=True) for x in (self.low, self.high))
         return f"{low} to {high}"
@@ -249,7 +245,7 @@ class Change:
     @property
     def p_text(self) -> str:
         """As in ``p = 0.012`` or ``p < 0.001``; empty without a p-value."""
-        text = "" if self.p is None else format_p(self.p)
+        text = "" if math.isnan(self.p) else format_p(self.p)
         return text and (f"p < {text[1:]}" if text.startswith("<") else f"p = {text}")
 
     @property
@@ -291,7 +287,7 @@ def order(names: list[str]) -> list[str]:
     return sorted(names, key=lambda name: place.get(name, 2))
 
 
-def compare(results: StoredResults) -> BeforeAfter | None:
+def compare(results: Results) -> BeforeAfter | None:
     """The comparison that the page is about, or None where there are no two systems to compare."""
     pair = _base_pair(results)
     if pair is None:
@@ -302,7 +298,7 @@ def compare(results: StoredResults) -> BeforeAfter | None:
     return BeforeAfter(a, b, tuple(c for c in found if c is not None))
 
 
-def _base_pair(results: StoredResults) -> tuple[str, str] | None:
+def _base_pair(results: Results) -> tuple[str, str] | None:
     names = order(list(results.systems))
     if "before" in names and "after" in names:
         return "before", "after"
@@ -313,30 +309,25 @@ def _base_pair(results: StoredResults) -> tuple[str, str] | None:
     return (own[0], own[1]) if len(own) > 1 else None
 
 
-def _change(results: StoredResults, a: str, b: str, metric: ShownMetric) -> Change | None:
+def _change(results: Results, a: str, b: str, metric: ShownMetric) -> Change | None:
     before, after = results.systems[a][metric.key], results.systems[b][metric.key]
-    if before is None or after is None or before.value is None or after.value is None:
+    if math.isnan(before.value) or math.isnan(after.value):
         return None
-    pair = _find_pair(results, a, b, metric.key)
-    difference = after.value - before.value if pair is None or pair.difference is None else pair.difference
-    low, high, p = (pair.low, pair.high, pair.p) if pair else (None, None, None)
-    places = decimals((before, after), (difference, low, high))
-    return Change(metric, before, after, difference, low, high, p, places)
+    found = _difference(results, a, b, metric.key)
+    difference = after.value - before.value if math.isnan(found.value) else found.value
+    places = decimals((before, after), (difference, found.low, found.high))
+    return Change(metric, before, after, difference, found.low, found.high, found.p, places)
 
 
-def _find_pair(results: StoredResults, a: str, b: str, key: str) -> StoredPair | None:
-    """The pair (a, b), or (b, a) turned round, so that its difference is always b minus a."""
+def _difference(results: Results, a: str, b: str, key: str) -> Difference:
+    """The paired difference b minus a, turned round where the pair is (b, a); NaN where there is none."""
     for pair in results.pairs:
+        found = pair.difference
         if pair.metric == key and (pair.a, pair.b) == (a, b):
-            return pair
+            return found
         if pair.metric == key and (pair.a, pair.b) == (b, a):
-            turned = {"difference": _minus(pair.difference), "low": _minus(pair.high), "high": _minus(pair.low)}
-            return pair.model_copy(update={"a": a, "b": b, **turned})
-    return None
-
-
-def _minus(x: float | None) -> float | None:
-    return None if x is None else -x
+            return Difference(-found.value, -found.high, -found.low, found.n, found.p)
+    return Difference()
 
 
 def main_metric(keys: list[str]) -> str | None:
@@ -345,7 +336,7 @@ def main_metric(keys: list[str]) -> str | None:
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
 
 
-def headline(results: StoredResults | None) -> str:
+def headline(results: Results | None) -> str:
     """One sentence that says what changed, for the better and for the worse; its statistics are `statistics`."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so nothing can be said about what it changed."
@@ -365,7 +356,7 @@ def headline(results: StoredResults | None) -> str:
     return sentence[0].upper() + sentence[1:]
 
 
-def statistics(results: StoredResults | None) -> str:
+def statistics(results: Results | None) -> str:
     """The statistics of the number that the headline names; empty where it names none."""
     if results is None or not any(results.systems.values()):
         return ""
@@ -373,7 +364,10 @@ def statistics(results: StoredResults | None) -> str:
     if comparison is None or not comparison.changes:
         _, metric, estimate = _lone(results)
         low, high = (number(x, decimals([estimate])) for x in (estimate.low, estimate.high))
-        found = [f"95\u00a0% interval {low} to {high}" if estimate.low is not None else "", metric.setting(estimate)]
+        found = [
+            f"95\u00a0% interval {low} to {high}" if not math.isnan(estimate.low) else "",
+            metric.setting(estimate),
+        ]
         return "; ".join(filter(None, found))
     key = main_metric([c.metric.key for c in comparison.changes])
     if key is None or (main := comparison.get(key)) is None:
@@ -407,8 +401,8 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
     return f"{' and '.join([', '.join(names[:-1]), names[-1]] if len(names) > 1 else names)} got worse"
 
 
-def _lone(results: StoredResults) -> tuple[str, ShownMetric, Estimate]:
+def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:
     """The one system that there is, and its number for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
-    return name, metric_of(results, key), results.systems[name][key] or Estimate()
+    return name, metric_of(results, key), results.systems[name][key]
