@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart.cli.metric_list import list_metrics, markdown
+from tellapart.evaluation.selection import list_metrics, metric_markdown
 
 DOCS = Path(__file__).parent.parent / "docs" / "metrics.md"
 START, END = "<!-- metrics -->\n", "<!-- end -->"
@@ -13,7 +13,7 @@ START, END = "<!-- metrics -->\n", "<!-- end -->"
 def main() -> None:
     """Replace what stands between the two marks."""
     before, _, rest = DOCS.read_text(encoding="utf-8").partition(START)
-    DOCS.write_text(before + START + markdown(list_metrics()) + END + rest.partition(END)[2], encoding="utf-8")
+    DOCS.write_text(before + START + metric_markdown(list_metrics()) + END + rest.partition(END)[2], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tellapart.boost import statistics as counted
-from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
-from tellapart.boost.statistics import Statistics, new_word_spans
+from tellapart.boost.statistics import HEIGHT, Statistics, bars, headline, new_word_spans, render, write_page
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims, mark_caption

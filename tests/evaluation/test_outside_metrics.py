@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from command_line import Cli
 
-from tellapart.cli.metric_list import list_metrics, markdown
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import evaluate
-from tellapart.evaluation.selection import describe
+from tellapart.evaluation.selection import describe, list_metrics, metric_markdown
 from tellapart.utils import registry
 
 DOCS = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
@@ -148,7 +147,7 @@ def test_a_broken_plugin_is_a_line_and_stops_nothing(package: Path, cli: Cli) ->
 def test_the_table_in_the_docs_is_the_registry() -> None:
     text = DOCS.read_text(encoding="utf-8")
     table = text.partition("<!-- metrics -->\n")[2].partition("<!-- end -->")[0]
-    assert table.strip() == markdown(list_metrics()).strip(), "type: python tools/metric_table.py"
+    assert table.strip() == metric_markdown(list_metrics()).strip(), "type: python tools/metric_table.py"
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
 
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
     """Print the summary and the statistics of the captions; write the page beside the result."""
-    from tellapart.boost.page import write_page
+    from tellapart.boost.statistics import write_page
 
     page = out.with_suffix(".html")
     write_page(statistics, page, typed_command())

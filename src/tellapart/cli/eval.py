@@ -64,10 +64,10 @@ def evaluate(
     metrics, data, scorer = options.metrics, options.data, options.scorer
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if names is not None and [name.lower() for name in names] == ["list"]:
-        from tellapart.cli.metric_list import list_metrics, table
+        from tellapart.evaluation.selection import list_metrics, metric_table
 
         found = list_metrics()
-        show({"metrics": [metric.to_json() for metric in found]}, lambda: table(found), as_json)
+        show({"metrics": [metric.to_json() for metric in found]}, lambda: metric_table(found), as_json)
         return
     if not options.captions and not captioner and (options.human is None or data is None):
         raise UsageError("Missing option '--captions'; type: tellapart eval --help")

@@ -1,19 +1,32 @@
-"""Metrics of one caption chosen among several, and the metrics behind keys of results."""
+"""Metrics of one caption chosen among several, the metrics behind keys of results, and the list of all metrics
+(``tellapart eval --metrics list``)."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
-from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metric
+from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metric, in_order
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.metrics.statistics import CaptionSlot, Measurement
+from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import rich
+    import rich.table
+    from rich import box
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
+
 
 # Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
 
@@ -188,3 +201,63 @@ def metric_of_key(base: str) -> Metric | None:
     if found := _RECALL.fullmatch(base):
         return recall(int(found["k"]), found["pools"] or "")
     return METRICS.get(base)
+
+
+HEADS = ("metric", "also", "label", "what it says", "better", "needs")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One metric: its key, what else it is called (alone or among others), its meaning, what it is computed from."""
+
+    name: str
+    also: tuple[str, ...]
+    label: str
+    meaning: str
+    direction: str | None
+    needs: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"name", "also", "label", "meaning", "direction", "needs"}``."""
+        return asdict(self)
+
+    def cells(self) -> list[str]:
+        """A row under `HEADS`."""
+        return [
+            self.name,
+            ", ".join(self.also),
+            self.label,
+            self.meaning,
+            self.direction or "–",
+            ", ".join(self.needs),
+        ]
+
+
+def list_metrics() -> list[Listed]:
+    """All metrics, those of installed packages included, group by group; a broken one is a line on stderr."""
+    return [listed(metric) for metric in in_order(METRICS.entries(broken=say)).values()]
+
+
+def listed(metric: Metric) -> Listed:
+    """Returns what the list says of a metric."""
+    info = metric.info()
+    needs = tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
+    return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)
+
+
+def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
+    """The list for people."""
+    shown = rich.table.Table(
+        box=box.SIMPLE_HEAD, title="metrics; with --bags FILE also recall and mean rank in its sets"
+    )
+    for head in HEADS:
+        shown.add_column(head, overflow="fold")
+    for metric in metrics:
+        shown.add_row(*metric.cells())
+    return shown
+
+
+def metric_markdown(metrics: Sequence[Listed]) -> str:
+    """The list as the table of ``docs/metrics.md``."""
+    rows = [HEADS, ("---",) * len(HEADS), *(metric.cells() for metric in metrics)]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
