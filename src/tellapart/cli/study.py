@@ -474,7 +474,7 @@ def judges(
     as_json: Json = False,
 ) -> None:
     """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
-    from tellapart.evaluation.meta.agreement import agreement_with_people
+    from tellapart.evaluation.agreement import agreement_with_people
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     found = agreement_with_people(
@@ -507,7 +507,7 @@ def arena(
     as_json: Json = False,
 ) -> None:
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
-    from tellapart.evaluation.judges.arena import run_arena
+    from tellapart.evaluation.judges.judge import run_arena
 
     opened = JudgeInputs(*astuple(judge)).open()
     if opened is None:

@@ -1,27 +1,203 @@
 """Views: the input of a captioner, which is features of its encoder (kept or not), features from files, or prompts.
 
 Training, captioning and the final evaluation use them through one interface.
+
+`FeatureFiles` are features that another program wrote, by item id. A folder with a file for each picture: ``ID.npz``
+(bottom-up attention: the array is called ``x``, ``feat`` or ``features``, or is the only one) or ``ID.npy``. Or one
+HDF5 file, ``.h5`` or ``.hdf5`` (extra ``regions``): a data set ``ID``, ``ID_features`` or ``ID/features`` for each
+picture. An array is D numbers, or P×D for P regions; pictures may have different numbers of regions. An id is looked
+for as it stands, then without a suffix such as ``.jpg``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
-from tellapart.errors import UsageError
-from tellapart.features.files import FeatureFiles
+from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.store import RowMaker, encoder_rows
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from tellapart.captioners.base import Captioner
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
+
+
+ARRAY_NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions
+HDF5 = (".h5", ".hdf5", ".hdf")
+
+
+class NumpyFolder:
+    """Arrays under names: a file for each picture."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def has(self, name: str) -> bool:
+        return self._file(name) is not None
+
+    def read(self, name: str) -> np.ndarray:
+        file = self._file(name)
+        assert file is not None
+        try:
+            found = np.load(file)  # never unpickles: an object array is an error
+            return found if isinstance(found, np.ndarray) else self._chosen(file, found)
+        except UsageError:
+            raise
+        except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
+            raise UsageError(f"{file} cannot be read as numpy's: {' '.join(str(error).split())[:120]}") from None
+
+    def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
+        """Returns the features among an archive's arrays."""
+        with arrays:
+            named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
+            if len(named) != 1:
+                raise UsageError(
+                    f"{file} holds {', '.join(arrays.files) or 'nothing'}; expected the features under one of "
+                    f"{', '.join(ARRAY_NAMES)}"
+                )
+            return np.asarray(arrays[named[0]])
+
+    def _file(self, name: str) -> Path | None:
+        files = (self.path / f"{name}{suffix}" for suffix in (".npz", ".npy"))
+        return next((file for file in files if file.is_file()), None)
+
+
+class Hdf5File:
+    """One file for all pictures; it stays open."""
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+
+    @classmethod
+    def open(cls, path: Path) -> Hdf5File:
+        """Raises `UsageError` for a file that is no HDF5."""
+        try:
+            import h5py
+        except ImportError:
+            raise MissingExtra("regions", f"reading {path}") from None
+        try:
+            return cls(h5py.File(path, "r"))
+        except OSError as error:
+            raise UsageError(f"{path} is not HDF5 ({str(error).splitlines()[0][:120]})") from None
+
+    def has(self, name: str) -> bool:
+        return self._place(name) is not None
+
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self.file[self._place(name)][()])
+
+    def _place(self, name: str) -> str | None:
+        for place in (name, f"{name}_features", f"{name}/features"):
+            if hasattr(self.file.get(place), "shape"):  # a data set, not a group
+                return place
+        return None
+
+
+class FeatureFiles:
+    """The features of a folder or an HDF5 file, which `open` opens."""
+
+    def __init__(self, path: Path, source: NumpyFolder | Hdf5File, equal: bool = False) -> None:
+        self.path, self.source, self._equal = path, source, equal
+        self._first: tuple[str, tuple[int, ...]] | None = None  # what was read first, and its shape
+
+    @classmethod
+    def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
+        """Returns the features at a path. Raises `UsageError` where there is no such thing.
+
+        ``equal``: pictures with another number of regions than the first one that is read are an error.
+        """
+        found = Path(path).expanduser()
+        if not found.exists():
+            raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
+        if found.is_file() and found.suffix not in HDF5:
+            raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
+        return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found), equal)
+
+    def name_of(self, item: Item) -> str | None:
+        """Returns the name of an item's features, or None: its id, that without its suffix, or its bare name."""
+        path = Path(item.id)
+        names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
+        return next((name for name in names if self.source.has(name)), None)
+
+    def names_of(self, items: Sequence[Item]) -> list[str | None]:
+        """Returns the names of all of these. Raises `UsageError` where two pictures would have the same features."""
+        names = [self.name_of(item) for item in items]
+        owner: dict[str, str] = {}
+        for item, name in zip(items, names, strict=True):
+            if name is not None and owner.setdefault(name, item.id) != item.id:
+                raise UsageError(
+                    f"{self.path}: {owner[name]} and {item.id} would both have the features '{name}'; expected them "
+                    "under the items' ids, folders included"
+                )
+        return names
+
+    def width(self, items: Iterable[Item]) -> int:
+        """D, as the first of these items that has features has them. Raises `UsageError` where none has."""
+        for item in items:
+            if (name := self.name_of(item)) is not None:
+                return int(self.read(name).shape[-1])
+        raise UsageError(f"{self.path} has features of none of the pictures; expected them under the item's id")
+
+    def read(self, name: str, width: int | None = None) -> np.ndarray:
+        """float32 D or P×D. Raises `UsageError` for other shapes, another ``width``, and what is not finite."""
+        array = np.asarray(self.source.read(name))
+        if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
+            raise UsageError(f"{self.path}: {name} is {array.dtype} {array.shape}; expected numbers, D or regions × D")
+        if width is not None and array.shape[-1] != width:
+            raise UsageError(f"{self.path}: {name} has {array.shape[-1]} numbers a region; the captioner reads {width}")
+        if not np.isfinite(array).all():
+            raise UsageError(f"{self.path}: {name} has NaN or infinity; expected finite numbers")
+        first, shape = self._first = self._first or (name, array.shape)
+        if self._equal and array.shape != shape:
+            raise UsageError(
+                f"{self.path}: {first} is {shape} and {name} is {array.shape}, and this captioner reads as many "
+                "regions of every picture; expected equal shapes, or a captioner of kind 'recurrent'"
+            )
+        return array.astype(np.float32, copy=False)
+
+    def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
+        """Returns the features of items, read on access. Raises `UsageError` that names an item without any."""
+        names = self.names_of(items)
+        if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
+            raise UsageError(
+                f"{self.path} has no features of {len(bare):,} of {len(items):,} pictures, such as {bare[0]}; expected "
+                "them under the item's id, with or without its suffix"
+            )
+        rows = FeatureRows(self, [name for name in names if name is not None], width)
+        rows[:1]  # a wrong width is an error now, not in the middle of a training
+        return rows
+
+
+class FeatureRows:
+    """Rows of `FeatureFiles` as an array gives them: by a slice, or by an array of places.
+
+    One block is float32 N×D, or N×P×D where it has regions, filled up with zeros to the most regions in it.
+    """
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, files: FeatureFiles, names: Sequence[str], width: int | None) -> None:
+        self.files, self.names, self.width = files, names, width
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, places: slice | np.ndarray, /) -> np.ndarray:
+        chosen = range(len(self))[places] if isinstance(places, slice) else places
+        rows = [self.files.read(self.names[place], self.width) for place in chosen]
+        if all(row.ndim == 1 for row in rows):
+            return np.stack(rows) if rows else np.zeros((0, self.width or 0), np.float32)
+        grids = [np.atleast_2d(row) for row in rows]
+        block = np.zeros((len(grids), max(len(grid) for grid in grids), grids[0].shape[1]), np.float32)
+        for n, grid in enumerate(grids):
+            block[n, : len(grid)] = grid
+        return block
 
 
 class View(Protocol):

@@ -397,7 +397,7 @@ def caption_pictures(
     ``resume``: go on in a file that the same settings began, skipping the ids that it has; ``overwrite``: begin it
     anew (with ``txt``: replace text files that are there). ``store``: keep the captioner's features (None: do not;
     worth it where the pictures are used again). ``features``: files with features by item id, in place of the
-    captioner's own encoder (`tellapart.features.files`). Unreadable pictures are named in the summary and in
+    captioner's own encoder (`tellapart.features.views`). Unreadable pictures are named in the summary and in
     ``dataset.unreadable``.
 
     Where ``decoding`` writes several samples of a picture, all go into its line of a ``.jsonl`` file. What is sampled

@@ -178,7 +178,7 @@ class Lora(Strict):
 class CaptionerOptions(Strict):
     """Names a captioner: an existing one by ``name``, or a ``new`` one.
 
-    ``features``: a folder or an HDF5 file with features by item id (`tellapart.features.files`), in place of what its
+    ``features``: a folder or an HDF5 file with features by item id (`tellapart.features.views`), in place of what its
     own vision encoder makes of the pictures; "off": what it makes of them (or, where it learns, their pixels) is not
     kept on disk but made in each step.
     ``new_words``: words of the training references that its tokenizer of whole words lacks, and that occur at least so

@@ -26,10 +26,9 @@ from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, Recurrent
 from tellapart.data import open_many
 from tellapart.data.dataset import Changed, Dataset, blip_clean, blip_cleaned
 from tellapart.errors import UsageError
-from tellapart.features.files import FeatureFiles
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import OFF, EncodedView, StreamedRows, View, decodable, make_view
+from tellapart.features.views import OFF, EncodedView, FeatureFiles, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
 from tellapart.models.loading import Levels, best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer

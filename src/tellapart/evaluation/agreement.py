@@ -1,4 +1,7 @@
-"""Captions that people rated or compared: what every published layout becomes."""
+"""Each metric's agreement with human judgements: rank correlations and accuracy on pairs, as papers print them.
+
+Captions that people rated or compared are read from every published layout (`read_judgements`).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,33 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data import open_data
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
-from tellapart.evaluation.inputs import read_references
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.evaluate import choose
+from tellapart.evaluation.inputs import load_scorers, read_object_inputs, read_references
+from tellapart.evaluation.options import JudgeInputs
+from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
 from tellapart.utils.files import parse_json
+from tellapart.utils.messages import track
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import rich
+    import rich.table
+    from rich import box
+
+    from tellapart.metrics.registry import Metric
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
 
 
 @dataclass(frozen=True)
@@ -113,12 +133,12 @@ class PictureReferences:
     """References of pictures, found by id, file name, stem, or COCO's number; and captions by Flickr8k's ``name#k``."""
 
     def __init__(self, texts: dict[str, list[str]], files: dict[str, str]) -> None:
-        self._texts = {name: own for id_, own in texts.items() for name in _names(id_)}
-        self._texts |= {name: texts[id_] for id_, file in files.items() for name in _names(file)}
+        self._texts = {name: own for id_, own in texts.items() for name in _names_of(id_)}
+        self._texts |= {name: texts[id_] for id_, file in files.items() for name in _names_of(file)}
 
     def of(self, picture: str) -> tuple[str, ...]:
         """All references of a picture, () where there are none."""
-        return tuple(next((self._texts[name] for name in _names(picture) if name in self._texts), ()))
+        return tuple(next((self._texts[name] for name in _names_of(picture) if name in self._texts), ()))
 
     def caption(self, caption_id: str) -> str | None:
         """The text of ``name.jpg#k``, the k-th reference of a picture."""
@@ -150,7 +170,7 @@ def require_references(missing: Sequence[str], total: int, judged: Path) -> None
         )
 
 
-def _names(name: str) -> list[str]:
+def _names_of(name: str) -> list[str]:
     """Returns a picture's possible names, the most exact first."""
     file = PurePosixPath(name.replace("\\", "/")).name
     stem = re.sub(r"\.(jpe?g|png|webp|gif|bmp)$", "", file, flags=re.IGNORECASE)
@@ -466,7 +486,7 @@ def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
-    """See `tellapart.evaluation.meta.judgements`."""
+    """See `tellapart.evaluation.agreement`."""
 
     return read_pascal(path)
 
@@ -513,3 +533,371 @@ LAYOUTS: dict[str, Reader] = {
     "pascal-50s": pascal_50s,
     "detailcaps": detailcaps,
 }
+
+
+_NAN = float("nan")
+
+# Rank correlations of a metric with people's ratings, and its accuracy on pairs.
+#
+# N captions with scores and ratings; suffix P: pairs. Written in sums over the levels of the ratings, because ratings
+# have few levels: 145,000 judgements take milliseconds.
+
+
+def kendall_tau_b(score_N: np.ndarray, rating_N: np.ndarray) -> float:
+    """Kendall's tau-b, -1..1: (C - D) / sqrt of the pairs untied in scores times those untied in ratings.
+
+    NaN where one side has a single value.
+    """
+    total = _pairs_among(len(score_N))
+    untied = float(total - _tied(score_N)) * float(total - _tied(rating_N))
+    return _balance(score_N, rating_N) / untied**0.5 if untied else _NAN
+
+
+def kendall_tau_c(score_N: np.ndarray, rating_N: np.ndarray) -> float:
+    """Kendall's tau-c (Stuart 1953), -1..1: 2 (C - D) / (N² (m - 1) / m), m the smaller number of distinct values.
+
+    What papers print for Flickr8k-Expert and Composite. NaN where one side has a single value.
+    """
+    smaller = min(len(np.unique(score_N)), len(np.unique(rating_N)))
+    if smaller < 2:
+        return _NAN
+    return 2 * _balance(score_N, rating_N) / (len(score_N) ** 2 * (smaller - 1) / smaller)
+
+
+def spearman(score_N: np.ndarray, rating_N: np.ndarray) -> float:
+    """Spearman's rho, -1..1: Pearson's correlation of the ranks, equal values sharing their mean rank."""
+    a_N, b_N = (rank_N - rank_N.mean() for rank_N in (_ranks(score_N), _ranks(rating_N)))
+    norm = float(np.sqrt((a_N @ a_N) * (b_N @ b_N)))
+    return float(a_N @ b_N) / norm if norm else _NAN
+
+
+def pair_accuracy(better_P: np.ndarray, worse_P: np.ndarray) -> float:
+    """The share of pairs, 0..1, in which the caption that people prefer has the higher score; a tie counts half."""
+    if not len(better_P):
+        return _NAN
+    return float(np.mean((better_P > worse_P) + 0.5 * (better_P == worse_P)))
+
+
+def _balance(score_N: np.ndarray, rating_N: np.ndarray) -> int:
+    """Concordant minus discordant pairs."""
+    lower, balance = np.zeros(0), 0
+    for level in np.unique(rating_N):
+        here_M = score_N[rating_N == level]
+        below = np.searchsorted(lower, here_M, "left").sum()
+        above = (len(lower) - np.searchsorted(lower, here_M, "right")).sum()
+        balance += int(below) - int(above)
+        lower = np.sort(np.concatenate([lower, here_M]), kind="stable")
+    return balance
+
+
+def _pairs_among(n: int) -> int:
+    return n * (n - 1) // 2
+
+
+def _tied(value_N: np.ndarray) -> int:
+    return sum(_pairs_among(int(count)) for count in np.unique(value_N, return_counts=True)[1])
+
+
+def _ranks(value_N: np.ndarray) -> np.ndarray:
+    _, place_N, count_U = np.unique(value_N, return_inverse=True, return_counts=True)
+    last_U = np.cumsum(count_U)
+    mean_U: np.ndarray = last_U - (count_U - 1) / 2
+    return mean_U[place_N]
+
+
+TAUS = {"b": kendall_tau_b, "c": kendall_tau_c}
+ALL = "all"  # the mean over the categories of pairs
+
+
+@dataclass(frozen=True)
+class MetricAgreement:
+    """One metric's agreement, in percent. None: there are no ratings, or no pairs.
+
+    accuracy: by category of pairs, and "all" (the mean over categories). low, high: the 95 % interval of the tau that
+    papers print for this set (of the accuracy where they print that), pictures resampled. n: captions with a value.
+    """
+
+    tau_b: float | None
+    tau_c: float | None
+    spearman: float | None
+    accuracy: dict[str, float]
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass
+class AgreementTable:
+    """Metrics by name with their agreement, and what was compared with what."""
+
+    judgements: Judgements
+    metrics: dict[str, MetricAgreement] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    signatures: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"judgements": {…}, "metrics": {NAME: {"tau_b", "tau_c", …}}, "signatures": {…}, "notes": […]}``."""
+        own = self.judgements
+        counts = {
+            "layout": own.layout,
+            "judges": own.judges,
+            "captions": len(own.captions),
+            "pictures": len({caption.picture for caption in own.captions}),
+            "ratings": own.ratings,
+            "pairs": len(own.pairs),
+            "tau": own.tau,
+        }
+        metrics = {name: asdict(found) for name, found in self.metrics.items()}
+        return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
+
+    def table(self) -> rich.table.Table:
+        """Metrics down, best first by what papers print for this set."""
+        own = self.judgements
+        title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{title}; {own.judges}; ×100")
+        table.add_column("metric")
+        for head in self._heads():
+            table.add_column(head, justify="right")
+        for name in sorted(self.metrics, key=self._key, reverse=True):
+            table.add_row(self.labels.get(name, name), *self._cells(self.metrics[name]))
+        return table
+
+    def rows(self) -> list[list[str]]:
+        """The table as text, its heads first, in the order of the metrics."""
+        return [
+            ["metric", *self._heads()],
+            *([self.labels.get(name, name), *self._cells(found)] for name, found in self.metrics.items()),
+        ]
+
+    def _heads(self) -> list[str]:
+        taus = ["tau-b", "tau-c", "Spearman"] if self.judgements.ratings else []
+        return [
+            *taus,
+            *(f"pairs {name}".removesuffix(f" {ALL}") for name in self._categories()),
+            *(["95 %"] if self._resampled() else []),
+            "n",
+        ]
+
+    def _cells(self, found: MetricAgreement) -> list[str]:
+        taus = [found.tau_b, found.tau_c, found.spearman] if self.judgements.ratings else []
+        shown = [*taus, *(found.accuracy.get(name) for name in self._categories())]
+        cells = ["–" if value is None or np.isnan(value) else f"{value:.1f}" for value in shown]
+        interval = (
+            [f"{found.low:.1f} … {found.high:.1f}" if found.low is not None else "–"] if self._resampled() else []
+        )
+        return [*cells, *interval, f"{found.n:,}"]
+
+    def _resampled(self) -> bool:
+        return any(found.low is not None for found in self.metrics.values())
+
+    def _categories(self) -> list[str]:
+        return list(next((found.accuracy for found in self.metrics.values()), {}))
+
+    def _key(self, name: str) -> float:
+        value = _printed(self.metrics[name], self.judgements.tau)
+        return -np.inf if value is None or np.isnan(value) else value
+
+
+def measure_agreement(
+    judgements: Judgements,
+    metrics: Sequence[str] | None = None,
+    *,
+    context: EvalContext | None = None,
+    resamples: int = 0,
+    seed: int = 0,
+) -> AgreementTable:
+    """The agreement of metrics of one caption with the judgements: all that can be computed, or those named.
+
+    context: of pictures and a scorer, its rows those of the captions; None: texts alone. Each caption is one row, so
+    that CIDEr's document frequencies count a picture once for each of its judged captions, as the published figures do.
+    A metric whose lower values are better is turned round. Raises `UsageError` for a metric that cannot be had.
+    """
+    judgements = judgements.with_pairs_of_ratings()
+    captions = [row.caption for row in judgements.captions]
+    references = [list(row.references) for row in judgements.captions]
+    context = context or EvalContext([str(row) for row in range(len(captions))], None, references)
+    slot = CaptionSlot(captions, references)
+    found = AgreementTable(judgements, notes=list(judgements.notes))
+    chosen = {name: metric for name, metric in choose(metrics, context)[0].items() if not metric.pools}
+    if metrics is None:
+        chosen |= _meteor(context, found.notes)
+    if metrics is not None and not chosen:
+        raise UsageError(f"--metrics names no metric of one caption: {', '.join(metrics)}")
+    for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
+        value_N = _values(metric, context, slot)
+        tag = metric.tag(context)  # a judge's name and days
+        if value_N is None or np.all(np.isnan(value_N)):
+            if metrics is not None:
+                found.notes.append(f"{name} has no number for one caption, and is left out")
+            continue
+        name = f"{name}@{tag}" if tag else name
+        found.metrics[name] = _agreement(value_N, judgements, resamples, seed)
+        found.labels[name] = metric.info(scorer=tag).label
+        rule = f"|{judgements.rule}" if judgements.rule else ""
+        turned = "|turned-round" if metric.direction == "lower" else ""
+        found.signatures[name] = f"{name}|{metric.variant(context)}{turned}|judgements:{judgements.layout}{rule}"
+    return found
+
+
+def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
+    """METEOR, which is in every paper's table and needs files; a note where they are missing."""
+    try:
+        return choose(["meteor"], context)[0]
+    except TellapartError as error:
+        notes.append(f"METEOR is left out: {error}")
+        return {}
+
+
+def _values(metric: Metric, context: EvalContext, slot: CaptionSlot) -> np.ndarray | None:
+    value_N = metric.of_slot(context, slot).value_N
+    if value_N is None or metric.direction != "lower":
+        return value_N
+    return -np.asarray(value_N)
+
+
+def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed: int) -> MetricAgreement:
+    known_N = ~np.isnan(value_N)
+    rating_of = [np.array(caption.ratings) for caption in judgements.captions]
+    times_N = np.array([len(ratings) for ratings in rating_of])
+
+    def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Scores and ratings of the captions with a value, each as often as ``repeat_N`` says."""
+        take_N = np.flatnonzero(known_N & (times_N > 0))
+        take_M = np.repeat(take_N, repeat_N[take_N])
+        if not len(take_M):
+            return np.zeros(0), np.zeros(0)
+        return np.repeat(value_N[take_M], times_N[take_M]), np.concatenate([rating_of[row] for row in take_M])
+
+    scores, ratings = taus(np.ones(len(value_N), int))
+    rated = bool(judgements.ratings) and len(scores) > 1
+    whole = MetricAgreement(
+        tau_b=100 * kendall_tau_b(scores, ratings) if rated else None,
+        tau_c=100 * kendall_tau_c(scores, ratings) if rated else None,
+        spearman=100 * spearman(scores, ratings) if rated else None,
+        accuracy=_accuracies(value_N, judgements),
+        n=int(known_N.sum()),
+    )
+    if not resamples:
+        return whole
+
+    def printed(repeat_N: np.ndarray) -> float:
+        if judgements.tau:
+            return 100 * TAUS[judgements.tau](*taus(repeat_N))
+        return _accuracies(value_N, judgements, repeat_N)[ALL]
+
+    low, high = _interval(judgements, printed, resamples, seed)
+    return MetricAgreement(whole.tau_b, whole.tau_c, whole.spearman, whole.accuracy, whole.n, low, high)
+
+
+def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarray | None = None) -> dict[str, float]:
+    """Percent by category, then their mean; a pair with a caption that has no value is left out."""
+    found: dict[str, float] = {}
+    for category in dict.fromkeys(pair.category for pair in judgements.pairs):
+        rows = [pair for pair in judgements.pairs if pair.category == category]
+        better = np.array([value_N[pair.better] for pair in rows])
+        worse = np.array([value_N[pair.worse] for pair in rows])
+        tied = np.array([pair.tied for pair in rows])
+        better, worse = np.where(tied, 0.0, better), np.where(tied, 0.0, worse)
+        keep = np.flatnonzero(~np.isnan(better + worse))
+        if repeat_N is not None:
+            keep = np.repeat(keep, [repeat_N[rows[place].better] for place in keep])
+        found[category] = 100 * pair_accuracy(better[keep], worse[keep])
+    if not found:
+        return {}
+    mean = float(np.mean(list(found.values())))
+    return {ALL: mean} if list(found) == [""] else {**found, ALL: mean}
+
+
+def _interval(
+    judgements: Judgements, statistic: Callable[[np.ndarray], float], resamples: int, seed: int
+) -> tuple[float, float]:
+    """Pictures are resampled, with all of their captions."""
+    names = list(dict.fromkeys(caption.picture for caption in judgements.captions))
+    place = {name: number for number, name in enumerate(names)}
+    picture_N = np.array([place[caption.picture] for caption in judgements.captions])
+    values = [
+        statistic(weight_K[picture_N].astype(int))
+        for weight_RK in bootstrap_weights(len(names), resamples, seed)
+        for weight_K in weight_RK
+    ]
+    low, high = np.nanpercentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _printed(found: MetricAgreement, tau: str) -> float | None:
+    return {"b": found.tau_b, "c": found.tau_c}.get(tau, found.accuracy.get(ALL))
+
+
+# ``tellapart study judges``: a file of human judgements to a table of metrics.
+
+
+def agreement_with_people(
+    file: Path,
+    references: Sequence[Path] = (),
+    layout: str | None = None,
+    metrics: Sequence[str] | None = None,
+    *,
+    data: str | None = None,
+    scorer: str | None = None,
+    synonyms: Path | None = None,
+    judge: JudgeInputs | None = None,
+    resamples: int = 0,
+    seed: int = 0,
+) -> AgreementTable:
+    """Read judgements and measure metrics against them (`measure_agreement`). Raises `UsageError`.
+
+    ``synonyms``: of objects, for CHAIR and facts. ``judge``: a model behind a server, for metrics such as CLAIR.
+    """
+    if scorer is not None and data is None:
+        raise UsageError("a scorer needs pictures; add --data SPEC")
+    objects = read_object_inputs(synonyms, None)
+    judgements = read_judgements(file, layout, references)
+    if data is not None:
+        context, notes = _with_pictures(judgements, data, scorer)
+    else:
+        own = [list(row.references) for row in judgements.captions]
+        context, notes = EvalContext([str(row) for row in range(len(own))], None, own), []
+    context.synonyms, context.judge = objects.synonyms, (judge or JudgeInputs()).open()
+    found = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed)
+    found.notes += notes
+    if note := context.long_note():
+        found.notes.append(note)
+    if context.judge is not None:
+        found.notes += context.loaded_judge.notes()
+    return found
+
+
+def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
+    """A context with a picture for each of the judged captions, and notes. Raises `UsageError` where one is missing."""
+    dataset = open_data(data)
+    known = {name: item for item in dataset for name in _names(item.id, item.picture.name)}
+    rows = {
+        row.picture: next((known[n] for n in _names(row.picture) if n in known), None) for row in judgements.captions
+    }
+    if lacking := [name for name, item in rows.items() if item is None]:
+        raise UsageError(
+            f"{len(lacking):,} of {len(rows):,} judged pictures are not in the data ({preview_ids(lacking)}); "
+            "give the data set that the judgements are of"
+        )
+    items = {item.id: item for item in rows.values() if item is not None}
+    distinct = list(items.values())
+    notes: list[str] = []
+    models, readable = load_scorers([scorer] if scorer else [], distinct, notes)
+    if readable is not None and len(readable) < len(distinct):
+        raise UsageError(f"{len(distinct) - len(readable):,} judged pictures cannot be read; give whole pictures")
+    item_N = [rows[row.picture] for row in judgements.captions]
+    # Ids are those of captions: a picture has one row for each.
+    own = [replace(item, id=f"{place}") for place, item in enumerate(item_N) if item is not None]
+    references = [list(row.references) for row in judgements.captions]
+    ids = [item.id for item in own]
+    if not models:
+        return EvalContext(ids, own, references), notes
+    place = {item.id: row for row, item in enumerate(distinct)}
+    feature_ND = np.asarray(models[0][1])[[place[item.id] for item in item_N if item is not None]]
+    return EvalContext(ids, own, references, models[0][0], feature_ND), notes
+
+
+def _names(*names: str) -> list[str]:
+    files = [PurePosixPath(name.replace("\\", "/")).name for name in names]
+    return list(dict.fromkeys([*names, *files, *(file.rpartition(".")[0] or file for file in files)]))

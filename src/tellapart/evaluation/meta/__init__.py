@@ -1,1 +1,0 @@
-"""Meta-evaluation: how well metrics agree with people's judgements of captions."""
