@@ -12,6 +12,7 @@ from PIL import Image
 from real_data import DATA
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.agreement import spearman
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import (
@@ -25,7 +26,6 @@ from tellapart.evaluation.facts.verify import (
     verify_scorer,
     whole_sentences,
 )
-from tellapart.evaluation.meta.agreement import spearman
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 
