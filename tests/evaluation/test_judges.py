@@ -14,11 +14,10 @@ from PIL import Image
 from tellapart.boost.backends import open_backend
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluation.judges.arena import arena, bradley_terry
 from tellapart.evaluation.judges.judge import (
     CANNOT,
     Judge,
-    arena,
-    bradley_terry,
     captionqa,
     clair,
     dcscore,

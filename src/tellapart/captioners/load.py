@@ -283,7 +283,7 @@ CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
 
 def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
     """Returns what ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder``
-    loads again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`models.plugins`).
+    loads again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`utils.registry`).
     Raises `UsageError` where it is not, or makes something else.
     """
     asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"

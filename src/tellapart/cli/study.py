@@ -507,7 +507,7 @@ def arena(
     as_json: Json = False,
 ) -> None:
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
-    from tellapart.evaluation.judges.judge import run_arena
+    from tellapart.evaluation.judges.arena import run_arena
 
     opened = JudgeInputs(*astuple(judge)).open()
     if opened is None:

@@ -36,7 +36,7 @@ SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scor
 def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
     """Loads a scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
 
-    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `models.plugins` allows
+    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `utils.registry` allows
     it. ``device``: ``auto`` is the accelerator where there is one. ``precision`` of the weights: ``auto`` is fp32, for
     rewards and metrics are made of cosines; features are float32 in any case. Safetensors only. Raises `TellapartError`
     with the line to type where there is no such model.

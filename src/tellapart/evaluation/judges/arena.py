@@ -1,0 +1,183 @@
+"""The arena: systems' captions of one picture, two at a time, in both orders; strengths by Bradley and Terry.
+
+A pair is won where both orders name the same caption; where they contradict each other, or say that both are equal, it
+is a tie. The share of contradictions is the judge's position bias, and is printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.data.caption_files import read_caption_file
+from tellapart.errors import UsageError
+from tellapart.evaluation.inputs import match_files, name_systems, open_optional, with_ids
+from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
+from tellapart.metrics.statistics import bootstrap_weights
+from tellapart.types import Picture
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import rich
+    import rich.table
+    from rich import box
+
+    from tellapart.evaluation.judges.judge import Judge
+else:
+    rich = LazyModule("rich", "table")
+    box = LazyModule("rich.box")
+
+ELO = 400 / np.log(10)  # points of a factor e in the odds; 1,000 is the mean of all systems
+MEAN = 1000.0
+_PRIOR = 0.5  # half a win of each system over each other one: an unbeaten system has a finite strength
+
+
+@dataclass(frozen=True)
+class Strength:
+    """A system's strength in points with its 95 % interval over pictures, and its battles."""
+
+    value: float
+    low: float
+    high: float
+    wins: int
+    ties: int
+    losses: int
+
+
+@dataclass
+class ArenaResult:
+    """Strengths by system. contradictions: battles that the two orders decide differently; abstained: left out."""
+
+    strengths: dict[str, Strength]
+    battles: int
+    contradictions: int
+    abstained: int
+    judge: str
+    signature: str
+    notes: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """``{"systems": {NAME: {"value", "low", "high", "wins", "ties", "losses"}}, "battles", …}``."""
+        value = asdict(self)
+        return {"systems": value.pop("strengths"), **value}
+
+    def table(self) -> rich.table.Table:
+        """Systems by strength."""
+        biased = f"{self.contradictions:,} decided by the order, {self.abstained:,} abstained"
+        title = f"arena by {self.judge}: {self.battles:,} battles in both orders, {biased}"
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))
+        for head in ("system", "strength", "95 %", "won", "tied", "lost"):
+            table.add_column(head, justify="left" if head == "system" else "right")
+        for name, own in sorted(self.strengths.items(), key=lambda pair: -pair[1].value):
+            between = f"{own.low:,.0f} … {own.high:,.0f}"
+            table.add_row(name, f"{own.value:,.0f}", between, *(f"{n:,}" for n in (own.wins, own.ties, own.losses)))
+        return table
+
+
+def arena(
+    judge: Judge,
+    systems: Mapping[str, Sequence[str]],
+    ids: Sequence[str],
+    pictures: Sequence[Picture],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> ArenaResult:
+    """Every two systems' captions of every picture. Equal captions are a tie that nobody is asked about."""
+    if len(systems) < 2:
+        raise UsageError("an arena needs two systems; give a second --captions FILE")
+    prompt = read_prompt("arena", judge.prompts)
+    battles = [(a, b, n) for a, b in combinations(systems, 2) for n in range(len(ids))]
+    asked = [battle for battle in battles if systems[battle[0]][battle[2]] != systems[battle[1]][battle[2]]]
+    questions = [
+        Question(f"{ids[n]}/{first}/{second}", {"first": systems[first][n], "second": systems[second][n]}, pictures[n])
+        for a, b, n in asked
+        for first, second in ((a, b), (b, a))
+    ]
+    answers = judge.ask(prompt, questions, lambda text: letter_in(text, 3) is not None)
+    forward = dict(zip(asked, answers[::2], strict=True))
+    backward = dict(zip(asked, answers[1::2], strict=True))
+    names = list(systems)
+    row = {name: number for number, name in enumerate(names)}
+    score_NSS = np.zeros((len(ids), len(names), len(names)))  # what the first system won of each battle
+    contradictions = abstained = 0
+    won = {name: [0, 0, 0] for name in names}
+    for battle in battles:
+        a, b, n = battle
+        share = 0.5
+        if battle in forward:
+            first, second = (_share(text) for text in (forward[battle], backward[battle]))
+            if first is None or second is None:
+                abstained += 1
+                continue
+            contradictions += first + second != 1
+            share = first if first + second == 1 else 0.5
+        score_NSS[n, row[a], row[b]], score_NSS[n, row[b], row[a]] = share, 1 - share
+        for name, own in ((a, share), (b, 1 - share)):
+            won[name][0 if own == 1 else 1 if own == 0.5 else 2] += 1
+    point_S = bradley_terry(score_NSS.sum(0))
+    drawn = [
+        bradley_terry(np.tensordot(weight_N, score_NSS, 1))
+        for weight_RN in bootstrap_weights(len(ids), resamples, seed)
+        for weight_N in weight_RN
+    ]
+    low_S, high_S = np.percentile(np.array(drawn), [2.5, 97.5], axis=0)
+    strengths = {
+        name: Strength(float(point_S[n]), float(low_S[n]), float(high_S[n]), *won[name]) for n, name in enumerate(names)
+    }
+    signature = f"bradley-terry,elo|both-orders,contradiction:tie|{prompt.signature}|judge:{judge.tag()}"
+    return ArenaResult(strengths, len(battles), contradictions, abstained, judge.tag(), signature, judge.notes())
+
+
+def _share(text: str | None) -> float | None:
+    place = None if text is None else letter_in(text, 3)
+    return None if place is None else (1.0, 0.0, 0.5)[place]
+
+
+def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
+    """Strengths of S systems in Elo points, mean 1,000, from what each won of each other (ties: half).
+
+    Maximum likelihood by Hunter's (2004) MM algorithm, with half a win for and against every pair as a prior.
+    """
+    score_SS = score_SS + _PRIOR * (1 - np.eye(len(score_SS)))
+    games_SS, wins_S = score_SS + score_SS.T, score_SS.sum(1)
+    strength_S = np.ones(len(score_SS))
+    for _ in range(steps):
+        updated_S = wins_S / (games_SS / (strength_S[:, None] + strength_S[None, :])).sum(1)
+        updated_S /= np.exp(np.log(updated_S).mean())
+        if np.allclose(updated_S, strength_S, rtol=1e-10):
+            break
+        strength_S = updated_S
+    log_S: np.ndarray = np.log(strength_S)
+    elo_S: np.ndarray = MEAN + ELO * (log_S - log_S.mean())
+    return elo_S
+
+
+# ``tellapart study arena``: caption files against each other.
+
+
+def run_arena(
+    captions: Sequence[Path],
+    data: str,
+    judge: Judge,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    allow_missing: bool = False,
+) -> ArenaResult:
+    """The first caption of every picture of each file, in the arena. Raises `UsageError`."""
+    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
+    dataset = open_optional(data)
+    kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)
+    items = with_ids(dataset, list(next(iter(kept.values()))))
+    assert items is not None
+    ids = [item.id for item in items]
+    texts = {name: [own[id_][0] for id_ in ids] for name, own in kept.items()}
+    found = arena(judge, texts, ids, [item.picture for item in items], resamples=resamples, seed=seed)
+    found.notes = notes + found.notes
+    return found
