@@ -30,7 +30,7 @@ from replication.lab import Lab
 from replication.multiple import ALPHA
 from replication.stamp import commit, now
 from tellapart.errors import UsageError
-from tellapart.utils.messages import Progress
+from tellapart.utils.messages import Progress, json_value
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -212,8 +212,8 @@ def _part_power(part: Part, n: int, spread: Variation, power: float) -> PartPowe
     )))  # fmt: skip
     return PartPower(
         says=part.statement,
-        lower=part.lower if math.isfinite(part.lower) else None,
-        upper=part.upper if math.isfinite(part.upper) else None,
+        lower=json_value(part.lower),
+        upper=json_value(part.upper),
         effect=part.effect,
         truth=part.planned,
         value=float(spread.value_P[n]),

@@ -30,7 +30,7 @@ from tellapart.rewards.consensus import distinct_words
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.messages import track
+from tellapart.utils.messages import json_value, track
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
@@ -193,14 +193,9 @@ def table(words: JudgedWords) -> list[dict[str, Any]]:
             areas = (area(words.signal_WK[here, k], words.false_W[here]) for k in range(len(SIGNALS)))
             row: dict[str, Any] = {"place": [low, high], "n": int(here.sum())}
             row |= {"false": float(100 * words.false_W[here].mean())}
-            rows.append(row | dict(zip(SIGNALS, map(_number, areas), strict=True)))
+            rows.append(row | dict(zip(SIGNALS, map(json_value, areas), strict=True)))
     rows[0]["intervals"] = _intervals(words)
     return rows
-
-
-def _number(value: float) -> float | None:
-    """Returns None in place of NaN, which JSON lacks."""
-    return None if np.isnan(value) else float(value)
 
 
 def _intervals(words: JudgedWords) -> Mapping[str, tuple[float | None, float | None]]:
@@ -211,4 +206,4 @@ def _intervals(words: JudgedWords) -> Mapping[str, tuple[float | None, float | N
         chosen = np.concatenate([of_picture[n] for n in rng.integers(0, len(of_picture), len(of_picture))])
         drawn.append([area(words.signal_WK[chosen, k], words.false_W[chosen]) for k in range(len(SIGNALS))])
     low_K, high_K = np.percentile(np.array(drawn), [2.5, 97.5], axis=0)
-    return {name: (_number(low_K[k]), _number(high_K[k])) for k, name in enumerate(SIGNALS)}
+    return {name: (json_value(low_K[k]), json_value(high_K[k])) for k, name in enumerate(SIGNALS)}

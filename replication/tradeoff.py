@@ -40,6 +40,7 @@ from replication.worker_pool import Task, WorkerPool
 from tellapart.features.nearest import Vectors
 from tellapart.inference.best_of import BestOf
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
+from tellapart.utils.messages import json_value
 
 FOLDER = Path("runs") / "tradeoff"
 VERDICT_FILE = "tradeoff.json"
@@ -102,8 +103,8 @@ class TradeoffResult:
 
 def interval(part: PartResult) -> dict[str, float | None]:
     """``{"value", "low", "high"}``, None for what is not a number (of captions that claim nothing)."""
-    values = {"value": part.value, "low": part.low, "high": part.high}
-    return {name: value if math.isfinite(value) else None for name, value in values.items()}
+    found: dict[str, float | None] = json_value({"value": part.value, "low": part.low, "high": part.high})
+    return found
 
 
 def run_tradeoff(

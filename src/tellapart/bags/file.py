@@ -13,6 +13,7 @@ from typing import Any
 from tellapart.data.dataset import read_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import parse_json, replace_text, writable_file
+from tellapart.utils.messages import json_value
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -77,7 +78,7 @@ class BagsFile:
 def write_bags(path: Path, bags: BagsFile) -> None:
     """Writes one JSON object a line: the header, then ``{"ids", "similarity"}``. Whole or not at all."""
     lines = [{"kind": KIND, "format": FORMAT, **asdict(bags.header)}]
-    lines += [{"ids": list(bag.ids), "similarity": _number(bag.similarity)} for bag in bags.bags]
+    lines += [{"ids": list(bag.ids), "similarity": json_value(bag.similarity, 9)} for bag in bags.bags]
     write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
@@ -209,10 +210,6 @@ def _bag(where: str, row: Any) -> Bag:
         raise UsageError(f"{where}: the picture '{twice[0]}' is in this bag twice")
     alpha = row.get("similarity")
     return Bag(names, float(alpha) if isinstance(alpha, int | float) else math.nan)
-
-
-def _number(value: float) -> float | None:
-    return round(value, 9) if math.isfinite(value) else None
 
 
 def _whole(id_: Any) -> bool:

@@ -32,7 +32,7 @@ from tellapart.scenes.truth import align, count_claims, mark_caption
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
 from tellapart.utils.files import replace_text
-from tellapart.utils.messages import track
+from tellapart.utils.messages import json_value, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -130,10 +130,10 @@ class NewWords:
     def to_json(self) -> dict[str, Any]:
         """Percent of each, by stage."""
         value: dict[str, Any] = {
-            name: {stage: finite(shares[stage].percent) for stage in NAMES if stage in shares}
+            name: {stage: json_value(shares[stage].percent, 3) for stage in NAMES if stage in shares}
             for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))
         }
-        return value | {"left_out": finite(self.left_out.percent)}
+        return value | {"left_out": json_value(self.left_out.percent, 3)}
 
     def lines(self, sample: int) -> Iterator[str]:
         """A sentence for each stage that had answers."""
@@ -214,11 +214,6 @@ def truth(scene: Scene) -> set[Claim]:
     """Every value of every object, and the ground."""
     value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
     return {*value, (_GROUND, "ground", scene.ground)}
-
-
-def finite(value: float) -> float | None:
-    """None in place of NaN, which JSON lacks."""
-    return round(value, 3) if math.isfinite(value) else None
 
 
 def percent(value: float) -> str:

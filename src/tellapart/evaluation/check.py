@@ -29,7 +29,7 @@ from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.files import replace_text
-from tellapart.utils.messages import say, track
+from tellapart.utils.messages import json_value, say, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Check:
                 for name, kind in KINDS.items()
                 if name not in self.skipped
             },
-            "facts": {name: value if math.isfinite(value) else None for name, value in self.facts.items()},
+            "facts": json_value(self.facts),
             "findings": [
                 {"kind": one.kind, "id": one.id} | ({"caption": one.text} if one.text else {}) | {"detail": one.detail}
                 for own in self.found.values()

@@ -18,7 +18,7 @@ from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
 from tellapart.utils.files import parse_json, replace_text, writable_file
-from tellapart.utils.messages import console, for_terminal, json_text
+from tellapart.utils.messages import console, for_terminal, json_text, json_value
 
 if TYPE_CHECKING:
     from tellapart.metrics.results import Results
@@ -182,7 +182,7 @@ def per_caption(results: Results, path: Path) -> str:
             "id": id_,
             "system": name,
             **({"captions": lists[name][row]} if name in lists else {"caption": captions[row]}),
-            **{metric: _plain(value_N[row]) for metric, value_N in results.values.get(name, {}).items()},
+            **{metric: json_value(value_N[row]) for metric, value_N in results.values.get(name, {}).items()},
         }
         for name, captions in results.captions.items()
         for row, id_ in enumerate(results.ids)
@@ -191,10 +191,6 @@ def per_caption(results: Results, path: Path) -> str:
         heads = list(dict.fromkeys(key for record in records for key in record))
         return _csv(heads, ([_cell(record.get(head)) for head in heads] for record in records))
     return "".join(json_text(record) + "\n" for record in records)
-
-
-def _plain(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
 
 
 def _cell(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
+from tellapart.utils.messages import json_value
 from tellapart.utils.registry import Direction, LazyModule
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Results:
     def to_json(self) -> dict[str, Any]:
         """The fixed JSON of ``tellapart eval --json``; a number that could not be had is null."""
         words = {name: [word.to_json() for word in found] for name, found in self.words.items()}
-        value: dict[str, Any] = _plain(
+        value: dict[str, Any] = json_value(
             {
                 "systems": {
                     name: {metric: asdict(interval) for metric, interval in found.items()}
@@ -337,15 +338,3 @@ def _numbers(value: Any) -> Any:
 
 
 _NUMBERS = ("value", "low", "high", "p", "difference")
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
-    return value

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from pydantic import create_model
 
 from tellapart.metrics.meteor_score import find_tables, meteor
 from tellapart.metrics.spice_tool import find_tool, spice
@@ -35,41 +37,45 @@ class MetricReward:
         return torch.from_numpy(score_R).float().view(-1, rollout.samples)
 
 
-class MeteorOptions(RewardOptions):
-    """METEOR against the references, 0 to 1; needs the extra meteor."""
-
-    kind: Literal["meteor"]
+class MetricOptions(RewardOptions):
+    """A metric against the references, 0 to 1, by the name of its reward."""
 
     def build(self, parts: RunParts) -> Reward:
-        return MetricReward(meteor)
+        return MetricReward(_METRICS[self.kind].measure)
 
     def check(self) -> None:
-        find_tables()
+        _METRICS[self.kind].find()
 
 
-class SpiceOptions(RewardOptions):
-    """SPICE against the references, 0 to 1; needs its tool and Java 8."""
+class CaptionMetric(NamedTuple):
+    """A metric as a reward: its label, what it needs, how it is computed, and what finds its tables or its tool."""
 
-    kind: Literal["spice"]
-
-    def build(self, parts: RunParts) -> Reward:
-        return MetricReward(spice)
-
-    def check(self) -> None:
-        find_tool()
+    label: str
+    needs: str
+    measure: CaptionScores
+    find: Callable[[], object]
 
 
-_SHOWN: dict[str, tuple[str, Any]] = {"meteor": ("METEOR", MeteorOptions), "spice": ("SPICE", SpiceOptions)}
-for _name, (_label, _options) in _SHOWN.items():
+_METRICS = {
+    "meteor": CaptionMetric("METEOR", "the extra meteor", meteor, find_tables),
+    "spice": CaptionMetric("SPICE", "its tool and Java 8", spice, find_tool),
+}
+for _name, _metric in _METRICS.items():
+    _kind: dict[str, Any] = {"kind": (Literal[_name], ...)}
     REWARDS.register(
         RewardEntry(
             name=_name,
-            factory=_options.build,
-            help=f"{_label} against the references.",
-            options=_options,
+            factory=MetricOptions.build,
+            help=f"{_metric.label} against the references.",
+            options=create_model(
+                f"{_name.title()}Options",
+                __base__=MetricOptions,
+                __doc__=f"{_metric.label} against the references, 0 to 1; needs {_metric.needs}.",
+                **_kind,
+            ),
             needs=("references",),
-            label=_label,
+            label=_metric.label,
             direction="higher",
-            check=_options.check,
+            check=MetricOptions.check,
         )
     )

@@ -41,6 +41,7 @@ from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.session import control_errors, exclusion
 from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer, moment
 from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.messages import json_value
 
 Floats = npt.NDArray[np.float64]
 NAN = float("nan")
@@ -486,7 +487,7 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
             "not_taking_part": store.refusals(),
             "answers": rows,
         }
-        replace_text(out / JSON_FILE, json.dumps(_finite(document), ensure_ascii=False, indent=1) + "\n")
+        replace_text(out / JSON_FILE, json.dumps(json_value(document), ensure_ascii=False, indent=1) + "\n")
         replace_text(out / CSV_FILE, _csv(rows))
         if with_ids:
             identities = store.identities()
@@ -550,11 +551,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and value != value else value

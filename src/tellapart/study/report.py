@@ -12,7 +12,7 @@ from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, St
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.messages import typed_command
+from tellapart.utils.messages import json_value, typed_command
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -133,14 +133,7 @@ def to_json(results: StudyResults) -> dict[str, Any]:
     """The systems and pairs as ``tellapart eval --json`` prints them, and what else there is to know of a study."""
     study = results.study
 
-    def finite(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: finite(one) for key, one in value.items()}
-        if isinstance(value, list | tuple):
-            return [finite(one) for one in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return dict(finite({
+    return dict(json_value({
         "systems": {name: {m: asdict(own[m]) for m in results.metrics} for name, own in results.systems.items()},
         "pairs": [pair.to_json() for pair in results.pairs],
         "signatures": dict.fromkeys(results.metrics, results.signature),

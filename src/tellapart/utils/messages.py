@@ -8,11 +8,12 @@ shown for the first two seconds.
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from enum import IntEnum
 from functools import cache
 from types import TracebackType
@@ -59,6 +60,22 @@ def json_text(value: Any) -> str:
     here.
     """
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def json_value(value: Any, places: int | None = None) -> Any:
+    """Returns a value as JSON can hold it: null for a number that is not finite, numpy's numbers as Python's, lists.
+
+    ``places``: decimals that floats are rounded to; None: none.
+    """
+    if isinstance(value, Mapping):
+        return {key: json_value(inner, places) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner, places) for inner in value]
+    if hasattr(value, "dtype"):
+        value = value.item()
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else value if places is None else round(value, places)
+    return value
 
 
 def _escaped(match: re.Match[str]) -> str:
