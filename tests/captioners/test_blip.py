@@ -87,3 +87,25 @@ def test_the_vision_tower_gives_what_that_of_transformers_gives_in_bf16(folder: 
     with torch.no_grad():
         ours, theirs = captioner.encode(pixels), captioner.model.vision_model(pixel_values=pixels).last_hidden_state
     assert ours.dtype == torch.bfloat16 and (ours - theirs).abs().max() < 0.05
+
+
+@pytest.mark.parametrize("prompt", ["", "a picture of "])
+def test_one_pass_over_captions_that_share_patches_equals_repeated_pictures(folder: Path, prompt: str) -> None:
+    captioner: Any = load_captioner(str(folder))
+    captioner = Blip(captioner.model, captioner.tokenizer, captioner.processor, "tiny", prompt)
+    visual = captioner.encode(captioner.pixels(pictures())).detach()
+    tokens, valid = captioner.pad(captioner.tokenize(["red dog on grass", "a cat", "grass", "a red cat on a dog"]))
+    captioner.model.eval()
+    gradients = []
+    for way in (captioner.hidden_uncached(visual, tokens, valid), captioner.hidden_in_one_pass(visual, tokens)):
+        captioner.model.zero_grad()
+        (way * valid[..., None]).pow(2).sum().backward()
+        named = captioner.model.text_decoder.bert.named_parameters()
+        gradients.append(
+            (way, {name: parameter.grad.clone() for name, parameter in named if parameter.grad is not None})
+        )
+    (theirs, their_gradients), (ours, our_gradients) = gradients
+    assert torch.allclose(ours, theirs, atol=1e-5)
+    assert our_gradients.keys() == their_gradients.keys() and len(our_gradients) > 20
+    for name, gradient in their_gradients.items():
+        assert torch.allclose(our_gradients[name], gradient, rtol=1e-3, atol=1e-4), name

@@ -41,6 +41,7 @@ class Blip(Captioner):
     options: ClassVar = {"prompt": str}
     sees_clips = True
     pixels_in_threads = True
+    graphed = True
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)
@@ -70,6 +71,24 @@ class Blip(Captioner):
     @property
     def caches(self) -> bool:
         return explain_no_cache(self.name, no_cache_reason(self.model.text_decoder))
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        if visual.device.type == "cuda" and len(tokens_RT) > len(visual):
+            return self.hidden_in_one_pass(visual, tokens_RT)
+        return super().hidden(visual, tokens_RT, valid_RT)
+
+    def hidden_in_one_pass(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
+        """Computes `hidden` without a cache, patches once for each picture: fewer launches than prompt and captions
+        apart, which a GPU waits for, and more padding, which a CPU does."""
+        start_RT = self._start(len(tokens_RT))
+        read_RT = torch.cat([start_RT, tokens_RT[:, :-1]], dim=1)
+        bert = self.model.text_decoder.bert
+        with ExitStack() as stack:
+            for layer in bert.encoder.layer:
+                module = layer.crossattention.self
+                stack.enter_context(replaced_forward(module, partial(attend_to_pictures, module, visual)))
+            output = bert(input_ids=read_RT, encoder_hidden_states=visual, is_decoder=True, use_cache=False)
+        return self._transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         visual_RPD = visual.repeat_interleave(len(tokens_RT) // len(visual), dim=0)
@@ -127,6 +146,20 @@ def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple
     return module.projection(states.transpose(1, 2).flatten(2)), None
 
 
+def attend_to_pictures(
+    module: Any, visual: torch.Tensor, hidden_RTH: torch.Tensor, **_: Any
+) -> tuple[torch.Tensor, None]:
+    """The forward of a cross-attention (`BlipTextSelfAttention`) for R = B·S rows; ``visual`` has B."""
+
+    def heads(states: torch.Tensor) -> torch.Tensor:
+        return torch.unflatten(states, -1, (module.num_attention_heads, -1)).transpose(1, 2)
+
+    query_BQH = module.query(hidden_RTH).view(len(visual), -1, module.all_head_size)
+    dropout = module.dropout.p if module.training else 0.0
+    mixed = attention(heads(query_BQH), heads(module.key(visual)), heads(module.value(visual)), dropout)
+    return mixed.transpose(1, 2).reshape(hidden_RTH.shape[0], hidden_RTH.shape[1], -1), None
+
+
 def attention(
     query_BKQD: torch.Tensor, key_BKPD: torch.Tensor, value_BKPD: torch.Tensor, dropout: float = 0.0
 ) -> torch.Tensor:
@@ -148,6 +181,11 @@ def attention(
     return result_BKQD
 
 
+def reads_at_once(tensor: torch.Tensor) -> bool:
+    """Returns whether the host reads a number of the tensor without waiting for a device."""
+    return tensor.device.type == "cpu"
+
+
 @dataclass
 class PatchKVCache(KVCache):
     """A KV cache whose patches' keys and values stay one for each picture: the rows of a picture attend as one row.
@@ -158,10 +196,12 @@ class PatchKVCache(KVCache):
     picture_N: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     slots: tuple[torch.Tensor, int] | None = None
 
+    TENSORS: ClassVar = (*KVCache.TENSORS, "picture_N")
+
     def select(self, row_M: torch.Tensor) -> Self:
         chosen, patches = copy.copy(self), self.cache.cross_attention_cache
         chosen.hidden_N1H, picture_M = self.hidden_N1H[row_M], self.picture_N[row_M]
-        if picture_M.device.type == "cpu":  # elsewhere the host would wait to know which pictures are left
+        if reads_at_once(picture_M):  # elsewhere the host would wait to know which pictures are left
             left_B, place_M = picture_M.unique(return_inverse=True)
             if len(left_B) <= GOING * patches.layers[0].keys.shape[0]:
                 patches, picture_M = select_rows(patches, left_B), place_M
@@ -193,7 +233,7 @@ class PatchKVCache(KVCache):
         if self.slots is None:
             same_NN = self.picture_N[:, None] == self.picture_N[None, :]
             slot_N = same_NN.tril(-1).sum(1)
-            most = int(slot_N.max()) + 1 if slot_N.device.type == "cpu" else len(slot_N) // pictures
+            most = int(slot_N.max()) + 1 if reads_at_once(slot_N) else len(slot_N) // pictures
             self.slots = slot_N, most
         return self.slots
 

@@ -215,6 +215,9 @@ class ClipCapModel(PreTrainedModel):
         return hidden_RTH
 
 
+REPEATED = 2048  # positions of prefixes: below, a GPU computes them again sooner than it launches a pass of their own
+
+
 class ClipCap(Captioner):
     """`ClipCapModel` as a captioner.
 
@@ -225,6 +228,7 @@ class ClipCap(Captioner):
     options: ClassVar = {"prompt": str}
     sees_clips = True
     pixels_in_threads = True
+    graphed = True
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)
@@ -258,6 +262,12 @@ class ClipCap(Captioner):
     @property
     def caches(self) -> bool:
         return explain_no_cache(self.name, no_cache_reason(self.model.language_model))
+
+    def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
+        prefix = self.model.config.prefix_length + len(self.prompt_ids)
+        if visual.device.type == "cuda" and visual.ndim == 2 and len(tokens_RT) * prefix <= REPEATED:
+            return self.hidden_uncached(visual, tokens_RT, valid_RT)
+        return super().hidden(visual, tokens_RT, valid_RT)
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         return self.model.hidden(visual, tokens_RT, self.prompt_ids)

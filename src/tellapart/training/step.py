@@ -295,6 +295,8 @@ class ShardedParts(TrainableParts):
 
     def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
         super().__init__(learner, parts)
+        if hasattr(learner, "graphs"):
+            learner.graphs = None  # they read weights where they were recorded, and gathered ones lie anywhere
         self._roots = [learner.model, *self.modules.values()]
         self._groups: list[fsdp.FSDPModule] = []
         for name, module in learner.model.named_modules():
