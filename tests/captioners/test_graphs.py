@@ -27,6 +27,10 @@ DECODINGS = {
 }
 
 
+# A number that the host waits for, and a number that it copies to the device.
+NOT_ON_A_GPU = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.lift_fresh.default)
+
+
 class Recorder(TorchDispatchMode):
     """Notes operations; `replay` runs them again into the tensors that they wrote then."""
 
@@ -37,7 +41,8 @@ class Recorder(TorchDispatchMode):
         self.noted: list[tuple[Callable[..., Any], Any, Any, Any]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        assert function is not torch.ops.aten._local_scalar_dense.default, "a step waits for the device"
+        if function in NOT_ON_A_GPU:
+            raise RuntimeError(f"CUDA does not record {function}")
         result = function(*args, **(kwargs or {}))
         self.noted.append((function, args, kwargs or {}, result))
         return result
@@ -171,6 +176,45 @@ def test_few_shapes_are_kept_and_none_that_leave_no_memory(
     for _ in range(3):
         tokens_of(captioner, visual, Decoding(max_tokens=9), graphs)
     assert len(recorded) == before
+
+
+def test_a_model_that_waits_for_the_device_is_not_recorded(
+    captioner: Captioner, recorded: list[Recorder], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    generator = SimpleNamespace(clone_state=lambda: 0, graphsafe_set_state=lambda state: None)
+    monkeypatch.setattr(torch.cuda, "default_generators", [generator])
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    waits(captioner, monkeypatch)
+    graphs, decoding = StepGraphs(), DECODINGS["sample"]
+    for number in range(4):
+        visual = visual_of(captioner, number)
+        assert tokens_of(captioner, visual, decoding, graphs) == tokens_of(captioner, visual, decoding, None)
+    assert graphs.refused and not any(graphs.recorded.values()) and len(recorded) == 1
+    assert "its steps are not recorded as CUDA graphs, and run one by one: " in capsys.readouterr().err
+
+
+def waits(captioner: Captioner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes a model look at a number of its own in each step."""
+    decode = captioner.decode
+
+    def looking(state: Any, tokens_NT: torch.Tensor) -> torch.Tensor:
+        hidden = decode(state, tokens_NT)
+        return hidden + 0 * float(hidden.sum())
+
+    monkeypatch.setattr(captioner, "decode", looking)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_model_that_waits_goes_on_without_graphs(
+    captioner: Captioner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captioner.model.to("cuda").train()
+    waits(captioner, monkeypatch)
+    graphs, decoding = StepGraphs(), DECODINGS["sample"]
+    for number in range(4):
+        visual = visual_of(captioner, number)
+        assert tokens_of(captioner, visual, decoding, graphs) == tokens_of(captioner, visual, decoding, None)
+    assert graphs.refused
 
 
 @pytest.mark.gpu

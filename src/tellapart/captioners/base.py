@@ -826,6 +826,7 @@ class StepGraphs:
 
     def __init__(self) -> None:
         self.recorded: OrderedDict[Any, RecordedSteps | None] = OrderedDict()
+        self.refused = False
 
     def __call__(
         self,
@@ -837,18 +838,33 @@ class StepGraphs:
     ) -> torch.Tensor:
         """Returns tokens_RT."""
         loop = make_loop(captioner, state, logits_NV, decoding, uniform_RT)
-        cached = state.tensors()
+        cached = [] if self.refused else state.tensors()
         if not cached:
             return generate_tokens(loop, decoding.max_tokens)
         inputs = [*cached, logits_NV, *([] if uniform_RT is None else [uniform_RT])]
         key = self._key(captioner, inputs, decoding)
         known, steps = key in self.recorded, self.recorded.pop(key, None)
         if known and steps is None and self._fits(inputs):
-            steps = RecordedSteps(captioner, state.with_tensors, inputs, decoding)
+            steps = self._record(captioner, state, inputs, decoding)
         self.recorded[key] = steps
         while len(self.recorded) > self.MOST:
             self.recorded.popitem(last=False)
         return generate_tokens(loop, decoding.max_tokens) if steps is None else steps(inputs)
+
+    def _record(
+        self, captioner: Captioner, state: KVCache, inputs: Sequence[torch.Tensor], decoding: Decoding
+    ) -> RecordedSteps | None:
+        """Returns the steps; None, from then on, where a model does what cannot be recorded, or memory ran out."""
+        try:
+            return RecordedSteps(captioner, state.with_tensors, inputs, decoding)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(generator.clone_state())  # it still waits for the end of the recording
+            self.refused = True
+            self.recorded.clear()
+            first = str(error).partition("\n")[0]
+            say_once(f"{captioner.name}: its steps are not recorded as CUDA graphs, and run one by one: {first}")
+        return None
 
     def _fits(self, inputs: Sequence[torch.Tensor]) -> bool:
         needed = sum(tensor.numel() * tensor.element_size() for tensor in inputs)

@@ -123,6 +123,7 @@ class Blip(Captioner):
                 encoder_hidden_states=state.hidden_N1H,  # that there are some; `attend` has their keys and values
                 is_decoder=True,
                 use_cache=True,
+                attention_mask=state.mask_of_one() if tokens_NT.shape[1] == 1 else None,
                 **{CACHE: state.cache},
             )
         return self._transform(output.last_hidden_state)
@@ -209,6 +210,11 @@ class PatchKVCache(KVCache):
         chosen.cache = EncoderDecoderCache(select_rows(self.cache.self_attention_cache, row_M), patches)
         chosen.slots = None
         return chosen
+
+    def mask_of_one(self) -> torch.Tensor:
+        """Returns the mask of one more token, which attends to all: zeros 1×1×1×T. The one that transformers makes is
+        copied from the host, for which CUDA has no graph."""
+        return self.hidden_N1H.new_zeros(1, 1, 1, self.cache.get_seq_length() + 1)
 
     def attend(self, module: Any, number: int, hidden_NTH: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
         """The forward of a cross-attention (`BlipTextSelfAttention`) of layer ``number``, for rows in any number."""
