@@ -118,6 +118,6 @@ def test_wrong_names() -> None:
 
 @pytest.mark.gpu
 def test_eight_samples_on_a_gpu_are_five_times_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.models.device.multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr("tellapart.models.loading.multiplies_in_bf16", lambda device: True)
     rows = run_bench("rollout", 3, "s=8, b=4, bf16, both: step", model="clipcap-gpt2")
     assert len(rows) == 1 and rows[0].ratio is not None and rows[0].ratio >= 5

@@ -3,22 +3,23 @@ operation with the tensors that it reads and writes, and replays them there."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 from PIL import Image
 from tiny_blip import save_blip
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import Captioner, StepGraphs
-from tellapart.models.decoding import Decoding
+from tellapart.models.loading import Decoding
 
 DECODINGS = {
     "greedy": Decoding(max_tokens=7),
@@ -32,20 +33,30 @@ NOT_ON_A_GPU = (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.lift_
 
 
 class Recorder(TorchDispatchMode):
-    """Notes operations; `replay` runs them again into the tensors that they wrote then."""
+    """Notes operations; `replay` runs them again into the tensors that they wrote then.
+
+    What was there before the recording is not held, as CUDA's graphs do not hold it.
+    """
 
     records = False
+    written: ClassVar[set[int]] = set()  # storages of this recording
 
     def __init__(self) -> None:
         super().__init__()
-        self.noted: list[tuple[Callable[..., Any], Any, Any, Any]] = []
+        self.noted: list[tuple[Callable[..., Any], list[Any], Any, Any]] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function in NOT_ON_A_GPU:
             raise RuntimeError(f"CUDA does not record {function}")
         result = function(*args, **(kwargs or {}))
-        self.noted.append((function, args, kwargs or {}, result))
+        Recorder.written |= {storage(x) for x in tree_leaves(result) if isinstance(x, torch.Tensor)}
+        leaves, shape = tree_flatten((args, kwargs or {}))
+        self.noted.append((function, [self.noted_as(leaf) for leaf in leaves], shape, result))
         return result
+
+    def noted_as(self, leaf: Any) -> Any:
+        foreign = isinstance(leaf, torch.Tensor) and storage(leaf) not in Recorder.written
+        return weakref.ref(leaf) if foreign else leaf
 
     def capture_begin(self, **options: Any) -> None:
         assert options["capture_error_mode"] == "thread_local"
@@ -57,10 +68,18 @@ class Recorder(TorchDispatchMode):
         Recorder.records = False
 
     def replay(self) -> None:
-        for function, args, kwargs, result in self.noted:
+        for function, leaves, shape, result in self.noted:
+            read = [leaf() if isinstance(leaf, weakref.ref) else leaf for leaf in leaves]
+            for leaf, found in zip(leaves, read, strict=True):
+                assert found is not None or leaf is None, f"{function} reads what was given back"
+            args, kwargs = tree_unflatten(read, shape)
             for old, new in zip(tree_leaves(result), tree_leaves(function(*args, **kwargs)), strict=True):
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
+
+
+def storage(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
-from tellapart.models.loading import Decoding
+from tellapart.models.loading import Decoding, in_mode
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
@@ -353,12 +353,8 @@ def generate(
     learner: CaptionerLike, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
 ) -> Rollout:
     """Generates captions, without gradient; with ``dropout`` as in the forward pass."""
-    training = learner.model.training
-    learner.model.train(training and dropout)
-    with torch.no_grad():
-        rollout = learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
-    learner.model.train(training)
-    return rollout
+    with in_mode(learner.model, learner.model.training and dropout), torch.no_grad():
+        return learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
 
 
 def gather_rollout(rollout: Rollout, pad: int) -> Rollout:

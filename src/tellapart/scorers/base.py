@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
-from tellapart.models.loading import settings_of, silence_transformers, weights_fingerprint
+from tellapart.models.loading import in_mode, settings_of, silence_transformers, weights_fingerprint
 from tellapart.types import Encoder, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 
@@ -107,16 +107,13 @@ class Scorer:
         mine = range(len(unique))[ranks.share(len(unique))] if shared else range(len(unique))
         order = sorted(mine, key=lambda i: len(rows[i]))
         features: torch.Tensor | None = None
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
+        with in_mode(self.model, False), torch.no_grad():
             for start in range(0, len(order), batch_size):
                 chosen = order[start : start + batch_size]
                 block = self.row_features(*self.pad([rows[i] for i in chosen]))
                 if features is None:
                     features = torch.empty(len(mine), block.shape[1], dtype=block.dtype, device=block.device)
                 features[torch.tensor(chosen, device=block.device) - mine.start] = block
-        self.model.train(training)
         if features is None:
             raise TellapartError("no text to encode; expected at least one caption")
         if shared:
@@ -158,9 +155,7 @@ class Scorer:
         rows = self.tokenize(texts)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         found: dict[int, np.ndarray] = {}
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
+        with in_mode(self.model, False), torch.no_grad():
             for start in range(0, len(order), batch_size):
                 chosen = order[start : start + batch_size]
                 tokens_RT, valid_RT = self.pad([rows[i] for i in chosen])
@@ -170,7 +165,6 @@ class Scorer:
                 state_RTD = F.normalize(self.model.text_projection(output.last_hidden_state).float(), dim=-1)
                 for place, i in enumerate(chosen):
                     found[i] = state_RTD[place, : len(rows[i])].cpu().numpy()
-        self.model.train(training)
         return [(list(row), found[i]) for i, row in enumerate(rows)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -210,12 +204,8 @@ class Scorer:
         return {"scorer": self.model}
 
     def _frozen_image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
-            features = self.image_features(pixels_BCHW)
-        self.model.train(training)
-        return features
+        with in_mode(self.model, False), torch.no_grad():
+            return self.image_features(pixels_BCHW)
 
 
 def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tellapart.models.loading import checked_model_folder, loading_errors, settings_of, weights_fingerprint
+from tellapart.models.loading import checked_model_folder, in_mode, loading_errors, settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature
 from tellapart.types import Encoder
@@ -238,11 +238,8 @@ class PartsScorer(Scorer):
         return f"texts {weights_fingerprint(text, None, f'{pooling} {settings_of(text)}')}"
 
     def _look(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        training = self.model.training
-        self.model.train(False)
-        with torch.no_grad():
-            visual = self.model.look(pixels_BCHW.to(self.device, self.dtype)).float()
-        self.model.train(training)
+        with in_mode(self.model, False), torch.no_grad():
+            visual: torch.Tensor = self.model.look(pixels_BCHW.to(self.device, self.dtype)).float()
         return visual
 
 
