@@ -603,7 +603,7 @@ def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Ten
     return below_RV.sum(-1).clamp(max=sums_RV.shape[-1] - 1)
 
 
-class Sampling:
+class SampleSearch:
     """One caption for each of R = B·samples rows, token by token: greedy, or drawn with ``uniform_RT``.
 
     ``running_N``: which of the N rows in the batch have not stopped. Tokens after a row's first stop token are
@@ -656,14 +656,14 @@ def make_loop(
     logits_NV: torch.Tensor,
     decoding: Decoding,
     uniform_RT: torch.Tensor | None,
-) -> Sampling | BeamSearch:
+) -> SampleSearch | BeamSearch:
     """Returns the loop of a kind of decoding, before its first token; ``logits_NV`` are those of ``state``."""
     if decoding.kind == "beam":
         return BeamSearch(decoder, state, logits_NV, decoding)
-    return Sampling(decoder, state, logits_NV, decoding, uniform_RT)
+    return SampleSearch(decoder, state, logits_NV, decoding, uniform_RT)
 
 
-def generate_tokens(loop: Sampling | BeamSearch, max_tokens: int) -> torch.Tensor:
+def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.Tensor:
     """Runs a loop until all its rows have stopped, at most ``max_tokens`` times. Returns tokens_RT.
 
     On a GPU the host never waits for the device: rows stay, and whether all have stopped is looked at when the answer
