@@ -268,3 +268,16 @@ def test_options_that_are_no_object_are_one_line(content: str, copy: Path) -> No
     (copy / "SHA256SUMS").unlink(missing_ok=True)
     with pytest.raises(TellapartError, match=r"tellapart\.json is damaged: expected a JSON object"):
         load_captioner(str(copy))
+
+
+@pytest.mark.parametrize(("key", "size"), [("num_hidden_layers", -3), ("num_hidden_layers", 10**7), ("vocab_size", -1)])
+def test_sizes_that_no_model_has_are_one_line(cli: Cli, tiny_scorer: Path, key: str, size: int, tmp_path: Path) -> None:
+    """A scorer without its layers scored, its weights left out in silence; a captioner was a traceback, or hours."""
+    shutil.copytree(tiny_scorer, tmp_path / "scorer")
+    (tmp_path / "scorer" / "SHA256SUMS").unlink()
+    config = json.loads((tmp_path / "scorer" / "config.json").read_text())
+    config["text_config"][key] = size
+    (tmp_path / "scorer" / "config.json").write_text(json.dumps(config))
+    mine = ("bags", "mine", "scenes:plain?n=12", "--scorer", tmp_path / "scorer", "-o", tmp_path / "bags.jsonl")
+    assert f"its config.json says {key} {size}, which no model has" in cli(*mine).line
+    assert f"its config.json says {key} {size}" in told(str(tmp_path / "scorer"))

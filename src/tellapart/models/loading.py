@@ -89,7 +89,8 @@ def is_server(name: str) -> bool:
 def check_attention(name: str, config: Path) -> None:
     """Raises `TellapartError` where a model's configuration names an implementation that is not transformers' own.
 
-    Transformers would load such a kernel from the hub, as code.
+    Transformers would load such a kernel from the hub, as code. Raises too for sizes that no model has: transformers
+    would leave weights out in silence, or build layers for hours.
     """
     try:
         content = parse_json(config.read_text(encoding="utf-8"))
@@ -103,6 +104,27 @@ def check_attention(name: str, config: Path) -> None:
                 f"{name}: its config.json names {key} '{value}', which would load code; expected one of "
                 f"{', '.join(OWN)}; remove the line to use it without"
             )
+    for key, size in _sizes(content):
+        if not 0 <= size <= (MOST_LAYERS if "layer" in key else MOST_UNITS):
+            raise TellapartError(f"{name}: its config.json says {key} {size}, which no model has; copy it again")
+
+
+SIZED = {"n_layer", "num_layers", "num_hidden_layers", "n_head", "num_attention_heads", "n_embd", "hidden_size"}
+SIZED |= {"intermediate_size", "projection_dim", "vocab_size"}
+MOST_LAYERS, MOST_UNITS = 10_000, 1 << 31
+
+
+def _sizes(content: Any) -> Iterator[tuple[str, int]]:
+    """The sizes that are named anywhere in a configuration: transformers makes a model of any, or tries to."""
+    if isinstance(content, list):
+        for each in content:
+            yield from _sizes(each)
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key in SIZED and isinstance(value, int):
+                yield key, value
+            else:
+                yield from _sizes(value)
 
 
 def _implementations(content: Any) -> Iterator[tuple[str, str]]:
