@@ -75,20 +75,20 @@ def qformer() -> dict[str, Any]:
     }
 
 
-def save(folder: Path, config: Any, processor: Any) -> Path:
+def save(folder: Path, config: Any, processor: Any, seed: int = 0) -> Path:
     torch.manual_seed(0)
     model = AutoModelForImageTextToText.from_config(config)
     with torch.no_grad():  # as they come, random weights say one word whatever they see
         for name, parameter in model.named_parameters():
             if parameter.ndim > 1:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator(name)) * 0.4)
+                parameter.copy_(torch.randn(parameter.shape, generator=generator(name, seed)) * 0.4)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
 
 
-def generator(name: str) -> torch.Generator:
-    return torch.Generator().manual_seed(sum(map(ord, name)))
+def generator(name: str, seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(sum(map(ord, name)) + seed)
 
 
 def blip2(folder: Path) -> Path:
@@ -628,7 +628,7 @@ def deepseek_vl(folder: Path) -> Path:
         vision_config={"model_type": "siglip_vision_model", **VISION, "vision_use_head": False},
         text_config=decoder("llama", words), image_token_id=id_of(words, "<image_placeholder>"),
     )  # fmt: skip
-    return save(folder, config, processor)
+    return save(folder, config, processor, seed=1)  # of 0 all captions are empty
 
 
 def janus(folder: Path) -> Path:
@@ -648,7 +648,7 @@ def janus(folder: Path) -> Path:
         vision_config=vision, text_config=decoder("llama", words), vq_config=drawing,
         image_token_id=id_of(words, "<image_placeholder>"),
     )  # fmt: skip
-    return save(folder, config, processor)
+    return save(folder, config, processor, seed=1)
 
 
 FAMILIES: dict[str, Callable[[Path], Path]] = {
