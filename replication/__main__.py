@@ -132,11 +132,21 @@ def tradeoff(
 
 @app.command(rich_help_panel=RESEARCH)
 def photos(
-    seeds: Annotated[str, typer.Option(help="Numbers with commas; those below 10 choose settings.")] = "0",
+    seeds: Annotated[
+        str, typer.Option(help="Numbers with commas; those below 10 choose settings. Findings: verdict (40-42, once).")
+    ] = "0",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Changes a key of every arm. Repeatable.")
     ] = None,
     page: Annotated[Path | None, typer.Option(help="The page of all arms. Default: runs/photos.html.")] = None,
+    findings: Annotated[
+        bool, typer.Option("--findings", help="The papers' central findings, each a row with its interval.")
+    ] = False,
+    rows: Annotated[str | None, typer.Option(metavar="ID,…", help="Which findings, with commas. Default: all.")] = None,
+    power: Annotated[
+        bool, typer.Option("--power", help="How probably each finding is found where it is true, from trained seeds.")
+    ] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the findings without running them.")] = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
@@ -147,12 +157,48 @@ def photos(
     from tellapart.models.loading import running_on
 
     check_folder("--page", page)
-    chosen = parse_seeds(seeds, "photos")
-    if chosen.kind == "verdict":
-        raise UsageError("the rule of the verdict on photos is not written yet; take seeds below 10")
+    chosen, ids = parse_seeds(seeds, "photos"), [row for row in (rows or "").split(",") if row]
+    keys = [*precision_settings(precision), *(settings or ())]
     with running_on(device):
-        found = run_photos(chosen.numbers, [*precision_settings(precision), *(settings or ())], page)
+        if findings:
+            if page is not None:
+                raise UsageError("--page is of the table of systems, and --findings has none; leave one of them out")
+            show_findings(ids, chosen, keys, as_json, power=power, listed=listed)
+            return
+        idle = {"--rows": bool(ids), "--power": power, "--list": listed, "--seeds verdict": chosen.kind == "verdict"}
+        for option in (name for name, given in idle.items() if given):
+            raise UsageError(f"{option} is about the findings; add --findings")
+        found = run_photos(chosen.numbers, keys, page)
     show(found.to_json(), lambda: photos_table(found), as_json)
+
+
+def show_findings(
+    ids: Sequence[str], seeds: Seeds, settings: Sequence[str], as_json: bool, *, power: bool, listed: bool
+) -> None:
+    """Runs ``photos --findings``: the list, the power, the verdict or the rows themselves."""
+    from replication import photo_findings as found_on
+    from replication.page import claims_table, results_table, verdict_table
+    from replication.power import power_table
+    from replication.replay import select_claims
+    from replication.seeds import VERDICTS
+
+    if listed:
+        some = select_claims(ids, found_on.CLAIMS)
+        value = [{"id": c.id, "paper": c.paper_number, "place": c.location, "says": c.statement} for c in some]
+        show({"rows": value}, lambda: claims_table(some), as_json)
+    elif power:
+        if seeds.kind == "verdict":
+            raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds 0,1")
+        planned, (each, record) = len(VERDICTS["photos"]), found_on.findings_power(ids, seeds, settings)
+        show(record, lambda: power_table(each, planned), as_json)
+    elif seeds.kind == "verdict":
+        if ids:
+            raise UsageError("a verdict is about all findings; leave --rows out")
+        given = found_on.findings_verdict(settings)
+        show(given, lambda: verdict_table(given, found_on.CLAIMS, found_on.RECORDS), as_json)
+    else:
+        results = found_on.run_findings(ids, seeds.numbers, settings)
+        show({"rows": [result.to_json() for result in results]}, lambda: results_table(results), as_json)
 
 
 @app.command(rich_help_panel=RESEARCH)

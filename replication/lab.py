@@ -23,6 +23,7 @@ from replication.claim import Arm, Measurement
 from replication.measures import MEASURES
 from replication.memo import Memo
 from replication.test_sets import DESCRIBER_ERROR_RATE, ArmCaptions, TestSets
+from tellapart.language.words import content_words
 from tellapart.models.loading import Decoding, best_device
 from tellapart.recipe.reading import apply_override, check_recipe
 from tellapart.recipe.schema import Recipe
@@ -33,7 +34,7 @@ from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
 
-SIMPLEST = "simplest"  # see `Arm.boosted`
+SIMPLEST, JOINED = "simplest", "joined"  # see `Arm.boosted`
 ARTICLE_AND_NOUN = r"\b(?:an?|another) \w+"
 CAPTIONS_FOLDER = "heard"  # in a run's folder, under the name that 0.1 gave it
 CAPTION_BATCH_SIZE = 400  # pictures captioned at once: more than for larger captioners, of which fewer fit
@@ -45,6 +46,19 @@ def simplest(references: Sequence[str]) -> list[str]:
     Without details the noun stands behind its article; `tellapart data simplify` parses captions of any kind.
     """
     return [found[0] for text in references if (found := re.search(ARTICLE_AND_NOUN, text))]
+
+
+def joined(references: Sequence[str]) -> list[str]:
+    """Joins each reference with the one that says most content words that it lacks: "a dog runs and a wet road"."""
+    words = [{text[word.start : word.end].lower() for word in content_words(text)} for text in references]
+    found = []
+    for n, text in enumerate(references):
+        others = [k for k in range(len(references)) if k != n]
+        if not others:
+            return [text]
+        richest = max(others, key=lambda k: len(words[k] - words[n]))
+        found.append(f"{text.rstrip(' .')} and {references[richest]}")
+    return found
 
 
 class Lab:
@@ -69,6 +83,12 @@ class Lab:
         self.trained: list[str] = []  # folders of the runs that this lab trained itself
         self._memo = Memo()
         self._identities: dict[tuple[str, str], str] = {}  # of models and data, which no claim changes
+
+    @property
+    def scorer_identity(self) -> str:
+        """The scorer that measures, by its name; by its fingerprint where a recipe trains it."""
+        name = self.test_sets.scorer_name
+        return Identities(memo=self._identities).model(name) if name.endswith(".toml") else name
 
     # Training
     def lineage(self, arm: str) -> list[str]:
@@ -126,10 +146,11 @@ class Lab:
 
         from tellapart.training.build import TrainingSetup
         from tellapart.training.loop import check_setup, fit
+        from tellapart.training.runs import upstream
 
         self.make_boosted(arm)
         say(f"training {arm}, seed {seed}: {run.recipe.training.steps} steps")
-        started, setup = time.monotonic(), TrainingSetup(run.recipe, lambda name: name)
+        started, setup = time.monotonic(), TrainingSetup(run.recipe, upstream)
         check_setup(setup)
         if not run.started:
             run.stamp(str(setup.device))
@@ -151,7 +172,9 @@ class Lab:
         from tellapart.boost.scripted import Scripted
         from tellapart.boost.stages import NAMES, read_prompt
 
-        if stage == SIMPLEST:
+        if stage == JOINED:
+            sources = [Identities(memo=self._identities).data(pictures)]
+        elif stage == SIMPLEST:
             sources = [pictures, code_versions("scenes"), ARTICLE_AND_NOUN]
         else:
             prompts = [read_prompt(name).text for name in NAMES]
@@ -179,6 +202,9 @@ class Lab:
             # Of "three shapes" alone nothing is left.
             lines = (record(Boosted(item, {}), "", path) | {"captions": texts} for item, texts in simple if texts)
             made: dict[str, Any] = {"data": pictures, "pattern": ARTICLE_AND_NOUN}
+        elif arm.boosted == JOINED:
+            lines = (record(Boosted(item, {}), "", path) | {"captions": joined(item.references)} for item in items)
+            made = {"data": pictures}
         else:
             boosted = zip(items, boost_scenes(items, DESCRIBER_ERROR_RATE), strict=True)
             lines = (record(Boosted(item, texts), arm.boosted, path) for item, texts in boosted)

@@ -251,6 +251,17 @@ def kept_out(captions: ArmCaptions) -> Statistic:
     return ratio_statistic(captions.picture_key, 100 * kept_N, [float(e.contradicted) for e in errors])
 
 
+@measure("facts", "claims that a reference makes, %", "higher")
+def facts(captions: ArmCaptions) -> Statistic:
+    """Claims (objects, attributes, relations) that some reference makes, as a percentage of all claims."""
+    from tellapart.evaluation.facts.verify import verify_references
+
+    pairs = zip(captions.first_captions, captions.references, strict=True)
+    verdicts = [verify_references(caption, references) for caption, references in pairs]
+    correct_N, claims_N = ([getattr(one, name) for one in verdicts] for name in ("correct", "claims"))
+    return ratio_statistic(captions.picture_key, 100 * np.array(correct_N, dtype=float), claims_N)
+
+
 # Diversity of samples
 
 

@@ -79,19 +79,19 @@ def results_table(results: Sequence[ClaimResult]) -> Table:
     return shown
 
 
-def verdict_table(found: Mapping[str, Any]) -> Group:
-    """For the terminal: a verdict as it was kept, its stamp, and every one before it."""
+def verdict_table(found: Mapping[str, Any], claims: Sequence[Claim] | None = None, records: Path = RECORDS) -> Group:
+    """For the terminal: a verdict on these claims (default: the 28) as it was kept, its stamp, and all before it."""
     from rich.console import Group
     from rich.table import Table
 
-    by_id = outcomes(found, all_claims())
+    by_id = outcomes(found, claims or all_claims())
     count = Counter(by_id.values())
     shown = Table(title=f"{count['holds']} of {len(by_id)} claims hold, {count['not worse']} are not worse")
     for name in ("claim", "verdict", "ours"):
         shown.add_column(name)
     for claim in found["claims"]:
         shown.add_row(claim["id"], verdict_text(by_id[claim["id"]]), claim["ours"], end_section=True)
-    return Group(shown, *history(read_verdicts(RECORDS / VERDICT_FILE)))
+    return Group(shown, *history(read_verdicts(records / VERDICT_FILE)))
 
 
 def _part_line(result: ClaimResult, n: int) -> str:

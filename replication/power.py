@@ -28,6 +28,7 @@ from replication.bootstrap import draw_seeds, resampled_seeds
 from replication.claim import Claim, Part
 from replication.lab import Lab
 from replication.multiple import ALPHA
+from replication.seeds import TYPED, VERDICTS
 from replication.stamp import commit, now
 from tellapart.errors import UsageError
 from tellapart.utils.messages import Progress, json_value
@@ -180,33 +181,36 @@ def root(matrix_PP: np.ndarray) -> np.ndarray:
     return root_PP
 
 
-def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int]) -> ClaimPower:
-    """The power of a claim, from development seeds whose arms are trained."""
+def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int], planned: int = SEEDS) -> ClaimPower:
+    """The power of a claim with ``planned`` seeds, from development seeds whose arms are trained."""
     bounds = [(part.lower, part.upper) for part in claim.parts]
     spread = estimate(claim.parts, lab, seeds)
     truth_P = np.array([part.planned for part in claim.parts])
-    holds_TP = simulate(truth_P, spread, bounds, SEEDS)
-    expected = float(simulate(spread.value_P, spread, bounds, SEEDS).all(1).mean())
+    holds_TP = simulate(truth_P, spread, bounds, planned)
+    expected = float(simulate(spread.value_P, spread, bounds, planned).all(1).mean())
     control = 1.0
     if claim.control:
         other = estimate([claim.control.apply(part) for part in claim.parts], lab, seeds)
-        control = 1 - float(simulate(other.value_P, other, bounds, SEEDS).all(1).mean())
+        control = 1 - float(simulate(other.value_P, other, bounds, planned).all(1).mean())
     power = float(holds_TP.all(1).mean())
-    needed_seeds, needed_pictures = (SEEDS, 1) if power >= GOAL else fewest(truth_P, spread, bounds) or (None, None)
-    parts = [_part_power(part, n, spread, float(holds_TP[:, n].mean())) for n, part in enumerate(claim.parts)]
+    enough = (planned, 1) if power >= GOAL else fewest(truth_P, spread, bounds, planned)
+    needed_seeds, needed_pictures = enough or (None, None)
+    parts = [_part_power(part, n, spread, float(holds_TP[:, n].mean()), planned) for n, part in enumerate(claim.parts)]
     return ClaimPower(claim.id, power, expected, control, needed_seeds, needed_pictures, parts)
 
 
-def fewest(truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]]) -> tuple[int, int] | None:
-    """The fewest seeds from five on, then the fewest pictures, that find the whole claim in 98 %; None: none do."""
-    for seeds in range(SEEDS, MOST_SEEDS + 1):
+def fewest(
+    truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]], planned: int = SEEDS
+) -> tuple[int, int] | None:
+    """The fewest seeds from ``planned`` on, then the fewest pictures, that find a claim in 98 %; None: none do."""
+    for seeds in range(planned, MOST_SEEDS + 1):
         for pictures in PICTURES:
             if simulate(truth_P, spread, bounds, seeds, pictures, FEW_TRIALS).all(1).mean() >= GOAL:
                 return seeds, pictures
     return None
 
 
-def _part_power(part: Part, n: int, spread: Variation, power: float) -> PartPower:
+def _part_power(part: Part, n: int, spread: Variation, power: float, planned: int) -> PartPower:
     alone = Variation(*(values[n : n + 1] if values.ndim == 1 else values[n : n + 1, n : n + 1] for values in (
         spread.value_P, spread.seeds_PP, spread.shared_PP, spread.own_PP, spread.pictures_P
     )))  # fmt: skip
@@ -221,11 +225,11 @@ def _part_power(part: Part, n: int, spread: Variation, power: float) -> PartPowe
         sd_pictures=float(spread.picture_sd()[n]),
         pictures=int(spread.pictures_P[n]),
         power=power,
-        detectable=None if part.equivalence else detectable(part, alone),
+        detectable=None if part.equivalence else detectable(part, alone, planned),
     )
 
 
-def detectable(part: Part, alone: Variation) -> float:
+def detectable(part: Part, alone: Variation, planned: int = SEEDS) -> float:
     """The effect that a one-sided part alone is found with in 98 %, by bisection to a hundredth of itself.
 
     Infinite where the spread is not finite.
@@ -234,7 +238,7 @@ def detectable(part: Part, alone: Variation) -> float:
 
     def found(effect: float) -> bool:
         truth_P = np.array([bound + sign * effect])
-        return bool(simulate(truth_P, alone, [(part.lower, part.upper)], SEEDS, 1, FEW_TRIALS).mean() >= GOAL)
+        return bool(simulate(truth_P, alone, [(part.lower, part.upper)], planned, 1, FEW_TRIALS).mean() >= GOAL)
 
     spread = math.sqrt(float(alone.seeds_PP[0, 0] + alone.shared_PP[0, 0] + alone.own_PP[0, 0]))
     if spread == 0:
@@ -257,31 +261,35 @@ def untrained(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[s
     return [f"{arm}, seed {seed}" for arm in trained for seed in seeds if not lab.run_of(arm, seed).finished]
 
 
-def measure_power(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[ClaimPower]:
+def measure_power(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int], command: str = "claims") -> list[ClaimPower]:
     """The power of each claim from these development seeds, whose results must lie in the lab's folder.
 
-    Raises `UsageError` where there are fewer than two seeds, or where an arm is not trained.
+    command: that which gives the verdict, and so its number of seeds. Raises `UsageError` where there are fewer than
+    two seeds, or where an arm is not trained.
     """
     if len(seeds) < 2:
         raise UsageError(
-            "the spread over seeds needs two of them or more; type: python -m replication claims --power --seeds dev"
+            f"the spread over seeds needs two of them or more; type: python -m replication {TYPED[command]} --power "
+            "--seeds dev"
         )
     if missing := untrained(claims, lab, seeds):
         numbers = ",".join(map(str, seeds))
         raise UsageError(
             f"{len(missing)} of the arms are not trained ({missing[0]}); first type: "
-            f"python -m replication claims --seeds {numbers}"
+            f"python -m replication {TYPED[command]} --seeds {numbers}"
         )
     found = []
     with Progress(len(claims), "claims") as progress:
         for claim in claims:
-            found.append(claim_power(claim, lab, seeds))
+            found.append(claim_power(claim, lab, seeds, len(VERDICTS[command])))
             progress.advance()
     return found
 
 
-def power_record(found: Sequence[ClaimPower], seeds: Sequence[int], settings: str, command: str) -> dict[str, Any]:
-    """What is kept before a verdict, and what ``--json`` prints."""
+def power_record(
+    found: Sequence[ClaimPower], seeds: Sequence[int], settings: str, command: str, planned: int = SEEDS
+) -> dict[str, Any]:
+    """What is kept before a verdict of ``planned`` seeds, and what ``--json`` prints."""
     return {
         "date": now(),
         "commit": commit(),
@@ -290,18 +298,18 @@ def power_record(found: Sequence[ClaimPower], seeds: Sequence[int], settings: st
         "settings": settings,
         "development_seeds": list(seeds),
         "goal": GOAL,
-        "seeds": SEEDS,
+        "seeds": planned,
         "power": [one.to_json() for one in found],
     }
 
 
-def power_table(found: Sequence[ClaimPower]) -> Table:
+def power_table(found: Sequence[ClaimPower], planned: int = SEEDS) -> Table:
     """For the terminal: a row for each claim, with a line for each of its parts."""
     from rich.table import Table
 
     enough = sum(one.power >= GOAL for one in found)
     shown = Table(
-        title=f"{enough} of {len(found)} claims are found in {GOAL:.0%} with {SEEDS} seeds, where they are true"
+        title=f"{enough} of {len(found)} claims are found in {GOAL:.0%} with {planned} seeds, where they are true"
     )
     for name in (
         "claim",

@@ -16,6 +16,7 @@ VERDICTS = {  # by the command that gives the verdict
     "tradeoff": tuple(range(30, 35)),
     "photos": (40, 41, 42),
 }
+TYPED = {"claims": "claims", "tradeoff": "tradeoff", "photos": "photos --findings"}  # what is typed for a verdict
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def parse_seeds(text: str, command: str) -> Seeds:
     for name, reserved in VERDICTS.items():
         if found := sorted(set(numbers) & set(reserved)):
             raise UsageError(
-                f"seed {found[0]} is kept for the verdict of python -m replication {name} --seeds verdict; "
+                f"seed {found[0]} is kept for the verdict of python -m replication {TYPED[name]} --seeds verdict; "
                 "take others, from 100 on to check what the project found"
             )
     return Seeds("seeds", numbers)

@@ -103,10 +103,11 @@ class TestSets:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """The scorer, loaded on first use."""
+        """The scorer, loaded on first use; that of a recipe is trained where it has not been."""
         from tellapart.scorers import load_scorer
+        from tellapart.training.runs import upstream
 
-        return load_scorer(self.scorer_name, best_device())
+        return load_scorer(upstream(self.scorer_name), best_device())
 
     def features(self, items: Sequence[Item], model: HasEncoder) -> np.ndarray:
         """What the model's encoder makes of the pictures, from the feature store."""

@@ -14,7 +14,7 @@ from typing import Any
 from replication.claim import Claim, outcome
 from replication.lab import Lab, code_versions, digest
 from replication.replay import ClaimResult
-from replication.seeds import VERDICTS
+from replication.seeds import TYPED, VERDICTS
 from replication.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
@@ -25,13 +25,14 @@ RECORDS = Path(__file__).parent / "records"
 VERDICT_FILE, POWER_FILE = "verdicts.json", "power.json"
 
 
-def settings_digest(claims: Sequence[Claim], lab: Lab) -> str:
+def settings_digest(claims: Sequence[Claim], lab: Lab, command: str = "claims") -> str:
     """Eight hex digits of all that decides a verdict, wordings and the paper's figures aside.
 
     That is: what each part and control compares and with which bounds, the fingerprint of every arm's recipe (with the
     arms and weights that it starts from, its data and the versions of the code), pictures, decodings and the rule.
+    command: that which gives the verdict.
     """
-    seed = VERDICTS["claims"][0]
+    seed = VERDICTS[command][0]
     measurements = [one for claim in claims for one in claim.measurements()]
     arms = dict.fromkeys(arm for one in measurements for arm in lab.lineage(one.arm))
     test_sets = {one.test_set: lab.test_sets.specifications[one.test_set] for one in measurements}
@@ -46,7 +47,7 @@ def settings_digest(claims: Sequence[Claim], lab: Lab) -> str:
     ]
     folders = sorted(lab.arm_folder(arm, seed).name for arm in arms)
     code = code_versions("scenes", "decoding", "boost")
-    rule = [LEVEL, RESAMPLES, lab.test_sets.scorer_name, list(lab.settings)]
+    rule = [LEVEL, RESAMPLES, lab.scorer_identity, list(lab.settings)]
     return digest(json.dumps([parts, folders, test_sets, decodings, code, rule], sort_keys=True))
 
 
@@ -56,10 +57,12 @@ def read_power(records: Path = RECORDS) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
-def power_of_claims(claims: Sequence[Claim], lab: Lab, records: Path = RECORDS) -> dict[str, float]:
+def power_of_claims(
+    claims: Sequence[Claim], lab: Lab, records: Path = RECORDS, command: str = "claims"
+) -> dict[str, float]:
     """The power that was kept, by the id of the claim; empty where it is of other settings than these of all claims."""
     kept = read_power(records)
-    if not kept or kept["settings"] != settings_digest(claims, lab):
+    if not kept or kept["settings"] != settings_digest(claims, lab, command):
         return {}
     return {one["id"]: one["power"] for one in kept["power"]}
 
@@ -76,20 +79,27 @@ def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
 
 
 def claims_verdict(
-    claims: Sequence[Claim], lab: Lab, run: Callable[[], Sequence[ClaimResult]], records: Path = RECORDS
+    claims: Sequence[Claim],
+    lab: Lab,
+    run: Callable[[], Sequence[ClaimResult]],
+    records: Path = RECORDS,
+    command: str = "claims",
 ) -> dict[str, Any]:
     """``{"claims": […], "stamp": {…}}``: read where it was given for these settings, else from ``run``, and kept.
+
+    command: that which gives this verdict.
 
     Raises `UsageError` outside a clone of the project, where there is no commit to name, and where the power of these
     settings was not kept before.
     """
-    path, settings = records / VERDICT_FILE, settings_digest(claims, lab)
+    path, settings = records / VERDICT_FILE, settings_digest(claims, lab, command)
     if given_verdict(path, settings) is None:
-        require_commit("python -m replication claims")
+        require_commit(f"python -m replication {TYPED[command]}")
         if read_power(records).get("settings") != settings:
             raise UsageError(
                 f"the power of these settings ({settings}) is not in {records / POWER_FILE}; before a verdict type: "
-                "python -m replication claims --seeds dev, then python -m replication claims --power"
+                f"python -m replication {TYPED[command]} --seeds dev, then python -m replication {TYPED[command]} "
+                "--power"
             )
     return give_verdict(path, settings, lambda: to_json(run()))
 

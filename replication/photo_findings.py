@@ -1,0 +1,302 @@
+"""``replication photos --findings``: the papers' central findings on Flickr8k's photos, with pretrained encoders.
+
+All arms of a seed start from one captioner, trained by maximum likelihood. The scorer of rewards and the held-out one,
+which measures, are those of `replication.photos`, the same for all seeds. Claims, rule, power and verdict are those of
+`replication.claim` and the modules around it; settings were chosen on seeds 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from replication import cores
+from replication.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater
+from replication.lab import JOINED, Lab
+from replication.photos import Job, train_jobs
+from replication.power import ClaimPower, measure_power, power_record
+from replication.replay import ClaimResult, replay, select_claims
+from replication.seeds import TYPED, VERDICTS, Seeds
+from replication.verdict import RECORDS as CLAIMS_RECORDS
+from replication.verdict import claims_verdict, keep_power, settings_digest
+from tellapart.models.decoding import Decoding
+from tellapart.recipe.reading import find_recipe
+from tellapart.utils.options import fill_in
+
+COMMAND = "photos"  # whose seeds the verdict has
+FOLDER, RECORDS = Path("runs") / "photo-findings", CLAIMS_RECORDS / "photos"
+PHOTOS = "flickr8k:$TELLAPART_DATA/flickr8k?split="
+TEST_SETS = {"photos": fill_in(f"{PHOTOS}test")}
+DECODINGS = {
+    "beams": Decoding(kind="beam", beams=3, max_tokens=25),
+    "long": Decoding(kind="beam", beams=3, max_tokens=40),  # of captions that are longer
+    "samples": Decoding(kind="sample", samples=5, max_tokens=25),
+    "consensus": Decoding(kind="consensus", candidates=16, temperature=0.6, max_tokens=25),
+}
+UNSEEN = fill_in(f"{PHOTOS}train&part=6/6")  # by the scorer that gives rewards
+ALL = fill_in(f"{PHOTOS}train")
+NEW = {
+    "kind": "clipcap", "vision": "efficientnet-lite0", "visual": "cells", "mapper": "linear", "width": 256,
+    "layers": 3, "heads": 4, "dropout": 0.2, "min_count": 4,
+}  # fmt: skip
+SAMPLES = {"kind": "sample", "temperature": 0.5, "samples": 4, "max_tokens": 25}
+RETRIEVAL = {"kind": "self_retrieval"}
+
+
+def arm(name: str, objective: Mapping[str, Any], start: str | None = "start", data: str = ALL, **training: Any) -> Arm:
+    """An arm on photos. Validation looks at a few photos: nothing is chosen by it, the last weights count."""
+    captioner = training.pop("captioner", {})
+    bags = training.pop("bags", None)
+    table = {
+        "data": {"train": data, "validation": fill_in(f"{PHOTOS}validation")},
+        "captioner": dict(captioner),
+        "objective": dict(objective),
+        "training": {"checkpoint_every": max(20, training["steps"]), **training},
+        "validation": {
+            "every": training["steps"], "limit": 100, "select": "step", "decoding": {"kind": "greedy", "max_tokens": 25}
+        },
+    }  # fmt: skip
+    if objective["kind"] == "reinforce":
+        table["scorer"] = {"name": str(find_recipe("photos_scorer"))}
+    if bags is not None:
+        table |= {"bags": dict(bags)}
+        table["training"]["batches"] = "bags"
+    return Arm(name, table, start)
+
+
+def supervised(name: str, objective: Mapping[str, Any], start: str | None = "start", **settings: Any) -> Arm:
+    """An arm of MLE or SMILE."""
+    usual = {
+        "batch_size": 32,
+        "captions_per_picture": 3,
+        "schedule": "cosine",
+        "weight_decay": 0.05,
+        "precision": "auto",
+    }
+    return arm(name, objective, start, **{**usual, **settings})
+
+
+def reward(name: str, start: str = "start", *, steps: int = 80, rate: float = 3e-4, data: str = UNSEEN,
+           bags: Mapping[str, Any] | None = None, batch: int = 50, **objective: Any) -> Arm:  # fmt: skip
+    """An arm of policy gradients: self-retrieval on photos that the scorer has never seen, and what differs."""
+    defaults = {
+        "kind": "reinforce", "decoding": SAMPLES, "baseline": "leave_one_out", "length_normalization": "length",
+        "kl": 0.1, "kl_temperature": 1.0,
+    }  # fmt: skip
+    settings = {"batch_size": batch, "optimizer": "adam", "schedule": "linear", "warmup": 5, "precision": "auto"}
+    table = {**defaults, **objective}
+    if not table["kl"]:
+        del table["kl_temperature"]
+    return arm(name, table, start, data, captioner={"dropout": 0.0}, bags=bags, steps=steps, learning_rate=rate,
+               **settings)  # fmt: skip
+
+
+MLE = {"kind": "mle", "label_smoothing": 0.1}
+
+START: dict[str, Any] = {"batch_size": 32, "captions_per_picture": 5, "learning_rate": 1e-3, "captioner": {"new": NEW}}
+SMILE = {"kind": "smile", "mle_weight": 0.2}
+SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
+FROM_WEAK: dict[str, Any] = {"steps": 80, "learning_rate": 5e-4}
+SELF_CRITICAL: dict[str, Any] = {
+    "decoding": {"kind": "sample", "samples": 5, "max_tokens": 25}, "baseline": "greedy",
+    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL,
+}  # fmt: skip
+EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu", "baseline": "literal"}}
+CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5], [3, 10]]}
+ALL_ARMS = (
+    *(Arm(f"person{n}", reference=n) for n in range(5)),
+    supervised("start", MLE, None, steps=1000, warmup=100, **START),
+    supervised("more", MLE, **SHORT),
+    supervised("weak", MLE, None, steps=60, warmup=10, **START),
+    supervised("weak_more", MLE, "weak", **FROM_WEAK),
+    # Paper 1
+    supervised("smile", SMILE, **SHORT),
+    supervised("smile_weak", SMILE, "weak", **FROM_WEAK),
+    # Paper 2
+    replace(supervised("rich", MLE, steps=200, learning_rate=3e-4), boosted=JOINED),
+    reward("sr_rich", "rich"),
+    reward("sr_bags", bags=CURRICULUM),
+    reward("sr_cider", rewards=[RETRIEVAL, {"kind": "cider", "weight": 1.0}]),
+    # Paper 3
+    reward("sr"),
+    reward("sr_greedy", baseline="greedy"),
+    reward("sr_running", baseline="running_mean"),
+    reward("sr_unbased", baseline="none"),
+    # Paper 4
+    reward("sll", **SELF_CRITICAL),
+    reward("sll_sle", **SELF_CRITICAL, **EXPLORATION),
+    # Detail and truth
+    reward(
+        "truthful", rewards=[
+            RETRIEVAL,
+            {"kind": "consensus", "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6, "max_tokens": 25}},
+            {"kind": "likelihood", "weight": 0.75},
+        ],
+    ),
+)  # fmt: skip
+ARMS = {one.name: one for one in ALL_ARMS}
+
+
+def of(arm: str, measure: str, decoding: str = "beams", factor: float = 1.0) -> Measurement:
+    return Measurement(arm, measure, "photos", decoding, factor)
+
+
+def recall(arm: str, decoding: str = "beams", factor: float = 1.0) -> Measurement:
+    return of(arm, "r1", decoding, factor)
+
+
+def cider(arm: str, decoding: str = "beams") -> Measurement:
+    return of(arm, "cider", decoding)
+
+
+PEOPLE = tuple(recall(f"person{n}", factor=-0.2) for n in range(5))  # the mean of the five references
+MORE = "replaced by more MLE"
+CLAIMS = (
+    Claim(
+        "photo-smile-length", 1, "Table 1", "SMILE's captions are longer than those of its start",
+        "words 10.0 → 22.3 on COCO, 11.6 → 23.2 on Flickr30k",
+        (
+            greater("words over 1.1 times the start's", of("smile", "length", "long"), of("start", "length"),
+                    factor=1.1, effect=0.5, paper=(22.3, 10.0)),
+        ),
+        Control(f"SMILE {MORE}", {"smile": "more"}),
+    ),
+    Claim(
+        "photo-smile-words", 1, "Table 1", "SMILE's captions have more distinct words than those of its start",
+        "distinct words 1.4k → 4.5k on COCO",
+        (
+            greater("distinct words gained", of("smile", "distinct", "long"), of("start", "distinct"), effect=20.0,
+                    paper=(4500.0, 1400.0)),
+        ),
+        Control(f"SMILE {MORE}", {"smile": "more"}),
+    ),
+    Claim(
+        "photo-smile-recall", 1, "Table 1", "SMILE's captions find their photo more often than those of its start",
+        "R@1 6.7 → 10.0 on COCO",
+        (greater("R@1 gained", recall("smile", "long"), recall("start"), effect=3.0, paper=(10.0, 6.7)),),
+        Control(f"SMILE {MORE}", {"smile": "more"}),
+    ),
+    Claim(
+        "photo-smile-init", 1, "Table 3", "SMILE does nothing good for a captioner that cannot caption",
+        "R@1 from scratch 1.9 → 0.7, where MLE then has 6.5",
+        (
+            greater("R@1, more MLE over SMILE from a weak start", recall("weak_more"), recall("smile_weak", "long"),
+                    effect=5.0, paper=(6.5, 0.7)),
+        ),
+        Control("more MLE replaced by none", {"weak_more": "weak"}),
+    ),
+    Claim(
+        "photo-sr-rich", 2, "Table 3", "the richer the captions that MLE learned, the better self-retrieval from there",
+        "after SR-L, RD100 R@1: plain 83.7, holistic 87.6",
+        (greater("R@1, rich start over plain", recall("sr_rich", "long"), recall("sr"), effect=3.0,
+                 paper=(87.6, 83.7)),),
+        Control(f"self-retrieval from the rich start {MORE}", {"sr_rich": "more"}),
+    ),
+    Claim(
+        "photo-bags", 2, "Tables 5, 10", "bags of look-alikes that grow beat random batches on look-alikes",
+        "TrueMatch #7 51.2 → 57.1 from the rich start",
+        (greater("R@1 among look-alikes, bags over random", of("sr_bags", "hard"), of("sr", "hard"), effect=2.0,
+                 paper=(57.1, 51.2)),),
+        Control(f"self-retrieval in bags {MORE}", {"sr_bags": "more"}),
+    ),
+    Claim(
+        "photo-cider", 2, "Table 7", "CIDEr beside self-retrieval keeps CIDEr, and R@1 still rises",
+        "CIDEr / RD100: MLE 26.6 / 84.7, SR 29.7 / 91.3, both 38.0 / 92.6",
+        (
+            greater("CIDEr, both over self-retrieval alone", cider("sr_cider"), cider("sr"), effect=3.0,
+                    paper=(38.0, 29.7)),
+            greater("R@1, both over the start", recall("sr_cider"), recall("start"), effect=3.0, paper=(92.6, 84.7)),
+        ),
+        Control(f"both {MORE}", {"sr_cider": "more"}),
+    ),
+    Claim(
+        "photo-sr-gain", 3, "Table 1", "discriminative fine-tuning finds the photo more often than its start",
+        "P@1 65.9 → 79.4 on Flickr30k, 74.2 → 84.8 on COCO",
+        (greater("R@1 gained", recall("sr"), recall("start"), effect=5.0, paper=(79.4, 65.9)),),
+        Control(f"self-retrieval {MORE}", {"sr": "more"}),
+    ),
+    Claim(
+        "photo-sr-people", 3, "Table 1", "and more often than people's captions, by a scorer that gave no reward",
+        "P@1 on COCO 84.8, references 76.3",
+        (
+            Part("R@1 over people's", (recall("sr"), *PEOPLE), effect=3.0),
+        ),
+        Control(f"self-retrieval {MORE}", {"sr": "more"}),
+    ),
+    Claim(
+        "photo-baseline", 3, "Table 8", "without a baseline self-retrieval is worse",
+        "P@1: none 34.3, greedy 97.4, running mean 97.8",
+        (
+            greater("R@1, greedy over none", recall("sr_greedy"), recall("sr_unbased"), effect=5.0,
+                    paper=(97.4, 34.3)),
+            greater("R@1, running mean over none", recall("sr_running"), recall("sr_unbased"), effect=5.0,
+                    paper=(97.8, 34.3)),
+        ),
+        Control(f"self-retrieval without a baseline {MORE}", {"sr_unbased": "sr"}),
+    ),
+    Claim(
+        "photo-exploration", 4, "Tables 2-4", "exploration keeps samples diverse at the CIDEr of plain CIDEr training",
+        "CIDEr, Div-1, mBLEU: SLL 114.6, 0.25, 0.81; SLL-SLE 115.9, 0.29, 0.68",
+        (
+            about_equal("CIDEr changed by exploration, within 3", cider("sll_sle"), cider("sll"), 3.0,
+                        paper=(117.2, 115.0)),
+            greater("Div-1 gained by exploration", of("sll_sle", "div1", "samples"), of("sll", "div1", "samples"),
+                    effect=1.5, paper=(29.0, 25.0)),
+            greater("mBLEU lost by exploration", of("sll", "mbleu", "samples"), of("sll_sle", "mbleu", "samples"),
+                    effect=4.0, paper=(81.0, 68.0)),
+        ),
+        Control(f"exploration {MORE}", {"sll_sle": "more"}),
+    ),
+    Claim(
+        "photo-truthful", 0, "own", "truthful self-retrieval finds as much as self-retrieval, as true as the start",
+        "none: it is ours",
+        (
+            greater("R@1, no more than 2 below self-retrieval", recall("truthful", "consensus"), recall("sr"),
+                    tolerance=2.0, effect=2.0),
+            greater("CIDEr, no more than 2 below the start", cider("truthful", "consensus"), cider("start"),
+                    tolerance=2.0, effect=2.0),
+            greater("true claims, no more than 1 point below the start", of("truthful", "facts", "consensus"),
+                    of("start", "facts"), tolerance=1.0, effect=1.0),
+        ),
+        Control("truthful self-retrieval replaced by self-retrieval", {"truthful": "sr"}),
+    ),
+)  # fmt: skip
+
+
+def make_lab(settings: Sequence[str] = ()) -> Lab:
+    """The lab of these arms; the held-out scorer measures. settings: keys of all arms, as ``--set`` has them."""
+    return Lab(FOLDER, ARMS, TEST_SETS, DECODINGS, str(find_recipe("photos_judge")), settings)
+
+
+def run_findings(ids: Sequence[str], seeds: Sequence[int], settings: Sequence[str] = ()) -> list[ClaimResult]:
+    """The rows of these ids (default: all) on these seeds. Scorers are trained first, then arms, on all cores.
+
+    Raises `UsageError` for an unknown id. What is trained already is not trained again.
+    """
+    claims, workers = select_claims(ids, CLAIMS), cores()
+    train_jobs([Job(name, evaluate=False) for name in ("photos_scorer", "photos_judge")], workers)
+    return replay(claims, make_lab(settings), seeds, workers=workers)
+
+
+def findings_power(
+    ids: Sequence[str], seeds: Seeds, settings: Sequence[str] = ()
+) -> tuple[list[ClaimPower], dict[str, Any]]:
+    """The power of these rows (default: all) with the verdict's number of seeds, and its record.
+
+    The record of all rows is kept for the verdict. Raises `UsageError` where an arm of these seeds is not trained.
+    """
+    claims, lab, planned = select_claims(ids, CLAIMS), make_lab(settings), len(VERDICTS[COMMAND])
+    found = measure_power(claims, lab, seeds.numbers, COMMAND)
+    typed = f"python -m replication {TYPED[COMMAND]} --power --seeds {seeds.option}"
+    record = power_record(found, seeds.numbers, settings_digest(claims, lab, COMMAND), typed, planned)
+    if len(claims) == len(CLAIMS):
+        keep_power(record, RECORDS)
+    return found, record
+
+
+def findings_verdict(settings: Sequence[str] = ()) -> dict[str, Any]:
+    """The verdict on all rows: given once for the same settings, after the power was kept (`replication.verdict`)."""
+    lab = make_lab(settings)
+    return claims_verdict(CLAIMS, lab, lambda: run_findings((), VERDICTS[COMMAND], settings), RECORDS, COMMAND)
