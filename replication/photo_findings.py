@@ -95,7 +95,7 @@ SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
 FROM_WEAK: dict[str, Any] = {"steps": 80, "learning_rate": 5e-4}
 SELF_CRITICAL: dict[str, Any] = {
     "decoding": {"kind": "sample", "samples": 5, "max_tokens": 25}, "baseline": "greedy",
-    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 60, "rate": 1e-4,
+    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 100, "rate": 4e-4,
 }  # fmt: skip
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu", "baseline": "literal"}}
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5]]}
@@ -119,9 +119,9 @@ def arms() -> dict[str, Arm]:
         reward("sr_cider", rewards=[RETRIEVAL, {"kind": "cider", "weight": 1.0}]),
         # Paper 3
         reward("sr"),
-        reward("sr_greedy", baseline="greedy"),
-        reward("sr_running", baseline="running_mean"),
-        reward("sr_unbased", baseline="none"),
+        reward("sr_greedy", baseline="greedy", kl=0.0),
+        reward("sr_running", baseline="running_mean", kl=0.0),
+        reward("sr_unbased", baseline="none", kl=0.0),
         # Paper 4
         reward("sll", **SELF_CRITICAL),
         reward("sll_sle", **SELF_CRITICAL, **EXPLORATION),
