@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from command_line import Cli, Done
 from real_data import DATA
 
-from tellapart.models.packages import PARTS, is_installed
+from tellapart.models.packages import PARTS
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # oneDNN of torch 2.13 writes beyond its memory in the backward pass of convolutions of four channels on some AMD CPUs,
@@ -28,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("data"):  # a folder of that name is a keyword, too
                 item.add_marker(skip)
-    if missing := [name for name in PARTS if not is_installed(name)]:
+    if missing := [name for name in PARTS if find_spec(PARTS[name].module) is None]:
         why = f"no pretrained {', '.join(missing)}; type: make pretrained"
         for item in items:
             if item.get_closest_marker("pretrained"):

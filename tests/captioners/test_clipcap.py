@@ -11,7 +11,7 @@ from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
 from benchmarks import transformers_generate
 from tellapart.captioners import base, generate_captions, load_captioner
-from tellapart.captioners.base import supports_cache, to_rollout
+from tellapart.captioners.base import no_cache_reason, to_rollout
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import Decoding
@@ -82,7 +82,7 @@ def test_the_samples_of_a_picture_lie_side_by_side(tiny_captioner: Path) -> None
 def test_a_prefix_read_once_for_several_captions_changes_nothing(text: str) -> None:
     """Scores, gradients and what is sampled are those of every row with a prefix of its own."""
     captioner, visual, tokens = of_language_model(text)
-    assert supports_cache(captioner.model.language_model) == (text != "mamba")
+    assert (no_cache_reason(captioner.model.language_model) is None) == (text != "mamba")
     valid = torch.ones_like(tokens, dtype=torch.bool)
 
     def scores(visual: torch.Tensor) -> tuple[torch.Tensor, list[torch.Tensor]]:

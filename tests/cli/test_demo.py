@@ -26,10 +26,12 @@ def test_the_shipped_weights_are_small_safetensors_with_their_recipe() -> None:
 
 
 def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
+    from scene_rates import corpus_rates
+
     from tellapart.captioners import generate_captions, load_captioner
     from tellapart.models.loading import Decoding
     from tellapart.scenes import Scenes
-    from tellapart.scenes.truth import corpus_rates, count_claims
+    from tellapart.scenes.truth import count_claims
     from tellapart.scorers import load_scorer
 
     scenes = list(Scenes(60, split="test", seed=5))
@@ -45,10 +47,12 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
 
 def test_the_shipped_captioner_sees_what_it_does_not_say() -> None:
     """Asked for full descriptions it names nearly all, and 95 % of it is true (94.8 greedy, 1,000 pictures)."""
+    from scene_rates import corpus_rates
+
     from tellapart.captioners import generate_captions, load_captioner
     from tellapart.models.loading import Decoding
     from tellapart.scenes import Scenes
-    from tellapart.scenes.truth import corpus_rates, count_claims
+    from tellapart.scenes.truth import count_claims
 
     scenes, prompt = list(Scenes(120, split="test", seed=5)), "in this picture"
     captioner = load_captioner(f"scenes?prompt={prompt}", "cpu", "fp32")

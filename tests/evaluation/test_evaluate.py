@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scene_rates
 from command_line import Cli
 from PIL import Image
 from real_data import DATA
@@ -383,8 +384,8 @@ def test_truth_metrics_are_those_of_the_truth_itself():
     results = evaluate({"true": true, "said": said, "false": false}, items=items)
     for name, captions in (("true", true), ("said", said), ("false", false)):
         judged = [truth.count_claims(captions[item.id], item.truth) for item in items]
-        each = truth.caption_rates(judged)
-        for metric, value in truth.corpus_rates(judged).items():
+        each = scene_rates.caption_rates(judged)
+        for metric, value in scene_rates.corpus_rates(judged).items():
             if metric != "repetition_rate":  # lexical here: it is measured on real pictures, too
                 assert results.systems[name][metric].value == pytest.approx(value)
                 np.testing.assert_allclose(results.values[name][metric], each[metric])

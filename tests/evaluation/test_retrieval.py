@@ -9,7 +9,6 @@ from tellapart.evaluation.test_sets import (
     CandidateSets,
     chance,
     lookalike_sets,
-    one_question_sets,
     per_set,
     random_pools,
     retrieve,
@@ -73,7 +72,8 @@ def test_a_difference_beyond_rounding_is_no_tie():
 def test_given_sets_ask_for_the_picture_at_the_target_position():
     image_ND = np.eye(4, dtype=np.float32)
     text_ND = image_ND[[1, 1, 2, 3]]  # the caption of picture 0 describes picture 1
-    found = retrieve(one_question_sets([[3, 0, 1], [2, 3]], [1, 0]), text_ND, image_ND)
+    given = CandidateSets((np.array([3, 0, 1]), np.array([2, 3])), np.arange(2), np.array([0, 2]), "given")
+    found = retrieve(given, text_ND, image_ND)
     assert found.picked_N.tolist() == [1, -1, 2, -1] and found.rank_N[0] == 1 and found.rank_N[2] == 0
     assert found.scores(0).tolist() == [0, 0, 1] and found.sets.size_Q.tolist() == [3, 2]
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scene_rates import caption_rates, corpus_rates
 
 from tellapart.scenes import Object, Scene, Scenes, grammar
 from tellapart.scenes.truth import (
-    caption_rates,
-    corpus_rates,
     corpus_scene_graph_f,
     count_claims,
     listener_accuracy,

@@ -1048,11 +1048,6 @@ def layers_of(cache: Any) -> list[Any]:
     return list(cache.layers)
 
 
-def supports_cache(model: Any) -> bool:
-    """Returns whether a model of transformers can decode from a KV cache."""
-    return no_cache_reason(model) is None
-
-
 def no_cache_reason(model: Any) -> str | None:
     """Returns why a model of transformers cannot decode from a KV cache; None where it can."""
     asked = "is_activation_checkpointing"  # its name in newer transformers

@@ -81,17 +81,6 @@ class TokenScorer(EvalScorer, Protocol):
         ...
 
 
-class TextModel(Protocol):
-    """A model of texts: what a signature says of it, and how many texts it had to cut."""
-
-    name: str
-    window: int
-    cut_texts: int
-
-    @property
-    def signature(self) -> str: ...
-
-
 # Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window.
 
 LONG_TEXTS = ("truncate", "sentences")

@@ -85,15 +85,6 @@ class CandidateSets:
         return np.split(order_Q, np.searchsorted(self.set_Q[order_Q], np.arange(1, len(self.sets))))
 
 
-def one_question_sets(
-    candidates: Sequence[Sequence[int] | np.ndarray], targets: Sequence[int], name: str = "given"
-) -> CandidateSets:
-    """One question a set: candidates are rows of the feature matrix, ``targets`` the position of the target."""
-    sets = tuple(np.asarray(rows, dtype=np.intp) for rows in candidates)
-    target_Q = np.array([rows[position] for rows, position in zip(sets, targets, strict=True)], dtype=np.intp)
-    return CandidateSets(sets, np.arange(len(sets)), target_Q, name)
-
-
 def whole_sets(sets: Sequence[Sequence[int] | np.ndarray], name: str = "given") -> CandidateSets:
     """Every picture of every set is asked for once, among its own set (bags, pools)."""
     rows = tuple(np.asarray(members, dtype=np.intp) for members in sets)

@@ -129,11 +129,6 @@ PARTS = {
 }
 
 
-def is_installed(name: str) -> bool:
-    """Returns whether the package of a part is installed."""
-    return find_spec(PARTS[name].module) is not None
-
-
 def packaged_folder(name: str) -> Path:
     """Returns the folder of transformers of a part, unpacked at the first call.
 

@@ -137,10 +137,6 @@ class PaperTable(Strict):
                 raise ValueError(f"table {self.id}, row {row.labels}: expected a label and a figure for each column")
         return self
 
-    @property
-    def runs_on_scenes(self) -> bool:
-        return any(column.scenes for column in self.columns)
-
 
 class Paper(Strict):
     """All tables of a paper with the systems and test sets that they share."""
