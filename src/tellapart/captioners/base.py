@@ -33,14 +33,13 @@ from tellapart.models.loading import (
     OPTIONS_FILE,
     Decoding,
     Levels,
-    in_mode,
     precision_of,
     settings_of,
     silence_transformers,
     weights_fingerprint,
 )
 from tellapart.models.tokens import caption_rows
-from tellapart.types import Encoder, Rollout, Rows, pad_rows
+from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 from tellapart.utils.messages import say_once
 from tellapart.utils.registry import Entry, Registry

@@ -663,21 +663,6 @@ def set_precision(model: torch.nn.Module, precision: Precision) -> None:
 
 
 @contextmanager
-def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
-    """Runs a model in training or in inference mode, and restores its mode. A model that is in it is left alone: to
-    switch some hundreds of modules takes milliseconds."""
-    before = model.training
-    changes = any(module.training != training for module in model.modules())
-    if changes:
-        model.train(training)
-    try:
-        yield
-    finally:
-        if changes:
-            model.train(before)
-
-
-@contextmanager
 def running_on(device: str) -> Iterator[None]:
     """For the moment ``auto`` stands for this device, here and in processes that are started. Raises `UsageError`."""
     before = os.environ.get(DEVICE)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
-from tellapart.models.loading import Decoding, in_mode
+from tellapart.models.loading import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
@@ -30,7 +30,7 @@ from tellapart.rewards.base import (
     build_reward,
 )
 from tellapart.rewards.retrieval import SelfRetrieval
-from tellapart.types import Batch, Loss, Rollout, StepContext
+from tellapart.types import Batch, Loss, Rollout, StepContext, in_mode
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables
 from tellapart.utils.registry import LazyModule, one_line

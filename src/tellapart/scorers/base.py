@@ -14,8 +14,8 @@ import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
-from tellapart.models.loading import in_mode, settings_of, silence_transformers, weights_fingerprint
-from tellapart.types import Encoder, pad_rows
+from tellapart.models.loading import settings_of, silence_transformers, weights_fingerprint
+from tellapart.types import Encoder, in_mode, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 
 if TYPE_CHECKING:
