@@ -88,7 +88,7 @@ def test_workers_ask_of_each_picture_what_one_process_asks(cli: Cli, photos: Pat
 
 def test_a_server_is_asked_of_each_picture_what_is_known_of_it(cli: Cli, photos: Path, tmp_path: Path) -> None:
     with FaultServer() as server:
-        server.keep_bodies = True
+        server.keep_bodies, server.refuses = True, 2**48  # a refusal is asked again
         name = f"openai:org/vlm@{server.url}"
         done = cli("caption", name, photos, "-o", tmp_path / "a.jsonl", "--prompt", TEMPLATE)
         assert done.status == 0, done.err
