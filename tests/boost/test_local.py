@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from tiny_models import language_model, seeing_model
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
+from tellapart.captioners.load import load_captioner
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 
@@ -76,6 +79,50 @@ def test_what_cannot_be_asked_says_so(llm: Path, tmp_path: Path, photos: list[Fi
     tokenizer("").save_pretrained(tmp_path)
     with pytest.raises(UsageError, match="has no chat template"):
         open_backend(f"local:{tmp_path}").complete(Request(ASKED))
+
+
+NESTED = "".join(f"{{% for {name} in range(100000) %}}" for name in "abc") + "{% endfor %}" * 3
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (NESTED, "ran 1,000,000 steps without an end"),
+        ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "its chat template fails .maximum recursion"),
+        ("{{ range(10000000) }}", "its chat template fails .Range too big"),
+        ("{{ messages[0] + 1 }}", "its chat template fails .unsupported operand"),
+        ("{{ 10 ** 10 ** 10 }}", "computes powers"),
+        ("{% for a in range(9000) %}" + "word " * 50 + "{% endfor %}", "writes 2,250,000 characters"),
+        ("{{ ''.__class__.__mro__ }}", "refuses these messages"),
+    ],
+)
+def test_a_chat_template_neither_runs_for_ever_nor_writes_without_end(
+    llm: Path, mllm: Path, tmp_path: Path, template: str, said: str
+) -> None:
+    for source, folder in ((llm, tmp_path / "llm"), (mllm, tmp_path / "mllm")):
+        shutil.copytree(source, folder)
+        (folder / "chat_template.jinja").write_text(template)
+        with pytest.raises(TellapartError, match=said):
+            open_backend(f"local:{folder}").complete(Request(ASKED, max_tokens=2))
+    with pytest.raises(TellapartError, match=said):
+        load_captioner(str(tmp_path / "mllm"))
+
+
+def test_a_folders_own_beams_are_not_asked_for(llm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(llm, tmp_path / "llm")
+    own = {"num_beams": 3, "num_return_sequences": 3}
+    (folder / "generation_config.json").write_text(
+        json.dumps(json.loads((llm / "generation_config.json").read_text()) | own)
+    )
+    asked = Request(ASKED, max_tokens=12)
+    assert open_backend(f"local:{folder}").complete(asked) == open_backend(f"local:{llm}").complete(asked)
+
+
+def test_a_configuration_without_an_end_is_one_line(llm: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(llm, tmp_path / "llm")
+    (folder / "config.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(TellapartError, match=r"cannot load .*nested too deeply"):
+        open_backend(f"local:{folder}")
 
 
 @pytest.fixture(scope="module")

@@ -36,6 +36,7 @@ from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Messa
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, PictureError, UsageError, nearest
 from tellapart.language.words import spelled_spans
+from tellapart.models.chat import RefusedMessages, rendered
 from tellapart.models.loading import (
     DTYPES,
     BatchSize,
@@ -53,13 +54,11 @@ from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    import jinja2
     import torch
     import transformers
     from PIL import Image
     from transformers.models.auto import modeling_auto
 else:
-    jinja2 = LazyModule("jinja2")
     Image = LazyModule("PIL.Image")
     torch = LazyModule("torch")
     transformers = LazyModule("transformers")
@@ -678,9 +677,10 @@ class Local:
             raise UsageError("local: names no model; type local:FOLDER")
         with loading_errors(source, EXPECTED):
             folder = _folder(source)
+            saved = _saved_precision(folder)
         where = resolve_device(device)
         chosen = resolve_precision(precision, where)
-        other = "" if chosen == _saved_precision(folder) else f"-{chosen}"
+        other = "" if chosen == saved else f"-{chosen}"
         return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
 
     def complete(self, request: Request) -> Answer:
@@ -696,6 +696,7 @@ class Local:
         tokenizer = processor.tokenizer if sees else processor
         inputs = self._templated(requests, images, processor, sees).to(model.device)
         settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
+        settings |= {"num_beams": 1, "num_return_sequences": 1}  # whatever the folder's own settings are
         if request.temperature:
             settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
         if request.stop:
@@ -718,20 +719,22 @@ class Local:
         """Token ids of the requests, padded at their left, and the pictures. Raises `UsageError`."""
         asked = [request.without_system() for request in requests] if self._no_system else requests
         pairs = zip(asked, images, strict=True)
+        conversations = [_conversation(request.messages, image, parts=sees) for request, image in pairs]
         try:
+            rendered(self.source, processor, conversations)
             return processor.apply_chat_template(
-                [_conversation(request.messages, image, parts=sees) for request, image in pairs],
+                conversations,
                 add_generation_prompt=True,
                 tokenize=True,
                 padding=True,
                 return_dict=True,
                 return_tensors="pt",
             )
-        except jinja2.TemplateError as error:
+        except RefusedMessages as error:
             if self._no_system or all(request.messages[0].role != "system" for request in requests):
-                raise UsageError(f"{self.source}: its chat template refuses these messages ({error})") from None
+                raise
             self._no_system = True
-            say(f"{self.name}: {IN_USER_TURN}: its chat template says: {error}")
+            say(f"{self.name}: {IN_USER_TURN}: its chat template says: {error.words}")
             return self._templated(requests, images, processor, sees)
 
     @cached_property

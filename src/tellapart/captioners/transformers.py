@@ -30,6 +30,7 @@ from tellapart.captioners.base import (
 )
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.chat import rendered
 from tellapart.models.loading import precision_of, weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
@@ -194,7 +195,7 @@ def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) 
     if getattr(processor, "chat_template", None):
         content = [{"type": "image"}, {"type": "text", "text": asked}]
         turns = [{"role": "user", "content": content}]
-        return str(processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False))
+        return str(rendered(processor.tokenizer.name_or_path, processor, turns))
     return layout.template.format(image=image, prompt=asked)
 
 

@@ -1,0 +1,78 @@
+"""Renders chat templates, which are programs that come with a model's folder, within bounds.
+
+Transformers renders them in jinja's immutable sandbox. That keeps them from running code, and bounds neither how long
+their loops run nor how much they write.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import jinja2
+else:
+    jinja2 = LazyModule("jinja2")
+
+MOST_LINES = 1_000_000  # of Python that one rendering runs; templates of known models run some hundreds per message
+MOST_CHARACTERS = 1_000_000  # of one text; contexts of the longest models hold a few times as many
+INSTEAD = "expected a template that writes the messages; take the one of the model's own release"
+
+
+class RefusedMessages(UsageError):
+    """Raised for messages that a template refuses; ``words``: its own."""
+
+    def __init__(self, line: str, words: str) -> None:
+        super().__init__(line)
+        self.words = words
+
+
+def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
+    """Returns the text of a conversation, or of each in a list, by the chat template of a processor or tokenizer.
+
+    Raises `TellapartError` where the template runs too long, writes too much or fails, and of those `RefusedMessages`
+    where it says that such messages are not for it. ``name``: the model's.
+    """
+    template = processor.chat_template
+    if isinstance(template, str) and _has_powers(template):  # one power may compute for hours, and nothing stops it
+        raise TellapartError(f"{name}: its chat template computes powers (**); {INSTEAD}")
+    left = MOST_LINES
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        left -= event == "line"
+        if left < 0:
+            raise _EndlessTemplate
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        texts = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    except _EndlessTemplate:
+        raise TellapartError(f"{name}: its chat template ran {MOST_LINES:,} steps without an end; {INSTEAD}") from None
+    except jinja2.TemplateError as error:
+        raise RefusedMessages(f"{name}: its chat template refuses these messages ({error})", str(error)) from None
+    except Exception as error:  # whatever an expression of it raises
+        cause = str(error).strip() or type(error).__name__
+        raise TellapartError(f"{name}: its chat template fails ({cause[:200]}); {INSTEAD}") from None
+    finally:
+        sys.settrace(before)
+    if (most := max(map(len, [texts] if isinstance(texts, str) else texts), default=0)) > MOST_CHARACTERS:
+        raise TellapartError(f"{name}: its chat template writes {most:,} characters; {INSTEAD}")
+    return texts
+
+
+class _EndlessTemplate(Exception):
+    """Raised from inside a template that runs too long."""
+
+
+def _has_powers(template: str) -> bool:
+    try:
+        return any(token[1:] == ("operator", "**") for token in jinja2.Environment().lex(template))
+    except jinja2.TemplateError:
+        return False  # rendering says so
