@@ -89,9 +89,10 @@ NESTED = "".join(f"{{% for {name} in range(100000) %}}" for name in "abc") + "{%
     [
         (NESTED, "ran 1,000,000 steps without an end"),
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "its chat template fails .maximum recursion"),
-        ("{{ range(10000000) }}", "its chat template fails .Range too big"),
+        ("{{ range(1000000) }}", "its chat template fails .Range too big"),
         ("{{ messages[0] + 1 }}", "its chat template fails .unsupported operand"),
-        ("{{ 10 ** 10 ** 10 }}", "computes powers"),
+        ("{{ 10 ** 10 ** 10 }}", "computes with powers"),
+        ("{{ 'x' * 3000000000 }}", "computes with 3000000000"),
         ("{% for a in range(9000) %}" + "word " * 50 + "{% endfor %}", "writes 2,250,000 characters"),
         ("{{ ''.__class__.__mro__ }}", "refuses these messages"),
     ],

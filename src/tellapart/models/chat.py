@@ -38,8 +38,8 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     where it says that such messages are not for it. ``name``: the model's.
     """
     template = processor.chat_template
-    if isinstance(template, str) and _has_powers(template):  # one power may compute for hours, and nothing stops it
-        raise TellapartError(f"{name}: its chat template computes powers (**); {INSTEAD}")
+    if isinstance(template, str) and (found := _huge(template)) is not None:
+        raise TellapartError(f"{name}: its chat template computes with {found}; {INSTEAD}")
     left = MOST_LINES
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
@@ -71,8 +71,17 @@ class _EndlessTemplate(Exception):
     """Raised from inside a template that runs too long."""
 
 
-def _has_powers(template: str) -> bool:
+def _huge(template: str) -> str | None:
+    """What a template computes with that one step may take hours or all memory for: a power, or a number of billions.
+
+    Nothing stops such a step once it runs; jinja takes it already where it compiles the template.
+    """
     try:
-        return any(token[1:] == ("operator", "**") for token in jinja2.Environment().lex(template))
-    except jinja2.TemplateError:
-        return False  # rendering says so
+        for _, kind, value in jinja2.Environment().lex(template):
+            if (kind, value) == ("operator", "**"):
+                return "powers (**)"
+            if kind == "integer" and int(value.replace("_", ""), 0) > MOST_CHARACTERS:
+                return value[:40]
+    except (jinja2.TemplateError, ValueError):
+        pass  # rendering says so
+    return None
