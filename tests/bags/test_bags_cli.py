@@ -18,6 +18,7 @@ from tellapart.evaluation.test_sets import read_sets
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.fingerprint import content_of
+from tellapart.utils.files import locked
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +79,15 @@ def test_sizes_of_an_earlier_build_are_taken_away(cli: Cli, photos: Path, tiny_s
         assert cli("bags", "build", photos, "--scorer", tiny_scorer, "--size", sizes, "-o", out).status == 0
         (out / "7.json").write_text("mine")
     assert sorted(path.name for path in out.glob("*.json")) == ["3.json", "4.json", "7.json"]
+
+
+def test_a_folder_that_another_process_builds_in_is_refused(
+    cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path
+) -> None:
+    with locked(tmp_path / "b", wait=False):
+        done = cli("bags", "build", photos, "--scorer", tiny_scorer, "--size", "2", "-o", tmp_path / "b")
+        assert done.status == 2 and "b is in use by process" in done.err
+    assert not (tmp_path / "b").exists()
 
 
 def test_mining_again_finds_the_same(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path: Path) -> None:

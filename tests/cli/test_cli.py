@@ -691,6 +691,20 @@ def test_closed_streams_are_the_null_device(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_full_stdout_is_called_so(photos: Path) -> None:
+    command = f"{shlex.quote(sys.executable)} -m tellapart"
+    for verb in (
+        "recipes",
+        "recipes --json",
+        "--version",
+        f"caption scenes {shlex.quote(str(photos))} -o - --max-tokens 3",
+    ):
+        done = subprocess.run(["bash", "-c", f"{command} {verb} > /dev/full"], capture_output=True, text=True)
+        last = done.stderr.splitlines()[-1]
+        assert done.returncode == 1 and last.startswith("tellapart: stdout: No space left on device"), done.stderr
+        assert "Exception ignored" not in done.stderr
+
+
 def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
     """Of ``timeout``, Slurm, and containers: one line, the usual exit status, and nothing half-written stays."""
     os.mkfifo(tmp_path / "captions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import openpyxl
@@ -89,6 +90,10 @@ def test_every_layout_reads_the_same_references(write, name, content):
         ("c.json", '{"7": ["a"], "7": ["b"]}', ": is not JSON (the key"),
         ("c.csv", "id,caption,caption\n7,a dog,a cat\n", "2 columns are called 'caption'"),
         ("c.csv", "id,id,caption\n7,8,a cat\n", "2 columns are called 'id'"),
+        ("c.json.bz2", "x", "only .gz is unpacked here; type: bunzip2 -k "),
+        ("c.jsonl.xz", "x", "only .gz is unpacked here; type: unxz -k "),
+        ("c.json.zst", "x", "only .gz is unpacked here; type: unzstd "),
+        ("c.feather", "x", ".to_parquet('captions.parquet')"),
         ("c.html", "<!DOCTYPE html>\n<p>a dog</p>\n", "HTML or XML is not read here"),
         ("c.txt", "<table border=1>\n<td>a dog</td>\n", "HTML or XML is not read here"),
         ("c.json", {"images": [{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}],
@@ -101,6 +106,15 @@ def test_a_wrong_file_gets_one_line_that_names_it(write, name, content, says):
         read_captions(path)
     assert says in str(error.value)
     assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("field", ["AltTextAccessibility", "Caption-Abstract", "Description", "ImageDescription"])
+def test_what_exiftool_prints_is_called_after_its_files(write, field):
+    printed = [{"SourceFile": "photos/a.jpg", field: "a dog"}, {"SourceFile": "photos/b.jpg", field: "a cat"}]
+    read = read_caption_file(write("c.json", printed))
+    assert read.texts == {"photos/a.jpg": ["a dog"], "photos/b.jpg": ["a cat"]}
+    path = write("c.csv", f"SourceFile,{field}\nphotos/a.jpg,a dog\nphotos/b.jpg,a cat\n")
+    assert read_caption_file(path) == replace(read, name=str(path))
 
 
 def test_lines_with_a_file_name_and_a_colon_are_no_captions(write):

@@ -271,6 +271,14 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
     assert all(len(row["caption"]) <= 20 for row in records(out))
 
 
+def test_two_pictures_of_one_sidecar_are_refused_before_the_work(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32)).save(folder / "00.png")
+    for more in (["--embed"], ["--copies", tmp_path / "copies"]):
+        line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", *more).line
+        assert re.search(r"00\.jpg and \S*00\.png would share \S*00\.xmp; rename one", line)
+    assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
 def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "alt.jsonl"
     typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "-o", out)

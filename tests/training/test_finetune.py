@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,13 @@ def test_the_memory_of_a_name_with_options_is_that_of_the_model_behind_it(
         assert parts_of_batch(name, 200, 30) == whole
     for unknown in ("my_captioner:make", "./nowhere?prompt=x", "no such name"):  # reported when it is loaded
         assert parts_of_batch(unknown, 200, 30) == 1
+
+
+def test_a_configuration_that_is_nested_too_deeply_is_one_line(cli: Cli, tiny_captioner: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(tiny_captioner, tmp_path / "nested")
+    (folder / "config.json").write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    (folder / "SHA256SUMS").unlink(missing_ok=True)
+    assert cli("finetune", folder, WORLD, "-o", tmp_path / "run").line.startswith(f"cannot load {folder}")
 
 
 def test_folders_may_hold_the_same_names_and_be_small(tiny_captioner: Path, tmp_path: Path) -> None:

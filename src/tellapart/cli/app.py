@@ -32,6 +32,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.files import stdout_errors
 from tellapart.utils.messages import Verbosity, console, for_terminal, json_text, say, set_verbosity, single_line
 from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 
@@ -264,12 +265,12 @@ Overwrite = Annotated[
 
 def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:
     """Print ``value`` as JSON, or what ``render`` returns: a line of text or anything that rich prints."""
-    if as_json:
-        print(json_text(value))
-    elif isinstance(rendered := render(), str):
-        print(for_terminal(rendered))
-    else:
-        console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
+    rendered = json_text(value) if as_json else render()
+    with stdout_errors():
+        if isinstance(rendered, str):
+            print(rendered if as_json else for_terminal(rendered))
+        else:
+            console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
 
 
 def show_run(folder: Path, as_json: bool) -> None:
@@ -493,7 +494,8 @@ def common(
 ) -> None:
     """Options that every command takes. They are here for ``--help``: `main` removes them before typer parses."""
     if version:
-        print(__version__)
+        with stdout_errors():
+            print(__version__)
         raise typer.Exit
 
 
@@ -562,6 +564,8 @@ def run(app_for: Callable[[list[str]], Any], prog_name: str = "tellapart") -> No
     try:
         arguments = apply_global_options(arguments, flags)
         status = app_for(arguments)(args=arguments or ["--help"], prog_name=prog_name, standalone_mode=False)
+        with stdout_errors():
+            sys.stdout.flush()
     except Exception as error:
         line, code = one_line(error), getattr(error, "exit_code", 1)
         if os.environ.get(LAUNCHED):

@@ -13,6 +13,7 @@ import typer
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
+from tellapart.utils.files import locked
 from tellapart.utils.messages import say, typed_command
 from tellapart.utils.registry import LazyModule
 
@@ -225,26 +226,33 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
-    model = Model(scorer, device, precision)
-    scorer_model, mined = mined_from(pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs)
-    bag_file.remove_truematch(out)
-    bag_file.write_bags(out / "bags.jsonl", mined.file)
-    bag_file.write_truematch(out, mined.file.bags)
-    used = {id_ for bag in mined.file.bags for id_ in bag.ids}
-    rows = [
-        {"id": i.id, "content": i.picture.key(), "captions": list(i.references)} for i in mined.items if i.id in used
-    ]
-    bag_file.write_whole(out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    card = benchmark_card.make_card(
-        name or out.resolve().name,
-        mined.file,
-        mined.items,
-        mined.image_ND,
-        scorer_model,
-        licence=licence,
-        repeat=typed_command(),
-    )
-    write_card(card, out)
+    with locked(out, wait=False):
+        model = Model(scorer, device, precision)
+        scorer_model, mined = mined_from(
+            pictures, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs
+        )
+        bag_file.remove_truematch(out)
+        bag_file.write_bags(out / "bags.jsonl", mined.file)
+        bag_file.write_truematch(out, mined.file.bags)
+        used = {id_ for bag in mined.file.bags for id_ in bag.ids}
+        rows = [
+            {"id": i.id, "content": i.picture.key(), "captions": list(i.references)}
+            for i in mined.items
+            if i.id in used
+        ]
+        bag_file.write_whole(
+            out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        )
+        card = benchmark_card.make_card(
+            name or out.resolve().name,
+            mined.file,
+            mined.items,
+            mined.image_ND,
+            scorer_model,
+            licence=licence,
+            repeat=typed_command(),
+        )
+        write_card(card, out)
     show({"folder": str(out), **card.to_json()}, lambda: card_table(card), as_json)
 
 

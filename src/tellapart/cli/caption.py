@@ -21,6 +21,7 @@ import typer
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.files import stdout_errors
 from tellapart.utils.messages import say
 from tellapart.utils.registry import allowed_code
 
@@ -127,6 +128,7 @@ class PurposeOptions:
         if maker is None:
             yield None
             return
+        from tellapart.inference.caption import files_beside
         from tellapart.inference.purposes import (
             PACKED,
             OwnFiles,
@@ -171,6 +173,8 @@ class PurposeOptions:
                 with_edits(path, {}, made.own)  # a file of another origin, before anything is captioned
             elif not self.dry_run:
                 refuse_foreign(path, made.own, overwrite)
+            if self.embed or self.copies is not None:
+                files_beside(items, ".xmp")  # two pictures of one sidecar, before anything is captioned
             made.written = written_file(path)
             yield made
             made.write(dataset)
@@ -637,7 +641,8 @@ class Texts:
             if changed:
                 say(f"{len(changed):,} texts were changed in {self.out} since: they stay; --overwrite replaces them")
         if self.printed:
-            sys.stdout.write(json_lines(self.items, edited))
+            with stdout_errors():
+                sys.stdout.write(json_lines(self.items, edited))
         else:
             stayed = 0
             if self.beside:

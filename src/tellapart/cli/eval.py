@@ -13,6 +13,7 @@ from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, Judg
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
+from tellapart.utils.files import stdout_errors
 from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
@@ -119,7 +120,8 @@ def evaluate(
 
         write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":
-        print(formats.FORMATS[chosen_format](results), end="")
+        with stdout_errors():
+            print(formats.FORMATS[chosen_format](results), end="")
     else:
         only = main_metrics(key for key in results.signatures if key != WORDS) if five else None
         shown = partial(results.table, only=only, signatures=True)

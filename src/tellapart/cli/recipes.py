@@ -8,6 +8,7 @@ import typer
 
 from tellapart.cli.app import TRAINING, App, Json, recipe_names, show
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.files import stdout_errors
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -46,4 +47,5 @@ def show_recipe(
         raise UsageError(
             f"no shipped recipe is called '{name}'; type: tellapart recipes, for their names{nearest(name, shipped())}"
         )
-    print(file.read_text(encoding="utf-8"), end="")
+    with stdout_errors():
+        print(file.read_text(encoding="utf-8"), end="")

@@ -11,6 +11,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
+from tellapart.utils.files import stdout_errors
 from tellapart.utils.messages import for_terminal, say
 from tellapart.utils.registry import LazyModule
 
@@ -39,7 +40,9 @@ def report(
     from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
 
-    print(for_terminal(str(build_report(runs, out, describe=describe))))
+    page = build_report(runs, out, describe=describe)
+    with stdout_errors():
+        print(for_terminal(str(page)))
 
 
 @app.command("report changes", hidden=True)

@@ -14,6 +14,7 @@
 | lmms-eval's samples | ``{"doc_id", "target", "filtered_resps", "resps"}`` |
 | a batch of OpenAI's, Anthropic's, Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
 | Label Studio | ``{"data": {"image"}, "annotations": [{"result": [{"value": {"text"}}]}]}``; its short form |
+| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "Description" …}`` |
 | CSV, TSV, Parquet, ``.xlsx`` (first sheet) | columns of the same names; two columns without a header: id and caption |
 | Flickr8k's and Flickr30k's tokens | ``name#k<TAB>caption`` |
 | lines of a file name or a number, and a caption | ``x.jpg,a dog``, ``x.jpg a dog``, ``391895<TAB>a dog`` |
@@ -443,9 +444,18 @@ _QUOTED = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 _MARKUP = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|table)\b", re.IGNORECASE)
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text"
 _BESIDE = (".txt", ".caption", ".json")  # beside pictures, the first that a folder has
+_ARROW = (
+    "Arrow's format is not read here; save it as Parquet, in Python: "
+    "import pandas; pandas.read_feather('FILE').to_parquet('captions.parquet')"
+)
 _NOT_TEXT = {
     ".tar": "a WebDataset holds pictures: give it with --data, and here a file of captions (JSON, JSONL, CSV, …)",
     ".xml": "XML is not read here; export a file of captions as JSON, JSONL, CSV, Parquet or text",
+    ".bz2": "only .gz is unpacked here; type: bunzip2 -k FILE, and give what it makes",
+    ".xz": "only .gz is unpacked here; type: unxz -k FILE, and give what it makes",
+    ".zst": "only .gz is unpacked here; type: unzstd FILE, and give what it makes",
+    ".feather": _ARROW,
+    ".arrow": _ARROW,
     ".xls": "Excel's old format is not read here; save it as .xlsx or .csv",
 }
 METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
@@ -526,7 +536,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
         return read_excel(path, names)
     refuse_unread(path)
     if suffix in _NOT_TEXT:
-        raise UsageError(f"{path}: {_NOT_TEXT[suffix]}")
+        raise UsageError(f"{path}: {_NOT_TEXT[suffix].replace('FILE', str(path))}")
     text = _read(path)
     start = text.lstrip()[:1]
     if suffix in (".csv", ".tsv") or (start not in "[{" and has_header(text, names)):

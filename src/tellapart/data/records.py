@@ -20,7 +20,7 @@ from tellapart.utils.files import parse_json
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
     *("image_path", "img_path", "video_path", "filepath", "file_path", "path", "file_name", "filename", "file"),
-    *("image_name", "image_file", "image_url", "img_url", "url", "images", "videos", "captioning"),
+    *("image_name", "image_file", "image_url", "img_url", "url", "images", "videos", "captioning", "sourcefile"),
 )
 ID_KEYS = (
     *("image_id", "img_id", "imgid", "video_id", "custom_id", "id", "cocoid", "question_id", "doc_id"),
@@ -30,6 +30,7 @@ CAPTION_KEYS = (
     *("captions", "caption", "references", "sentences", "sentence", "descriptions", "description"),
     *("texts", "text", "txt", "comment", "title", "alt_text", "raw", "conversations", "messages"),
     *("caption_str", "paragraph", "vlm_caption", "long_caption", "extra_caption", "short_caption"),
+    *("alttextaccessibility", "caption-abstract", "imagedescription"),  # exiftool's names of fields in pictures
 )
 # What a model wrote stands before what may be the prompt or people's own caption beside it.
 GENERATED_KEYS = (

@@ -67,7 +67,14 @@ from tellapart.models.loading import (
 )
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Encoder, Item, Picture, Rollout
-from tellapart.utils.files import parse_json, replace_text, temporary_beside, writable_file, write_errors
+from tellapart.utils.files import (
+    parse_json,
+    replace_text,
+    stdout_errors,
+    temporary_beside,
+    writable_file,
+    write_errors,
+)
 from tellapart.utils.messages import Progress, for_terminal, say
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
@@ -660,13 +667,14 @@ class Printed:
         self.done: set[str] = set()
         self._format = format
         if format == "csv":
-            sys.stdout.write(csv_header(scored))
+            with stdout_errors():
+                sys.stdout.write(csv_header(scored))
 
     def write(self, captions: Sequence[Written]) -> None:
         line = {"jsonl": json_line, "csv": csv_line, "txt": text_lines}[self._format]
-        for one in captions:
-            sys.stdout.write(line(one))
-        sys.stdout.flush()
+        with stdout_errors():
+            for one in captions:
+                sys.stdout.write(line(one))
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:

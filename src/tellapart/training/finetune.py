@@ -234,7 +234,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
             checked_model_folder(named, "captioner"), trust_remote_code=False
         ).get_text_config()
         size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
-    except (OSError, ValueError, AttributeError, TellapartError):
+    except (OSError, ValueError, AttributeError, RecursionError, TellapartError):
         return 1  # a wrong name is reported when it is loaded
     return max(1, math.ceil(4 * captions * (tokens + 20) * size / (SHARE * free_memory())))
 

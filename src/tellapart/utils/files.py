@@ -20,6 +20,7 @@ import re
 import shutil
 import socket
 import stat
+import sys
 import threading
 import time
 import zlib
@@ -42,6 +43,18 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
     except OSError as error:
         full = when_full is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
         raise TellapartError(f"{path}: {error.strerror or error}; {when_full if full else remedy}") from None
+
+
+@contextlib.contextmanager
+def stdout_errors() -> Iterator[None]:
+    """Turns an error of writing to stdout, which names no file, into a `TellapartError` that says so."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:  # of ``| head``: a quiet end
+        raise
+    except OSError as error:
+        raise TellapartError(f"stdout: {error.strerror or error}; what was to be printed is not there") from None
 
 
 def writable_file(path: Path) -> Path:
