@@ -72,7 +72,7 @@ class _EndlessTemplate(Exception):
 
 
 def _huge(template: str) -> str | None:
-    """What a template computes with that one step may take hours or all memory for: a power, or a number of billions.
+    """Finds what a template computes with that one step may take hours or all memory for: a power, or a number of billions.
 
     Nothing stops such a step once it runs; jinja takes it already where it compiles the template.
     """
