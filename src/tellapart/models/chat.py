@@ -72,7 +72,7 @@ class _EndlessTemplate(Exception):
 
 
 def _huge(template: str) -> str | None:
-    """Finds what a template computes with that one step may take hours or all memory for: a power, or a number of billions.
+    """Finds in a template what may take hours or all memory in one step: a power, or a number of millions.
 
     Nothing stops such a step once it runs; jinja takes it already where it compiles the template.
     """
