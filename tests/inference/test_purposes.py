@@ -20,7 +20,17 @@ from PIL import Image
 from tellapart.data import open_data, xmp
 from tellapart.errors import UsageError
 from tellapart.evaluation.check import rows_of, template
-from tellapart.inference.purposes import AltText, LoraCaptions, OwnFiles, embed, shortened, without_openings
+from tellapart.inference.caption import Written, json_line
+from tellapart.inference.purposes import (
+    AltText,
+    Edited,
+    LoraCaptions,
+    OwnFiles,
+    embed,
+    json_lines,
+    shortened,
+    without_openings,
+)
 from tellapart.language.phrases import phrase_ends, without_words
 from tellapart.scenes import Scenes
 
@@ -223,6 +233,14 @@ def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
     assert alt_of((tmp_path / "a.xmp").read_text(encoding="utf-8")) == "a dog"
     with pytest.raises(UsageError, match="name another folder"):
         embed(items, made, own, False, tmp_path)
+
+
+def test_printed_lines_hold_no_characters_that_turn_the_direction_of_writing() -> None:
+    item = next(iter(Scenes(1))).item()
+    text = "a cat \u202egnp.exe\u202c sits\u2028here \x9b31m"
+    for printed in (json_line(Written(item, text)), json_lines([item], {item.id: Edited(text)})):
+        assert printed.isascii() and printed.count("\n") == 1
+        assert json.loads(printed) == {"id": item.id, "caption": text}
 
 
 # The command.

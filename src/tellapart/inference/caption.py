@@ -75,7 +75,7 @@ from tellapart.utils.files import (
     writable_file,
     write_errors,
 )
-from tellapart.utils.messages import Progress, for_terminal, say
+from tellapart.utils.messages import Progress, for_terminal, json_text, say
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 
@@ -716,7 +716,7 @@ def json_line(written: Written, folder: Path | None = None) -> str:
     if written.candidates:
         record["score"] = round(written.candidates[0][1], 6)
         record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
-    return json.dumps(record, ensure_ascii=False) + "\n"
+    return json_text(record) + "\n"
 
 
 def settings_file(path: Path) -> Path:

@@ -34,6 +34,7 @@ from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
 from tellapart.utils.files import parse_json, replace_file, replace_text, write_errors
+from tellapart.utils.messages import json_text
 from tellapart.utils.rng import RandomStream
 
 CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice
@@ -375,7 +376,7 @@ def write_lines(
 def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
     """Returns the texts as lines of JSON."""
     rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
-    return "".join(json.dumps(_record(Path(), item, one), ensure_ascii=False) + "\n" for item, one in rows)
+    return "".join(json_text(_record(Path(), item, one)) + "\n" for item, one in rows)
 
 
 def _record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
