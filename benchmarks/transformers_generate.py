@@ -27,7 +27,7 @@ def generate(
 ) -> torch.Tensor:
     """Generates tokens_RT after the pictures; what stands after a row's first stop token means nothing.
 
-    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.base.sample` takes them.
+    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.base.generate` takes them.
     """
     model, inputs, before, start = model_and_inputs(captioner, visual)
     config = generation_config(decoding, captioner.tokenizer, captioner.stop_tokens)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import subprocess
 import sys
@@ -164,6 +165,14 @@ def test_no_constructor_opens_a_file() -> None:
                 opened = [call for call in calls if OPENING.fullmatch(call.rpartition(".")[2])]
                 assert not opened, f"{file}: {made.name}.{name} calls {opened}; open in a classmethod"
                 todo += sorted((calls & known.keys()) - set(todo))
+
+
+def test_a_package_has_the_names_that_it_offers() -> None:
+    """A table of names that are imported late is not seen by a type checker."""
+    packages = [importlib.import_module(f"tellapart.{file.parent.name}") for file in sorted(ROOT.glob("*/__init__.py"))]
+    offered = [(package, name) for package in packages for name in getattr(package, "__all__", ())]
+    assert len(offered) > 50
+    assert not [f"{package.__name__}.{name}" for package, name in offered if not hasattr(package, name)]
 
 
 def test_nothing_unpickles() -> None:

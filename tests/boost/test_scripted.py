@@ -6,13 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 
 import pytest
+from scene_rates import corpus_rates
 
 from tellapart.boost.scripted import SceneFacts, Scripted, add, blend, facts_of, say
 from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import BackendError, Message, Request
 from tellapart.errors import UsageError
 from tellapart.scenes import Scene, Scenes
-from tellapart.scenes.truth import corpus_rates, count_claims, parse_caption
+from tellapart.scenes.truth import count_claims, parse_caption
 
 SCENES = list(Scenes(200, seed=31))
 

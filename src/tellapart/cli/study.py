@@ -268,7 +268,7 @@ class StudyMaterial:
 
 @dataclass(frozen=True, kw_only=True)
 class Design:
-    """Describes what every kind of study has; the fields are those of `tellapart.study.create.Plan`."""
+    """Describes what every kind of study has; the fields are those of `tellapart.study.create.StudyPlan`."""
 
     human: Annotated[
         str | None, typer.Option("--human", help="People's captions as a system: first or random reference, or none.")

@@ -1,6 +1,6 @@
 """Features of pictures: each picture is encoded once, and the rows are kept on disk.
 
-`store` is the way in, and keeps rows on disk. `files` reads features that other programs wrote, `views` gives a
+`store` is the way in, and keeps rows on disk. `views` reads features that other programs wrote, and gives a
 captioner one of these as its input, or rows that are made anew each time; `nearest` searches nearest neighbours.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tellapart.utils.registry import lazily
 
-_WHERE = {"FeatureFiles": "files", "FeatureStore": "store", "encoder_rows": "store", "pixel_rows": "store"}
+_WHERE = {"FeatureFiles": "views", "FeatureStore": "store", "encoder_rows": "store"}
 
 __all__ = sorted(_WHERE)
 __getattr__, __dir__ = lazily(__name__, _WHERE)
