@@ -19,6 +19,8 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.metrics import cider_d, spice, spider
 from tellapart.metrics.registry import METRICS
 from tellapart.metrics.spice_tool import JAR, PARSER, spice_scores
+from tellapart.recipe.reading import check_recipe
+from tellapart.training.runs import train
 
 # What the jar does with words for tuples: F of the caption's words with those of all references; 0/0 is null.
 STAND_IN = """#!{python}
@@ -91,6 +93,25 @@ def test_categories_and_what_is_no_number(stand_in: Any) -> None:
     corpus, score_N = spice(captions, references)
     assert math.isnan(corpus) and score_N[0] == 1 and math.isnan(score_N[1])
     assert len(runs()) == 1, "the same captions were given to the tool twice"
+
+
+def test_training_with_spice_as_the_reward_asks_the_tool_once_a_step(
+    stand_in: Any, tiny_recipe: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """All samples of a step go to one run of Java; the scores that it gives are the rewards that are logged."""
+    runs = stand_in()
+    objective = {**tiny_recipe["objective"], "rewards": [{"kind": "spice"}], "baseline": "none"}
+    training = {**tiny_recipe["training"], "steps": 3}
+    table = {**tiny_recipe, "objective": objective, "training": training, "validation": {"every": 3}}
+    run = train(check_recipe(table, "test"), tmp_path / "run", evaluate=False)
+    entries = [entries for _, entries in runs()]
+    assert [len(own) for own in entries] == [20, 20, 20], "one run a step, a caption of each picture of the batch"
+    logs = [json.loads(line) for line in (run.folder / "log.jsonl").read_text().splitlines()]
+    rewards = [log["reward"] for log in logs if "reward" in log]
+    words = [[(set(e["test"].split()), set(" ".join(e["refs"]).split())) for e in own] for own in entries]
+    expected = [np.mean([2 * len(a & b) / (len(a) + len(b)) for a, b in own]) for own in words]
+    assert rewards == pytest.approx(expected, abs=1e-6)
+    assert capfd.readouterr().err.count("are parsed in Java") <= 1, "said once, not at every step"
 
 
 def test_nothing_to_score_runs_nothing(stand_in: Any) -> None:

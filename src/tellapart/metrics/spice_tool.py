@@ -27,7 +27,7 @@ from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.messages import say
+from tellapart.utils.messages import say_once
 
 References = Sequence[Sequence[str]]
 
@@ -112,7 +112,7 @@ def spice_scores_of_tokens(
         for number, (caption, texts) in enumerate(zip(caption_tokens, reference_texts, strict=True))
     ]
     tool = find_tool()
-    say(f"SPICE: {len(caption_tokens):,} captions and their references are parsed in Java; thousands take minutes")
+    say_once("SPICE: captions and their references are parsed in Java; thousands take minutes")
     found = {item["image_id"]: item["scores"] for item in _run(tool, entries)}
     lacking = [number for number in range(len(caption_tokens)) if "f" not in found.get(number, {}).get("All", {})]
     if lacking:
