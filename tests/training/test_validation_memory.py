@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import weakref
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,16 @@ def test_patches_of_a_block_are_held_at_once(
             (one,) = encode(captioner.pixels([setup.validation_items[0].picture.image()]))
         assert 0 < held <= 2 * BLOCK * one.numel() * 4  # a block, and its copy in float32
         assert alive.most >= PICTURES * one.numel() * 4
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="what a process holds is read from /proc")
+def test_validation_of_a_blip_takes_less_than_a_gigabyte(tiny_scorer: Path) -> None:
+    """With patches, text layers and beams of the real size: the keys and values of 60 pictures would be 2.5 GB."""
+    command = [sys.executable, str(Path(__file__).with_name("validation_run.py")), "60", str(tiny_scorer)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 1e9
 
 
 class Alive:

@@ -145,6 +145,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 
 VALIDATED = 100  # pictures whose features are held at once
+HELD = 2**21  # values in their rows on a CPU: of BLIP at 384 pixels four, each with 42 MB of keys and values of patches
 
 
 class Validator:
@@ -182,8 +183,10 @@ class Validator:
         seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)[share]
         own: list[str] = []
         total, tokens = 0.0, 0
-        for start in range(0, len(pictures), VALIDATED):  # patches of all pictures would be 9 GB of a BLIP, for 5,000
-            block = slice(start, start + VALIDATED)
+        held, freed = self._held(pictures), FreedMemory()
+        for start in range(0, len(pictures), held):  # patches of all pictures would be 9 GB of a BLIP, for 5,000
+            freed.give_back()
+            block = slice(start, start + held)
             visual: Rows | torch.Tensor = pictures[block]
             if self.setup.reads_pixels:
                 visual = self.encode_pixels(pictures[block], self.setup.captioner.encode)
@@ -223,8 +226,15 @@ class Validator:
         return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
 
     def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        blocks = (pixels[start : start + VALIDATED] for start in range(0, len(pixels), VALIDATED))
+        held = self._held(pixels)
+        blocks = (pixels[start : start + held] for start in range(0, len(pixels), held))
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
+
+    def _held(self, rows: Rows) -> int:
+        """Returns how many pictures are held at once: fewer of large rows where memory is the machine's."""
+        if self.setup.device.type != "cpu" or not len(rows):
+            return VALIDATED
+        return max(1, min(VALIDATED, HELD // math.prod(rows[:1].shape[1:])))
 
     def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> tuple[float, int]:
         """Computes the mean negative log-likelihood of a token of these references, in nats, and how many there are."""
