@@ -297,6 +297,14 @@ def test_two_pictures_of_one_sidecar_are_refused_before_the_work(cli: Cli, folde
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
+def test_a_list_of_file_names_needs_names_that_are_text(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
+    (folder / "00.jpg").rename(folder / "\udcff.jpg")
+    before = sorted(folder.iterdir())
+    for more in (["--for", "lora", "--trigger", "tok"], ["-o", folder / "metadata.jsonl"]):
+        assert "its name is not in UTF-8, and metadata.jsonl" in cli("caption", tiny_captioner, folder, *more).line
+    assert sorted(folder.iterdir()) == before
+
+
 def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "alt.jsonl"
     typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "-o", out)

@@ -128,7 +128,8 @@ class PurposeOptions:
         if maker is None:
             yield None
             return
-        from tellapart.inference.caption import files_beside
+        from tellapart.data.caption_files import METADATA_FILES
+        from tellapart.inference.caption import files_beside, name_in
         from tellapart.inference.purposes import (
             PACKED,
             OwnFiles,
@@ -175,6 +176,9 @@ class PurposeOptions:
                 refuse_foreign(path, made.own, overwrite)
             if self.embed or self.copies is not None:
                 files_beside(items, ".xmp")  # two pictures of one sidecar, before anything is captioned
+            if path.name in METADATA_FILES:
+                for item in items:
+                    name_in(item, path.parent)
             made.written = written_file(path)
             yield made
             made.write(dataset)

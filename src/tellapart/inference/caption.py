@@ -614,6 +614,9 @@ def open_writer(
     samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
     if samples > 1 and out is not None and out.name == METADATA:
         raise UsageError(f"{out}: has one text of each picture, and {samples} are asked for; type -o captions.jsonl")
+    if out is not None and out.name == METADATA:
+        for item in items:
+            name_in(item, out.parent)
     if samples > 1 and chosen != "jsonl" and not (out == PRINTED and chosen in ("", "txt")):
         raise UsageError(
             f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
@@ -700,10 +703,16 @@ def csv_line(written: Written) -> str:
 
 
 def name_in(item: Item, folder: Path) -> str:
-    """Returns the path of a picture relative to a folder, with forward slashes. Raises `UsageError` for no file."""
+    """Returns the path of a picture relative to a folder, with forward slashes.
+
+    Raises `UsageError` for no file, and for a name that is no text, which no list can say.
+    """
     if not isinstance(item.picture, FilePicture):
         raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
-    return Path(os.path.relpath(item.picture.path, folder)).as_posix()
+    name = Path(os.path.relpath(item.picture.path, folder)).as_posix()
+    if name.encode("utf-8", "ignore").decode() != name:
+        raise UsageError(f"{item.picture.name}: its name is not in UTF-8, and metadata.jsonl names files; rename it")
+    return name
 
 
 def json_line(written: Written, folder: Path | None = None) -> str:
