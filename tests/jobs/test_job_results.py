@@ -8,6 +8,7 @@ import json
 import os
 import sqlite3
 import tarfile
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import EncodedRows
 from tellapart.inference.caption import Written, json_line
 from tellapart.jobs import works
-from tellapart.jobs.job import Job, JobRequest, Pulse, prepare
+from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.run import Event, Todo, _failed
 from tellapart.jobs.storage import DiskFolder, url_errors
@@ -106,6 +107,20 @@ def damage(job: Job, number: int, kind: str) -> None:
         (Path(job.path) / job.summary_name(number)).unlink()
     elif kind == "summary damaged":
         (Path(job.path) / job.summary_name(number)).write_text("[1")
+
+
+@pytest.mark.parametrize(("ahead", "state"), [(-10, "running"), (10, "running"), (-4000, "stopped"), (4000, "stopped")])
+def test_a_driver_of_another_time_has_stopped(cli: Cli, ahead: float, state: str, tmp_path: Path) -> None:
+    """Where the clock was set back, too: such a job ran for as long as the clock had gone back."""
+    job = captioned(tmp_path, ["0.jpg", "1.jpg"], [("a dog",)] * 2)
+    (Path(job.path) / job.summary_name(0)).unlink()
+    pulse = Pulse(job)
+    pulse.write(always=True)
+    value = json.loads((Path(job.path) / STATUS).read_text())
+    (Path(job.path) / STATUS).write_text(json.dumps(value | {"at": time.time() + ahead}))
+    shown = cli("job", "status", job.path).out
+    assert f", {state}\n" in shown
+    assert ("reported 1:06:" in shown) == (ahead == 4000) and ("not reported for 1:06:" in shown) == (ahead == -4000)
 
 
 DAMAGES = ("a line removed", "an edited caption", "an intruder", "half a line", "summary gone", "summary damaged")

@@ -316,7 +316,7 @@ def status_of(job: Job) -> dict[str, Any]:
     pulse = read_value(job.folder.read(STATUS), PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None
     state = str(pulse.get("state", "waiting"))
-    if state == "running" and heard is not None and heard > SILENT_SECONDS:
+    if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # less than 0: a clock was set back
         state = "stopped"
     running = state == "running" and len(done) < job.shards
     unsound = {} if running else job.unsound()  # a running job compared them when it began
@@ -350,10 +350,9 @@ def status_lines(status: dict[str, Any]) -> list[str]:
             f"{status['driver']}"
         )
     if status["state"] == "stopped" and status["driver"] is not None:
-        lines.append(
-            f"the driver, {status['driver']}, has not reported for "
-            f"{clock(status['seconds_since_heard'])}; the same command "
-                     "goes on")  # fmt: skip
+        heard = status["seconds_since_heard"]
+        last = f"has not reported for {clock(heard)}" if heard >= 0 else f"reported {clock(-heard)} ahead of this clock"
+        lines.append(f"the driver, {status['driver']}, {last}; the same command goes on")
     lines += [f"damaged: {reason}; the same command does it again" for reason in status["unsound"]]
     lines += [failed_line(failed) for failed in status["set_aside"]]
     return lines
