@@ -109,6 +109,18 @@ def test_a_chat_template_neither_runs_for_ever_nor_writes_without_end(
         load_captioner(str(tmp_path / "mllm"))
 
 
+def test_a_long_chat_template_is_rendered(llm: Path, tmp_path: Path) -> None:
+    """To compile it runs some millions of lines, which are not the template's own."""
+    folder = shutil.copytree(llm, tmp_path / "llm")
+    file = folder / "chat_template.jinja"
+    branch = (
+        "{% if messages[0]['role'] == 'tool' and messages | length > 3 %}{{ messages[1]['content'] | trim }}{% endif %}"
+    )
+    file.write_text(branch * 300 + file.read_text())
+    asked = Request(ASKED, max_tokens=4)
+    assert open_backend(f"local:{folder}").complete(asked) == open_backend(f"local:{llm}").complete(asked)
+
+
 def test_a_folders_own_beams_are_not_asked_for(llm: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(llm, tmp_path / "llm")
     own = {"num_beams": 3, "num_return_sequences": 3}
