@@ -12,6 +12,8 @@ from command_line import Cli
 from PIL import Image
 
 from tellapart.data.caption_files import read_caption_lists
+from tellapart.errors import UsageError
+from tellapart.evaluation.formats import read_results
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -137,3 +139,13 @@ def test_without_pictures_the_report_has_the_numbers(cli: Cli, files: Path) -> N
     assert cli(*arguments(files, "--report", files / "page.html")).status == 0
     page = (files / "page.html").read_text(encoding="utf-8")
     assert "The numbers" in page and "Pictures and captions" not in page
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", "[]", "3", '{"systems": {}}', '{"systems": {', '{"systems": [], "pairs": []}']
+)
+def test_results_that_are_not_whole_are_damaged(tmp_path: Path, content: str) -> None:
+    assert read_results(tmp_path)[1].systems == {}  # not measured
+    (tmp_path / "results.json").write_text(content)
+    with pytest.raises(UsageError, match=r"results.json is damaged \(.*remove it, and type the same command again"):
+        read_results(tmp_path)

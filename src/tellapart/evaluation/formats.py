@@ -36,9 +36,13 @@ def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
     path = folder / "results.json"
     value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
     try:
-        value = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else value
+        if path.is_file():
+            found = parse_json(path.read_text(encoding="utf-8"))
+            if missing := [key for key in value if key not in found]:
+                raise ValueError(f"it has no '{missing[0]}'")
+            value = found
         results = Results.from_json(value)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UsageError(
             f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
             "with --resume): it is measured anew"
