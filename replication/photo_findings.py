@@ -94,10 +94,10 @@ SMILE = {"kind": "smile", "mle_weight": 0.2}
 SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
 FROM_WEAK: dict[str, Any] = {"steps": 80, "learning_rate": 5e-4}
 SELF_CRITICAL: dict[str, Any] = {
-    "decoding": {"kind": "sample", "samples": 5, "max_tokens": 25}, "baseline": "greedy",
-    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 100, "rate": 4e-4,
+    "decoding": {"kind": "sample", "samples": 5, "temperature": 0.6, "max_tokens": 25}, "baseline": "greedy",
+    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 80, "rate": 2e-4,
 }  # fmt: skip
-EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.75, "distance": "bleu", "baseline": "literal"}}
+EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.85, "distance": "bleu", "baseline": "matching"}}
 CURRICULUM: dict[str, Any] = {"schedule": [[0, 2], [1, 3], [2, 5]]}
 
 
