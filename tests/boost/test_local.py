@@ -109,6 +109,17 @@ def test_a_chat_template_neither_runs_for_ever_nor_writes_without_end(
         load_captioner(str(tmp_path / "mllm"))
 
 
+def test_a_chat_template_that_doubles_a_text_ends_before_the_memory_does(
+    llm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tellapart.models.chat.MOST_BYTES", 32 << 20)
+    folder = shutil.copytree(llm, tmp_path / "llm")
+    doubling = "{% for n in range(60) %}{% set own.text = own.text ~ own.text %}{% endfor %}"
+    (folder / "chat_template.jinja").write_text("{% set own = namespace(text='x') %}" + doubling)
+    with pytest.raises(TellapartError, match="its chat template took 32 MB of memory"):
+        open_backend(f"local:{folder}").complete(Request(ASKED, max_tokens=2))
+
+
 def test_a_long_chat_template_is_rendered(llm: Path, tmp_path: Path) -> None:
     """To compile it runs some millions of lines, which are not the template's own."""
     folder = shutil.copytree(llm, tmp_path / "llm")

@@ -6,6 +6,7 @@ their loops run nor how much they write.
 
 from __future__ import annotations
 
+import resource
 import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ else:
     jinja2 = LazyModule("jinja2")
 
 MOST_LINES = 1_000_000  # of Python that one rendering runs; templates of known models run some hundreds per message
+MOST_BYTES = 2 << 30  # by which the process may grow meanwhile
 MOST_CHARACTERS = 1_000_000  # of one text; contexts of the longest models hold a few times as many
 INSTEAD = "expected a template that writes the messages; take the one of the model's own release"
 
@@ -40,7 +42,7 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     template = processor.chat_template
     if isinstance(template, str) and (found := _huge(template)) is not None:
         raise TellapartError(f"{name}: its chat template computes with {found}; {INSTEAD}")
-    left = MOST_LINES
+    left, most_bytes = MOST_LINES, _peak_bytes() + MOST_BYTES
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
@@ -49,15 +51,17 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
             return count if inside else None
         left -= event == "line"
         if left < 0:
-            raise _EndlessTemplate
+            raise _EndlessTemplate(f"ran {MOST_LINES:,} steps without an end")
+        if _peak_bytes() > most_bytes:
+            raise _EndlessTemplate(f"took {MOST_BYTES >> 20:,} MB of memory")
         return count
 
     before = sys.gettrace()
     sys.settrace(count)
     try:
         texts = processor.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-    except _EndlessTemplate:
-        raise TellapartError(f"{name}: its chat template ran {MOST_LINES:,} steps without an end; {INSTEAD}") from None
+    except _EndlessTemplate as error:
+        raise TellapartError(f"{name}: its chat template {error}; {INSTEAD}") from None
     except jinja2.TemplateError as error:
         raise RefusedMessages(f"{name}: its chat template refuses these messages ({error})", str(error)) from None
     except Exception as error:  # whatever an expression of it raises
@@ -71,7 +75,12 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
 
 
 class _EndlessTemplate(Exception):
-    """Raised from inside a template that runs too long."""
+    """Raised from inside a template that runs too long, or takes too much memory."""
+
+
+def _peak_bytes() -> int:
+    """The most memory that this process has held at once; half a microsecond."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _huge(template: str) -> str | None:
