@@ -79,6 +79,8 @@ NOT_RUN = {
     "python -m replication signals": "a minute; tests/replication/test_signals.py has it on little data",
     "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",
     "python -m replication claims --power": "reads what hours of training left; tests/replication does it",
+    "python -m replication photos --findings --seeds": "trains for an hour; tests/replication has it on little data",
+    "python -m replication photos --findings --rows": "trains for minutes; tests/replication has it on little data",
     "python -m replication claims --quick": "trains for 20 minutes; tests/replication does it on little data",
     "tellapart eval --captions mle.jsonl": "reads three runs of hours, and frames that are not part of the project",
     "tellapart eval --captions before.jsonl --references references.jsonl --bertscore": "needs a hub model",
