@@ -183,7 +183,7 @@ def show_findings(
     from replication.seeds import VERDICTS
 
     if listed:
-        some = select_claims(ids, found_on.CLAIMS)
+        some = select_claims(ids, found_on.CLAIMS, found_on.LISTED_BY)
         value = [{"id": c.id, "paper": c.paper_number, "place": c.location, "says": c.statement} for c in some]
         show({"rows": value}, lambda: claims_table(some), as_json)
     elif power:

@@ -26,6 +26,7 @@ from tellapart.recipe.reading import find_recipe
 from tellapart.utils.options import fill_in
 
 COMMAND = "photos"  # whose seeds the verdict has
+LISTED_BY = "photos --findings"
 SCORER, JUDGE = "photos_scorer", "photos_judge"  # of rewards; held out
 FOLDER, RECORDS = Path("runs") / "photo-findings", CLAIMS_RECORDS / "photos"
 PHOTOS = "flickr8k:$TELLAPART_DATA/flickr8k?split="
@@ -266,7 +267,7 @@ def run_findings(ids: Sequence[str], seeds: Sequence[int], settings: Sequence[st
 
     Raises `UsageError` for an unknown id. What is trained already is not trained again.
     """
-    claims, workers = select_claims(ids, CLAIMS), cores()
+    claims, workers = select_claims(ids, CLAIMS, LISTED_BY), cores()
     train_jobs([Job(name, evaluate=False) for name in (SCORER, JUDGE)], workers)
     return replay(claims, make_lab(settings), seeds, workers=workers)
 
@@ -278,7 +279,7 @@ def findings_power(
 
     The record of all rows is kept for the verdict. Raises `UsageError` where an arm of these seeds is not trained.
     """
-    claims, lab, planned = select_claims(ids, CLAIMS), make_lab(settings), len(VERDICTS[COMMAND])
+    claims, lab, planned = select_claims(ids, CLAIMS, LISTED_BY), make_lab(settings), len(VERDICTS[COMMAND])
     found = measure_power(claims, lab, seeds.numbers, COMMAND)
     typed = f"python -m replication {TYPED[COMMAND]} --power --seeds {seeds.option}"
     record = power_record(found, seeds.numbers, settings_digest(claims, lab, COMMAND), typed, planned)

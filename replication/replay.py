@@ -145,13 +145,16 @@ def _finite(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
 
 
-def select_claims(ids: Sequence[str], claims: Sequence[Claim]) -> list[Claim]:
-    """The claims of these ids; all without ids. Raises `UsageError` with the nearest id for an unknown one."""
+def select_claims(ids: Sequence[str], claims: Sequence[Claim], command: str = "claims") -> list[Claim]:
+    """The claims of these ids; all without ids. Raises `UsageError` with the nearest id for an unknown one.
+
+    ``command``: of `replication`, which lists them.
+    """
     known = {claim.id: claim for claim in claims}
     for id in ids:
         if id not in known:
             raise UsageError(
-                f"no claim is called '{id}'{nearest(id, known)}; python -m replication claims --list shows them"
+                f"no claim is called '{id}'{nearest(id, known)}; python -m replication {command} --list shows them"
             )
     return [known[id] for id in dict.fromkeys(ids)] or list(claims)
 

@@ -220,6 +220,8 @@ def test_unknown_ids_are_one_line_with_the_nearest() -> None:
     assert select_claims((), known) == known and select_claims(["sr-init", "sr-init"], known) == known[1:]
     with pytest.raises(UsageError, match=r"no claim is called 'smile-mx'; did you mean 'smile-mix'"):
         select_claims(["smile-mx"], known)
+    with pytest.raises(UsageError, match=r"python -m replication photos --findings --list shows them"):
+        select_claims(["smile-mx"], known, "photos --findings")
 
 
 def finished() -> list[ClaimResult]:

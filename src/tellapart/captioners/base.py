@@ -813,8 +813,8 @@ class StepGraphs:
 
     A small batch waits for the launches of its kernels, hundreds for each token; a graph launches them at once. The
     first batch of some shapes runs as `generate_tokens` does, the second is recorded, and further ones are copied to
-    where the recorded kernels read. What the kernels depend on beside their
-    inputs is part of the key: where the weights lie, and the mode, decoding and autocast of the model.
+    where the recorded kernels read. What the kernels depend on beside their inputs is part of the key: where the
+    weights lie, and the mode, decoding and autocast of the model.
     """
 
     MOST = 4  # shapes that are kept
