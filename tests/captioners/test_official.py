@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from command_line import Cli
 from families import LLAMA, SMALL, VISION, decoder, tokenizer
 from PIL import Image
 from tiny_blip import official_blip, write_blip
@@ -89,10 +96,10 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class OfficialMlp(nn.Module):
     """ClipCap's release: linear, tanh, linear."""
 
-    def __init__(self) -> None:
+    def __init__(self, reads: int = 8) -> None:
         super().__init__()
         wide = WIDTH * PREFIX
-        self.model = nn.Sequential(nn.Linear(8, wide // 2), nn.Tanh(), nn.Linear(wide // 2, wide))
+        self.model = nn.Sequential(nn.Linear(reads, wide // 2), nn.Tanh(), nn.Linear(wide // 2, wide))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.model(x).view(-1, PREFIX, WIDTH)
@@ -144,9 +151,9 @@ class OfficialTransformer(nn.Module):
 
 
 class OfficialTransformerMapper(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, reads: int = 8) -> None:
         super().__init__()
-        self.linear = nn.Linear(8, CONSTANTS * WIDTH)
+        self.linear = nn.Linear(reads, CONSTANTS * WIDTH)
         self.prefix_const = nn.Parameter(torch.randn(PREFIX, WIDTH))
         self.transformer = OfficialTransformer()
 
@@ -270,6 +277,57 @@ def test_clipcaps_checkpoint_saved_as_a_folder_writes_the_same(clip: Path, gpt2:
     again, decoding = load_captioner(str(tmp_path / "saved")), Decoding(kind="beam", beams=3, max_tokens=6)
     told = [generate_captions(one, one.encode(one.pixels(pictures())), decoding) for one in (captioner, again)]
     assert told[0] == told[1] and any(told[0])
+
+
+@pytest.mark.parametrize("mapper", MAPPERS)
+def test_clipcap_reads_rn50x4s_features_from_files(mapper: str, gpt2: Path, tmp_path: Path, cli: Cli) -> None:
+    """640 numbers a picture, which another program wrote; no encoder is loaded."""
+    theirs = published(MAPPERS[mapper](640), gpt2, tmp_path / "weights.pt")  # type: ignore[call-arg]
+    features = torch.randn(2, 640, generator=torch.Generator().manual_seed(4))
+    for folder in ("photos", "rn50x4"):
+        (tmp_path / folder).mkdir()
+    for picture, name, row in zip(pictures(), ("red", "green"), features, strict=True):
+        picture.save(tmp_path / "photos" / f"{name}.png")
+        np.save(tmp_path / "rn50x4" / f"{name}.npy", row.half().numpy())
+    name = f"{tmp_path}/weights.pt?vision=none&language_model={gpt2}"
+    captioner: Any = load_captioner(name)
+    tokens = torch.tensor([[5, 6, 7, 2], [8, 4, 2, 2]])
+    expected = theirs(features, tokens)[:, PREFIX - 1 : -1]
+    assert torch.allclose(captioner.logits(features, tokens, tokens > 0), expected, atol=1e-5)
+    captioner.save(tmp_path / "saved")
+    told = []
+    for which in (name, tmp_path / "saved"):
+        out = tmp_path / f"{len(told)}.jsonl"
+        done = cli("caption", which, tmp_path / "photos", "-o", out, "--features", tmp_path / "rn50x4", "--beams", "1")
+        assert done.status == 0, done.err
+        told.append([json.loads(line)["caption"] for line in out.read_text().splitlines()])
+    ordered = features.half().float()[[1, 0]]  # by name: green, red
+    assert told[0] == told[1] == captioner.generate(ordered, Decoding(max_tokens=30)).texts
+    rest = (tmp_path / "photos", "-o", tmp_path / "none.jsonl")
+    without = cli("caption", name, *rest)
+    assert without.status == 2 and "has no vision encoder: it reads features from files" in without.err
+    new = cli(
+        "caption", f"clipcap?vision=none&language_model={gpt2}", tmp_path / "photos", "-o", tmp_path / "none.jsonl"
+    )
+    assert new.status == 2 and "a new ClipCap needs an encoder" in new.err
+
+
+def test_clipcaps_pickle_of_features_is_refused_with_the_conversion_to_type(
+    gpt2: Path, tmp_path: Path, cli: Cli
+) -> None:
+    published(OfficialMlp(640), gpt2, tmp_path / "weights.pt")
+    (tmp_path / "photos").mkdir()
+    pictures()[0].save(tmp_path / "photos" / "7.png")
+    pickled = tmp_path / "oscar_split_RN50x4_train.pkl"
+    rows = {"clip_embedding": torch.randn(1, 640), "captions": [{"image_id": "7", "caption": "a", "clip_embedding": 0}]}
+    pickled.write_bytes(pickle.dumps(rows))
+    command = ("caption", f"{tmp_path}/weights.pt?vision=none&language_model={gpt2}", tmp_path / "photos" / "7.png")
+    done = cli(*command, "--features", pickled)
+    assert done.status == 2 and "opening a pickle runs what is in it" in done.err
+    typed = re.search(r"type: (mkdir .*); then", done.err)
+    assert typed and not (tmp_path / "clip-features").exists()
+    subprocess.run(typed[1].replace("python ", f"{sys.executable} ", 1), shell=True, check=True, cwd=tmp_path)
+    assert cli(*command, "--features", tmp_path / "clip-features").status == 0
 
 
 def test_weights_that_do_not_fit_what_was_named_are_one_line(clip: Path, gpt2: Path, tmp_path: Path) -> None:
@@ -446,6 +504,65 @@ def test_a_blip_checkpoint_with_another_tokenizer_or_half_its_weights_is_one_lin
         load_captioner(f"{tmp_path}/half.pth?tokenizer={bert}")
     with pytest.raises(UsageError, match="image_size is a number; found 'big'"):
         load_captioner(f"{tmp_path}/blip.pth?image_size=big")
+
+
+class EggCheckpoint(NamedTuple):
+    """Pickled under the name of EGG's own class, which is not installed."""
+
+    epoch: int
+    model_state_dict: dict[str, torch.Tensor]
+    optimizer_state_dict: dict[str, Any]
+    optimizer_scheduler_state_dict: dict[str, Any] | None
+
+
+EggCheckpoint.__module__, EggCheckpoint.__qualname__ = "egg.core.callbacks", "Checkpoint"
+
+
+def save_as_egg(content: dict[str, torch.Tensor], path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ``.tar`` as EGG's trainer writes it, with the optimizer's state beside the game's."""
+    module: Any = ModuleType("egg.core.callbacks")
+    module.Checkpoint = EggCheckpoint
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))], lr=1e-7)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    with monkeypatch.context() as patched:
+        for name, installed in (("egg", None), ("egg.core", None), ("egg.core.callbacks", module)):
+            patched.setitem(sys.modules, name, installed or ModuleType(name))
+        torch.save(EggCheckpoint(3, content, optimizer.state_dict(), schedule.state_dict()), path)
+    assert "egg" not in sys.modules
+
+
+@pytest.mark.parametrize("layout", ["EGG's tuple", "clipcap.*", "sender.clipcap.* under model_state_dict"])
+def test_checkpoints_of_paper_twos_and_threes_programs_write_what_clipcaps_own_writes(
+    layout: str, clip: Path, gpt2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    state = published(OfficialMlp(), gpt2, tmp_path / "weights.pt").state_dict()
+    game = {f"sender.clipcap.{key}": tensor for key, tensor in state.items()}
+    game |= {"sender.clip.visual.proj": torch.ones(2, 2), "receiver.clip.logit_scale": torch.tensor(4.6)}
+    path = tmp_path / ("final.tar" if layout == "EGG's tuple" else "best.pt")
+    if layout == "EGG's tuple":
+        save_as_egg(game, path, monkeypatch)
+    elif layout == "clipcap.*":
+        torch.save({f"clipcap.{key}": tensor for key, tensor in state.items()}, path)
+    else:
+        torch.save({"model_state_dict": game, "epoch": 3}, path)
+    pictures()[0].save(tmp_path / "red.png")
+    pair = f"?vision={clip}&language_model={gpt2}"
+    told = [cli("caption", f"{file}{pair}", tmp_path / "red.png") for file in (tmp_path / "weights.pt", path)]
+    assert [done.status for done in told] == [0, 0], told[1].err
+    assert told[0].out == told[1].out and told[0].out.strip()
+    beside = "such as receiver.clip.logit_scale" in told[1].err
+    assert beside == (layout != "clipcap.*"), "what a game holds beside its captioner is named"
+
+
+def test_an_error_of_a_wrong_file_is_plain(tmp_path: Path, clip: Path, gpt2: Path) -> None:
+    """torch's own message has escape codes, and advice to trust the file."""
+    torch.save({"clip_project.x": Mischief()}, tmp_path / "bad.pt")
+    with pytest.raises(TellapartError) as caught:
+        load_captioner(f"{tmp_path}/bad.pt")
+    assert str(caught.value).endswith("bad.pt: it holds print; expected a checkpoint that holds tensors alone")
+    torch.save({"clipcap.gpt.h.0.attn.c_attn.lora_A.default.weight": torch.ones(2, 2)}, tmp_path / "lora.pt")
+    with pytest.raises(TellapartError, match=r"lora\.pt holds LoRA's matrices .* or the folder of a PEFT adapter"):
+        load_captioner(f"{tmp_path}/lora.pt?vision={clip}&language_model={gpt2}")
 
 
 def test_a_checkpoint_of_discritunes_program(tmp_path: Path) -> None:

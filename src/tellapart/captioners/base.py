@@ -144,7 +144,15 @@ class Captioner(ABC):
 
     @property
     def encoder(self) -> Encoder:
-        """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once."""
+        """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once.
+
+        Raises `UsageError` for a captioner that was made for features from files.
+        """
+        if not self.reads_pictures(self.model):
+            raise UsageError(
+                f"{self.name} has no vision encoder: it reads features from files; in a recipe: captioner.features = "
+                "'FOLDER or FILE.h5'; to caption: --features FOLDER"
+            )
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]
         fingerprint = weights_fingerprint(vision, self.processor, f"{view} {settings_of(vision)}")

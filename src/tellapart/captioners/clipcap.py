@@ -32,14 +32,17 @@ from tellapart.errors import UsageError
 from tellapart.models.loading import load_whole
 from tellapart.models.vision import cells_of, pooled_of, width_of
 
+FILES = "files"
+
 
 class ClipCapConfig(PreTrainedConfig):
     """Describes what a ClipCap is made of.
 
     ``vision_config`` and ``text_config``: any vision encoder and any causal language model of transformers.
     ``visual``: which output of the encoder is the picture: ``projected`` (CLIP's image embedding, as
-    ClipCap uses it), ``pooled``, or ``cells`` (every cell of the grid). ``grid``: cells a side that these are pooled
-    to; 0: as the encoder gives them.
+    ClipCap uses it), ``pooled``, or ``cells`` (every cell of the grid); or ``files``, D numbers that another program
+    wrote (``feature_size``), and there is no encoder. ``grid``: cells a side that these are pooled to; 0: as the
+    encoder gives them.
     ``mapper``: ``mlp`` (H·P/2 tanh units between, DiscriTune's), ``transformer`` (ClipCap's other one), or
     ``linear`` (one prefix position for each cell). ``prefix_length``: P, for the first two.
     """
@@ -57,10 +60,14 @@ class ClipCapConfig(PreTrainedConfig):
         mapper_heads: int = 8,
         mapper_constants: int = 10,
         grid: int = 0,
+        feature_size: int = 0,
         **kwargs: Any,
     ) -> None:
         self.grid = grid
-        self.vision_config = as_config(vision_config or {"model_type": "clip_vision_model", "projection_dim": 512})
+        default = {"model_type": "clip_vision_model", "projection_dim": 512}
+        self.vision_config = None if visual == FILES else as_config(vision_config or default)
+        if visual == FILES:
+            self.feature_size = feature_size
         self.text_config = as_config(text_config or {"model_type": "gpt2"})
         self.visual, self.mapper, self.prefix_length = visual, mapper, prefix_length
         self.mapper_layers, self.mapper_heads, self.mapper_constants = mapper_layers, mapper_heads, mapper_constants
@@ -70,6 +77,8 @@ class ClipCapConfig(PreTrainedConfig):
     def visual_size(self) -> int:
         """D, the width of a picture's features."""
         config: Any = self.vision_config
+        if self.visual == FILES:
+            return int(self.feature_size)
         return int(config.projection_dim) if self.visual == "projected" else width_of(config)
 
     @property
@@ -169,8 +178,10 @@ class ClipCapModel(PreTrainedModel):
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__(config)
-        if config.visual == "projected":
-            self.vision: Any = CLIPVisionModelWithProjection(config.vision_config)  # type: ignore[arg-type]
+        if config.visual == FILES:
+            self.vision: Any = None
+        elif config.visual == "projected":
+            self.vision = CLIPVisionModelWithProjection(config.vision_config)  # type: ignore[arg-type]
         else:
             self.vision = AutoModel.from_config(config.vision_config)
         self.mapper = MAPPERS[config.mapper](config)
@@ -233,6 +244,10 @@ class ClipCap(Captioner):
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str, prompt: str = "") -> None:
         super().__init__(model, tokenizer, processor, name)
         self.set_prompt(prompt)
+
+    @staticmethod
+    def reads_pictures(model: Any) -> bool:
+        return model.vision is not None
 
     def set_prompt(self, prompt: str) -> None:
         self.prompt_ids = list(self.tokenizer(prompt, add_special_tokens=False)["input_ids"]) if prompt else []
@@ -297,7 +312,8 @@ class ClipCap(Captioner):
         return self.model.language_model.get_output_embeddings()
 
     def parts(self) -> dict[str, torch.nn.Module]:
-        return {"vision": self.model.vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
+        vision = {} if self.model.vision is None else {"vision": self.model.vision}
+        return {**vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
 
 
 AutoConfig.register("clipcap", ClipCapConfig)

@@ -1,4 +1,5 @@
-"""Checkpoints as the authors published them: ClipCap's ``.pt`` and BLIP's ``.pth`` (SMILE's are BLIP's).
+"""Checkpoints as the authors published them: ClipCap's ``.pt`` and BLIP's ``.pth`` (SMILE's are BLIP's), also those of
+paper 2's and paper 3's programs, which lie below the names of a game (``sender.clipcap.*``).
 
 Such a file holds weights alone. What it cannot say follows its name as options: ``coco_weights.pt?vision=NAME`` and
 ``language_model=NAME`` for ClipCap; ``tokenizer=NAME``, ``image_size=N`` and ``prompt=TEXT`` for BLIP.
@@ -10,14 +11,14 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.blip import Blip
-from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.utils.messages import say
@@ -29,9 +30,11 @@ else:
     transformers = LazyModule("transformers")
 
 State = dict[str, torch.Tensor]
-ENDINGS = (".pt", ".pth")
+ENDINGS = (".pt", ".pth", ".tar")
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
 CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
+NO_VISION = "none"  # in place of a vision encoder's name
+READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the layer of either mapper that reads a picture
 HEAD_WIDTH = 64  # of every attention head of BLIP's vision transformers
 
 
@@ -41,7 +44,7 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
     Keys of the file that are no weights of the captioner are left out and named on stderr. Raises `TellapartError`
     for a file that holds something else, or whose shapes do not fit what was named.
     """
-    state = read_state(path)
+    state = bare_clipcap(read_state(path), path)
     if any(key.startswith("clip_project.") for key in state):
         return clipcap_from_state(state, path, **options({"vision": str, "language_model": str, "stop": str}))
     if any(key.startswith("text_decoder.") for key in state):
@@ -53,23 +56,44 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
     )
 
 
-def read_state(path: Path) -> State:
-    """The weights in a file, bare or under ``model``, ``state_dict`` or ``model_state_dict``; nothing else is
-    unpickled."""
+class EggCheckpoint(NamedTuple):
+    """Stands for the class that EGG's trainer pickles into a ``.tar``: DiscriTune's published weights are one."""
 
+    epoch: Any
+    model_state_dict: Any
+    optimizer_state_dict: Any = None
+    optimizer_scheduler_state_dict: Any = None
+
+
+def read_state(path: Path) -> State:
+    """The weights in a file, bare or under ``model``, ``state_dict`` or ``model_state_dict``.
+
+    Of pickled classes EGG's tuple alone is known, by its name (`EggCheckpoint`); nothing else is unpickled.
+    """
+    known: list[Any] = [(EggCheckpoint, "egg.core.callbacks.Checkpoint"), (EggCheckpoint, "egg.core.util.Checkpoint")]
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals(known):
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
-        raise UsageError(f"no such checkpoint: {path}; expected a .pt or .pth file") from None
-    except (UnpicklingError, RuntimeError, EOFError, OSError) as error:
-        cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else type(error).__name__
+        raise UsageError(f"no such checkpoint: {path}; expected a .pt, .pth or .tar file") from None
+    except (UnpicklingError, RuntimeError, EOFError, OSError, TypeError) as error:
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        cause = f"it holds {named[1]}" if named else plain_line(error)
         raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
+    if isinstance(content, EggCheckpoint):
+        content = content.model_state_dict
     for key in ("model", "state_dict", "model_state_dict"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise TellapartError(f"{path} holds no weights by name; expected a checkpoint of ClipCap or BLIP")
     return {str(key).removeprefix("module."): value for key, value in content.items()}
+
+
+def plain_line(error: Exception) -> str:
+    """The first line of an error's message without torch's escape codes, or its class where it has none."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return re.sub(r"\x1b\[[0-9;]*m", "", first)[:160].strip() or type(error).__name__
 
 
 # ClipCap
@@ -80,10 +104,14 @@ def clipcap_from_state(
 ) -> ClipCap:
     """Returns a ClipCap from its weights (mapper and language model) and the two models that it was made from.
 
+    ``vision`` "none": no encoder; it reads features from files, such as CLIP RN50x4's, which are 640 wide.
+
     ClipCap's own training adds no end token to a caption, and its own decoding stops at any token that contains ".":
     that is ``stop`` where none is named and the tokenizer has such tokens.
     """
     mapper, settings = mapper_settings(state, path)
+    if vision == NO_VISION:
+        settings["feature_size"] = next(state[key].shape[1] for key in READS if key in state)
     captioner = build_clipcap(vision, language_model, str(path), mapper=mapper, weights=False, **settings)
     stray = r"language_model\..*\.attn\.(bias|masked_bias)$"
     pair = f"vision={vision} and language_model={language_model}"
@@ -93,6 +121,26 @@ def clipcap_from_state(
     captioner.chosen = {"stop": stop}
     captioner.set_stop(stop)
     return captioner
+
+
+def bare_clipcap(state: State, path: Path) -> State:
+    """The weights by ClipCap's own names where they lie below others: ``clipcap.*``, ``sender.clipcap.*``.
+
+    What lies elsewhere (a game's scorer, its picture encoder) is left out and named. Raises `TellapartError` for LoRA's
+    matrices, whose scale such a file does not hold.
+    """
+    if (lora := next((key for key in state if ".lora_" in key), None)) is not None:
+        raise TellapartError(
+            f"{path} holds LoRA's matrices ({lora}) and not the weights that they are added to; expected a checkpoint "
+            "that was saved after merging, or the folder of a PEFT adapter"
+        )
+    if not (found := {key.partition("clip_project.")[0] for key in state if "clip_project." in key} - {""}):
+        return state
+    prefix = min(found)
+    left = sorted(key for key in state if not key.startswith(prefix))
+    if left:
+        say(f"{path}: left out {len(left)} entries beside {prefix}*, such as {left[0]}")
+    return {key.removeprefix(prefix): weights for key, weights in state.items() if key.startswith(prefix)}
 
 
 def clipcap_names(state: State) -> State:
@@ -137,16 +185,20 @@ def build_clipcap(
     ``weights``: the language model's own weights too, and not its shape alone. The mapper's random weights are always
     the same ones.
     """
-    check_name(vision, "CLIP or SigLIP")
     check_name(language_model, "language model")
-    with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
-        tower, visual = vision_tower(vision)
-        processor = transformers.AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
+    tower, visual, processor = None, FILES, None
+    if vision != NO_VISION:
+        check_name(vision, "CLIP or SigLIP")
+        with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
+            tower, visual = vision_tower(vision)
+            processor = transformers.AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
+    elif not sizes.get("feature_size"):
+        raise UsageError("a new ClipCap needs an encoder: vision=NAME; 'none' is for the weights of a published one")
     with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
         text_config = transformers.AutoConfig.from_pretrained(language_model, trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(language_model, trust_remote_code=False)
         config = ClipCapConfig(
-            tower.config, text_config, visual, mapper, prefix_length=prefix_length, **sizes
+            tower and tower.config, text_config, visual, mapper, prefix_length=prefix_length, **sizes
         )  # fmt: skip
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -155,7 +207,8 @@ def build_clipcap(
             model.language_model = transformers.AutoModelForCausalLM.from_pretrained(
                 language_model, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
             )
-    model.vision.load_state_dict(tower.state_dict())
+    if tower is not None:
+        model.vision.load_state_dict(tower.state_dict())
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     captioner = ClipCap(model.eval(), tokenizer, processor, name)

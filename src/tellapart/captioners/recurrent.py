@@ -16,10 +16,8 @@ from transformers.configuration_utils import PreTrainedConfig
 
 from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, hidden_cached
 from tellapart.captioners.clipcap import as_config
-from tellapart.errors import UsageError
 from tellapart.models.loading import load_whole
 from tellapart.models.vision import cells_of, pooled_of
-from tellapart.types import Encoder
 
 State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
 
@@ -191,15 +189,6 @@ class Recurrent(Captioner):
     sees_clips = True
     pixels_in_threads = True
     masks_regions = True
-
-    @property
-    def encoder(self) -> Encoder:
-        if self.model.vision is None:
-            raise UsageError(
-                f"{self.name} has no vision encoder: it reads features from files; in a recipe: captioner.features = "
-                "'FOLDER or FILE.h5'; to caption: --features FOLDER"
-            )
-        return super().encoder
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:

@@ -30,6 +30,12 @@ if TYPE_CHECKING:
 
 ARRAY_NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions
 HDF5 = (".h5", ".hdf5", ".hdf")
+FOLDER = "clip-features"
+FROM_PICKLE = (  # ClipCap's: a row of "clip_embedding" for each caption, whose own "clip_embedding" is its number
+    """python -c 'import numpy, pickle, sys; d = pickle.load(open(sys.argv[1], "rb")); """
+    """[numpy.save(sys.argv[2] + "/" + str(c["image_id"]), d["clip_embedding"][c["clip_embedding"]].float().numpy()) """
+    """for c in d["captions"]]'"""
+)
 
 
 class NumpyFolder:
@@ -115,6 +121,11 @@ class FeatureFiles:
         found = Path(path).expanduser()
         if not found.exists():
             raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
+        if found.suffix.lower() in (".pkl", ".pickle"):  # as ClipCap's program writes them
+            raise UsageError(
+                f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: "
+                f"mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then --features {FOLDER}"
+            )
         if found.is_file() and found.suffix not in HDF5:
             raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
         return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found), equal)
