@@ -72,7 +72,7 @@ def qwen2_vl_2b() -> Captioner:
     import torch
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
-    from tellapart.captioners.load import add_lora
+    from tellapart.captioners.lora import add_lora
     from tellapart.captioners.transformers import Hf, whole_processor
 
     places = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>")

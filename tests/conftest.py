@@ -123,7 +123,7 @@ def tiny_captioner(tiny_scorer: Path) -> Path:
     """The folder of a ClipCap with random weights."""
     import torch
 
-    from tellapart.captioners.load import load_vision
+    from tellapart.captioners.parts import load_vision
     from tellapart.recipe.schema import NewCaptioner
     from tellapart.scenes import Scenes
     from tellapart.training.build import build_captioner

@@ -1,7 +1,8 @@
 """How many files one reads to follow a training step, a metric and a caption, against the table in docs/design.md.
 
-``python tests/test_walks.py step`` (or ``bleu``, ``caption``) prints the files of the package in which a function runs,
-each with its functions. Imports aside: a module that is loaded on the way counts where one of its functions is called.
+``python tests/test_walks.py step`` (or ``bleu``, ``caption``, ``clip``) prints the files of the package in which a
+function runs, each with its functions. Imports aside: a module that is loaded on the way counts where one of its
+functions is called.
 """
 
 from __future__ import annotations
@@ -89,10 +90,7 @@ def bleu(folder: Path) -> Walk:
 
 
 def caption(folder: Path) -> Walk:
-    """``tellapart caption`` of a folder with two pictures, by a ClipCap."""
-    from PIL import Image
-
-    from tellapart.cli import main
+    """``tellapart caption`` of a folder, by a ClipCap behind the vision encoder of ``scenes``."""
     from tellapart.recipe.schema import NewCaptioner
     from tellapart.scorers import load_scorer
     from tellapart.training.build import build_captioner
@@ -101,7 +99,34 @@ def caption(folder: Path) -> Walk:
     made = build_captioner(
         NewCaptioner(vision="scenes"), ["a red circle"], scorer.model.vision_model, scorer.processor, "walk"
     )
-    made.save(folder / "model")
+    return caption_by(made, folder)
+
+
+def clip(folder: Path) -> Walk:
+    """``tellapart caption`` of a folder, by a ClipCap as its authors published it: behind CLIP, with random weights."""
+    from transformers import CLIPImageProcessorPil, CLIPVisionConfig, GPT2Config
+
+    from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+    from tellapart.models.tokens import word_tokenizer
+
+    words = word_tokenizer(["a red circle"])
+    ids = {"bos_token_id": words.bos_token_id, "eos_token_id": words.eos_token_id}
+    text = GPT2Config(vocab_size=len(words), n_positions=64, n_embd=8, n_layer=1, n_head=2, **ids)
+    vision = CLIPVisionConfig(
+        hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=32, patch_size=16
+    )
+    model: Any = ClipCapModel(ClipCapConfig(vision_config=vision, text_config=text)).eval()
+    pictures = CLIPImageProcessorPil(size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32})
+    return caption_by(ClipCap(model, words, pictures, "walk"), folder)
+
+
+def caption_by(captioner: Any, folder: Path) -> Walk:
+    """``tellapart caption`` of a folder with two pictures."""
+    from PIL import Image
+
+    from tellapart.cli import main
+
+    captioner.save(folder / "model")
     (folder / "pictures").mkdir()
     for name, color in (("red", (200, 0, 0)), ("blue", (0, 0, 200))):
         Image.new("RGB", (64, 64), color).save(folder / "pictures" / f"{name}.png")
@@ -115,11 +140,12 @@ def caption(folder: Path) -> Walk:
     return walk
 
 
-WALKS: dict[str, Callable[[Path], Walk]] = {"step": step, "bleu": bleu, "caption": caption}
+WALKS: dict[str, Callable[[Path], Walk]] = {"step": step, "bleu": bleu, "caption": caption, "clip": clip}
 ROWS = {
     "step": "one self-retrieval step, from `train_step` on",
     "bleu": "one BLEU through `evaluate`",
     "caption": "`tellapart caption` of a folder, what it imports aside",
+    "clip": "the same by a ClipCap behind CLIP, as published",
 }
 
 

@@ -13,9 +13,8 @@ from tiny_blip import save_blip
 from transformers import CLIPVisionConfig, GPT2Config
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import is_adapter
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.load import add_lora
+from tellapart.captioners.lora import add_lora, is_adapter
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup

@@ -21,7 +21,7 @@ from tiny_blip import save_blip
 from transformers import AutoModelForImageTextToText
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.load import parse_options, quoted
+from tellapart.captioners.base import parse_options, quoted
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import DEFAULT, Decoding, default_decoding
 

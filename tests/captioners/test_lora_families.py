@@ -15,8 +15,7 @@ from test_table import CAPTIONERS
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import is_adapter
-from tellapart.captioners.load import add_lora
+from tellapart.captioners.lora import add_lora, is_adapter
 from tellapart.errors import UsageError
 
 WITH_LORA = [name for name in CAPTIONERS if name != "LSTM"]  # its layers are one LSTM cell and the output layer

@@ -18,7 +18,7 @@ from benchmarks import transformers_generate
 from tellapart.captioners import base, load_captioner
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.captioners.load import enable_gradient_checkpointing
+from tellapart.captioners.parts import enable_gradient_checkpointing
 from tellapart.captioners.recurrent import Recurrent
 from tellapart.captioners.transformers import Hf
 from tellapart.models.loading import Decoding

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
-from tellapart.captioners.load import load_captioner
+from tellapart.captioners.base import load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError

@@ -10,7 +10,7 @@ import torch
 
 from tellapart.boost.backends import Local
 from tellapart.boost.types import Message, Request
-from tellapart.captioners.load import load_language_model, load_vision
+from tellapart.captioners.parts import load_language_model, load_vision
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import packages
 from tellapart.models.efficientnet import AT_ONCE, EfficientNetLite, EfficientNetLiteConfig

@@ -1,6 +1,5 @@
 """Captioners: from pictures to text."""
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, generate_captions
-from tellapart.captioners.load import load_captioner
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, generate_captions, load_captioner
 
 __all__ = ["CAPTIONERS", "Captioner", "CaptionerEntry", "generate_captions", "load_captioner"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.nn.functional as F
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, parse_options
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
@@ -30,12 +30,26 @@ else:
     transformers = LazyModule("transformers")
 
 State = dict[str, torch.Tensor]
-ENDINGS = (".pt", ".pth", ".tar")
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
 CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
 NO_VISION = "none"  # in place of a vision encoder's name
 READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the layer of either mapper that reads a picture
 HEAD_WIDTH = 64  # of every attention head of BLIP's vision transformers
+
+
+def open_official(name: str, written: str) -> Captioner:
+    """Returns the captioner of ``FILE.pt``, ``.pth``, ``.tar`` or ``clipcap``; ``written``: its options."""
+    if name == "clipcap":
+        return build_clipcap(**new_clipcap(written))
+    return load_official(Path(name).expanduser(), lambda known: parse_options(written, known, name))
+
+
+def new_clipcap(written: str) -> dict[str, Any]:
+    """Returns what a ClipCap is to be made of. Raises `UsageError` for a mapper that there is not."""
+    parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"} | parse_options(written, PARTS, "clipcap")
+    if parts["mapper"] not in ("mlp", "transformer"):
+        raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{parts['mapper']}'")
+    return {**parts, "name": "clipcap"}
 
 
 def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Captioner:
@@ -377,3 +391,13 @@ def is_tied(wanted: State, given: State, key: str) -> bool:
     return any(
         other in given and wanted[other].data_ptr() == wanted[key].data_ptr() for other in wanted if other != key
     )
+
+
+CAPTIONERS.register(
+    CaptionerEntry(
+        name="official",
+        factory=open_official,
+        help="A checkpoint as its authors published it.",
+        takes=r"(?s:.*)\.(pth?|tar)|clipcap",
+    )
+)

@@ -19,7 +19,9 @@ from torch import nn
 
 from tellapart.captioners.base import (
     CACHE,
+    CAPTIONERS,
     Captioner,
+    CaptionerEntry,
     KVCache,
     check_room,
     explain_no_cache,
@@ -29,9 +31,10 @@ from tellapart.captioners.base import (
     replaced_forward,
 )
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
-from tellapart.errors import TellapartError, UsageError
+from tellapart.captioners.text_only import TextOnly
+from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.chat import rendered
-from tellapart.models.loading import precision_of, weights_fingerprint
+from tellapart.models.loading import load_whole, precision_of, weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.files import write_sums
 from tellapart.utils.registry import LazyModule
@@ -39,10 +42,11 @@ from tellapart.utils.registry import LazyModule
 if TYPE_CHECKING:
     import transformers
     from transformers import modeling_outputs
-    from transformers.models.auto import processing_auto
+    from transformers.models.auto import modeling_auto, processing_auto
 else:
     transformers = LazyModule("transformers")
     modeling_outputs = LazyModule("transformers.modeling_outputs")
+    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
     processing_auto = LazyModule("transformers.models.auto.processing_auto")
 
 INSTRUCTION = "Describe this picture in one sentence."
@@ -225,6 +229,23 @@ def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
     """Rows of ids R×L, each at the right end of its row."""
     width = max(map(len, rows))
     return torch.tensor([[fill] * (width - len(row)) + row for row in rows])
+
+
+def load_any(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any, type[Captioner], Any, Any]:
+    """Loads a model that ``AutoModelForImageTextToText`` or ``AutoModelForCausalLM`` knows.
+
+    Returns it with the class of its captioner, its tokenizer, and its whole processor: None where it sees no pictures.
+    Raises `TellapartError` for a model of any other kind.
+    """
+    if kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
+        model = load_whole(transformers.AutoModelForImageTextToText, where, dtype=dtype)
+        whole = whole_processor(where, model.config)
+        return model, Hf, whole.tokenizer, whole
+    if kind not in modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise TellapartError(f"{name} is a {kind} model, which is not a supported captioner{nearest(kind, CAPTIONERS)}")
+    model = load_whole(transformers.AutoModelForCausalLM, where, dtype=dtype)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    return model, TextOnly, tokenizer, None
 
 
 def whole_processor(where: str, config: Any) -> Any:
@@ -770,3 +791,8 @@ class Hf(PicturesOfHf):
         super().save(folder)
         self.whole.save_pretrained(folder)
         write_sums(Path(folder))
+
+
+CAPTIONERS.register(
+    CaptionerEntry(name="transformers", factory=load_any, help="Any other model that describes pictures or writes.")
+)

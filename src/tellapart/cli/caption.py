@@ -335,7 +335,7 @@ def caption(
     if template is None:
         _refuse({"--fields": None if served else fields}, "fills fields of --prompt, such as {tags}, and it has none")
     if prompt is not None and template is None:
-        from tellapart.captioners.load import quoted
+        from tellapart.captioners.base import quoted
 
         model = _with_option(model, "prompt", quote(prompt, safe=" ") if served else quoted(prompt))
     if detail is not None and not served:
@@ -375,7 +375,7 @@ def caption(
             _caption_by_server(model, dataset, path, format, decoding, concurrency, chosen)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
-    from tellapart.captioners.load import load_captioner
+    from tellapart.captioners.base import load_captioner
     from tellapart.inference.caption import caption_pictures, nothing_left, recorded_precision
     from tellapart.models.loading import resolve_device, resolve_precision
     from tellapart.scorers.load import load_scorer

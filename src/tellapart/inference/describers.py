@@ -25,10 +25,10 @@ from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    from tellapart.captioners import load
+    from tellapart.captioners import base
     from tellapart.captioners.base import Captioner
 else:
-    load = LazyModule("tellapart.captioners.load")
+    base = LazyModule("tellapart.captioners.base")
 
 
 def open_backends(
@@ -53,7 +53,7 @@ def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", pre
     if kind == "file":
         return CaptionFileBackend.open(rest, dataset)
     if kind == "local" and rest and _is_captioner(rest):
-        return CaptionerBackend(load.load_captioner(rest, device, precision))
+        return CaptionerBackend(base.load_captioner(rest, device, precision))
     return open_backend(spec, device, precision)
 
 

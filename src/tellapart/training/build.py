@@ -14,8 +14,8 @@ from PIL import Image
 
 from tellapart.captioners import Captioner, load_captioner
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
-from tellapart.captioners.load import (
-    add_lora,
+from tellapart.captioners.lora import add_lora
+from tellapart.captioners.parts import (
     add_words,
     enable_gradient_checkpointing,
     load_language_model,

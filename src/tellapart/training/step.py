@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
-from tellapart.captioners.base import is_adapter
+from tellapart.captioners.lora import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
 from tellapart.models.protocols import Learner

@@ -1,0 +1,190 @@
+"""LoRA (Hu et al. 2021) beside a captioner's weights (paper 2's SR-L, SR-V, SR-LV), and adapters that PEFT saved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.loading import loading_errors
+from tellapart.models.protocols import CaptionerLike
+from tellapart.utils.files import parse_json
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    from transformers import pytorch_utils
+else:
+    pytorch_utils = LazyModule("transformers.pytorch_utils")
+
+ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def adapter_settings(folder: Path) -> dict[str, Any]:
+    """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` for what is none."""
+    settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
+    if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
+        raise TellapartError(f"{folder / ADAPTER}: not the configuration of an adapter as PEFT saves it")
+    if not (folder / ADAPTER_WEIGHTS).is_file():
+        raise TellapartError(f"{folder} holds no {ADAPTER_WEIGHTS}; expected an adapter that PEFT or TRL saved")
+    if settings.get("megatron_config"):
+        raise TellapartError(f"{folder / ADAPTER} is of Megatron's layers, which are not loaded here")
+    return settings
+
+
+def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -> str:
+    """The captioner that the adapter changes: the one ``named``, else the one that its configuration names."""
+    base = named or settings.get("base_model_name_or_path")
+    if not base:
+        raise UsageError(f"{folder} is an adapter that names no base; type '{folder}?base_model=NAME'")
+    if (Path(base).expanduser() / ADAPTER).is_file() and not (Path(base).expanduser() / "config.json").is_file():
+        raise UsageError(f"{folder} is an adapter of {base}, which is an adapter itself; expected a whole captioner")
+    return str(base)
+
+
+def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
+    """Merge a PEFT adapter into ``model``, in place. Raises `TellapartError` where the two do not fit together."""
+    from peft import PeftModel, get_peft_model_state_dict
+    from safetensors import safe_open
+
+    wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
+    with loading_errors(str(folder), "an adapter whose weights fit its base"):
+        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+            given = set(file.keys())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")  # an error below
+            adapted: Any = PeftModel.from_pretrained(model, str(folder))
+        wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        stray = given - wanted - set(adapted.state_dict())
+        for what, keys in (("lacks", wanted - given), ("also has", stray)):
+            if keys:
+                kind = type(model).__name__
+                raise TellapartError(
+                    f"{folder} {what} {len(keys)} weights of an adapter of this {kind} ({min(keys)}, …)"
+                )
+        if not hasattr(adapted.base_model, "merge_and_unload"):
+            raise TellapartError(f"{folder}: a {adapted.peft_config['default'].peft_type} adapter cannot be merged")
+        adapted.merge_and_unload()
+    for parameter, wants in zip(model.parameters(), wants_gradient, strict=True):
+        parameter.requires_grad_(wants)
+
+
+def is_adapter(name: str) -> bool:
+    """Returns whether a parameter of this name is of LoRA's."""
+    return ".lora_" in name
+
+
+def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """The weights as if each W were W + ΔW and LoRA had never been; the model itself stays as it is."""
+    from peft.tuners.lora import LoraLayer
+
+    state = model.state_dict()
+    adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
+    with torch.no_grad():
+        for name, layer in adapted.items():
+            key = f"{name}.base_layer.weight"
+            state[key] = state[key] + layer.get_delta_weight("default").to(state[key].dtype)
+    return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_adapter(name)}
+
+
+# Paper 2's program: attention of GPT-2; CLIP's vision without the output projection.
+ATTENTION = ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj")
+MODULES = (*ATTENTION, "fc1", "fc2")
+ALL_LINEAR: Literal["all-linear"] = "all-linear"  # peft's own word
+
+
+def add_lora(
+    captioner: CaptionerLike,
+    parts: Sequence[str],
+    *,
+    rank: int = 32,
+    alpha: int = 16,
+    modules: Sequence[str] | Literal["all-linear"] = MODULES,
+) -> None:
+    """Puts ΔW = alpha/rank · B·A beside the ``modules`` of these ``parts``, in place: A ~ N(0, 1), B = 0, no dropout.
+
+    ``modules``: how the names of layers end, or ``all-linear``, which is every linear layer but the output layer. The
+    default names are those of paper 2's program; a part whose attention has other names (BLIP, GIT, T5, the vision
+    encoders of Qwen-VL) is adapted in all its linear layers. B = 0, so nothing changes until it learns. The captioner's
+    ``save`` writes merged weights from now on. Raises `UsageError` for a part that has no such layer.
+    """
+    from peft import LoraConfig, inject_adapter_in_model
+
+    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # before anything is changed
+    for part, layers in chosen.items():
+        module = captioner.parts()[part]
+        transposed = any(type(layer).__name__ == "Conv1D" for layer in layers.values())  # GPT-2's linear layers
+        settings = LoraConfig(r=rank, lora_alpha=alpha, target_modules=sorted(layers), fan_in_fan_out=transposed)
+        inject_adapter_in_model(settings, module)
+        for name, parameter in module.named_parameters():
+            if ".lora_A." in name:
+                torch.nn.init.normal_(parameter)  # peft's own "gaussian" is 1/rank of it
+    check_output_layer(captioner)
+
+
+def target_layers(
+    captioner: CaptionerLike, part: str, modules: Sequence[str] | Literal["all-linear"]
+) -> dict[str, torch.nn.Module]:
+    """The layers of a part that LoRA adapts, by their names within it. Raises `UsageError` where there is none."""
+    module = captioner.parts()[part]
+    if modules == ALL_LINEAR:
+        return linear_layers(captioner, part)
+    layers = {name: layer for name, layer in module.named_modules() if not list(layer.children())}
+    if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
+        return linear_layers(captioner, part)
+    if found := ending_in(layers, modules):
+        return found
+    ends = sorted({name.rpartition(".")[2] for name in layers})
+    raise UsageError(
+        f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "
+        f"its layers' names end in {', '.join(ends)}; name some of these, or set captioner.lora.modules = 'all-linear'"
+    )
+
+
+def check_output_layer(captioner: CaptionerLike) -> None:
+    """Raises `UsageError` where LoRA stands beside the output layer and `Captioner.head` reads its weights past it."""
+    from peft.tuners.lora import LoraLayer
+
+    head = captioner.head()
+    for name, layer in captioner.model.named_modules():
+        if isinstance(layer, LoraLayer) and head is not None and layer.get_base_layer().weight is head[0]:
+            raise UsageError(
+                f"captioner.lora.modules: {name} is the output layer of {captioner.name}, whose weights are read past "
+                "LoRA, so that it would not learn; leave it out of the modules, or train the part in full"
+            )
+
+
+def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dict[str, torch.nn.Module]:
+    dotted = tuple(f".{ending}" for ending in endings)
+    return {name: layer for name, layer in layers.items() if f".{name}".endswith(dotted)}
+
+
+def linear_layers(captioner: CaptionerLike, part: str) -> dict[str, torch.nn.Module]:
+    """Every linear layer of a part but the output layer, whose weights are read past LoRA, and but those that
+    `torch.nn.MultiheadAttention` reads in the same way."""
+    module, output = captioner.parts()[part], output_weight(captioner)
+    attentions = [name for name, each in module.named_modules() if isinstance(each, torch.nn.MultiheadAttention)]
+    layers: dict[str, torch.nn.Module] = {
+        name: layer
+        for name, layer in module.named_modules()
+        if isinstance(layer, torch.nn.Linear | pytorch_utils.Conv1D)
+        and layer.weight is not output
+        and name.rpartition(".")[0] not in attentions
+    }
+    if not layers:
+        raise UsageError(
+            f"{part} of {captioner.name} has no linear layer that LoRA could adapt (only its output layer, if any); "
+            "train it in full: leave [captioner.lora] or --lora out"
+        )
+    return layers
+
+
+def output_weight(captioner: CaptionerLike) -> torch.Tensor | None:
+    """The weights V×H of the layer that scores words."""
+    if (head := captioner.head()) is not None:
+        return head[0]
+    layer_of = getattr(captioner.model, "get_output_embeddings", None)
+    return getattr(layer_of() if layer_of else None, "weight", None)

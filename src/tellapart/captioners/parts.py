@@ -1,0 +1,130 @@
+"""Parts of captioners: vision encoders and language models by name, and what changes a captioner's own in place.
+
+A captioner is given new words, dropout and gradient checkpointing here; LoRA is in `lora`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from tellapart.captioners.base import Captioner, parse_options
+from tellapart.errors import UsageError
+from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
+from tellapart.models.tokens import with_new_words
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+
+
+def load_vision(name: str) -> tuple[Any, Any]:
+    """Any vision encoder of transformers, or that of a scorer, and its processor. Raises as `load_captioner`.
+
+    ``NAME?pixels=192``: its processor makes pictures of 192 × 192; a CNN takes any number.
+    """
+    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
+
+    bare, _, written = name.partition("?")
+    options = parse_options(written, {"pixels": int}, bare)
+    where = checked_model_folder(bare, "scorer")
+    with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
+        model = transformers.AutoModel.from_pretrained(
+            where, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+        )
+        processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    vision = getattr(model, "vision_model", model)
+    if (side := options.get("pixels")) is not None:
+        processor.size, processor.do_center_crop = {"height": side, "width": side}, False
+        if hasattr(vision.config, "image_size"):
+            vision.config.image_size = side
+    return vision, processor
+
+
+def load_language_model(name: str) -> tuple[Any, Any]:
+    """Loads any causal language model of transformers, in fp32, and its tokenizer. Raises as `load_captioner`."""
+    where = checked_model_folder(name, "language model")
+    with loading_errors(name, "a causal language model such as gpt2"):
+        model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return model, tokenizer
+
+
+def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
+    """Give the captioner the words of ``texts`` that it lacks and that occur so often, in place; how many there are.
+
+    A new word begins as the word for what is unknown, which it was read as before. Raises `UsageError` where the
+    tokenizer or the language model is of a kind that cannot grow.
+    """
+    before = len(captioner.tokenizer)
+    try:
+        tokenizer = with_new_words(captioner.tokenizer, texts, min_count)
+    except UsageError as error:
+        raise UsageError(f"captioner.new_words: {captioner.name}: {error}") from None
+    language_model: Any = captioner.parts()["language_model"]
+    config = captioner.model.config
+    if hasattr(language_model, "resize_token_embeddings"):
+        language_model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        tables = [language_model.get_input_embeddings(), language_model.get_output_embeddings()]
+        config.text_config.vocab_size = len(tokenizer)
+    else:
+        tables = [resized(language_model.embed, len(tokenizer)), resized(language_model.head, len(tokenizer))]
+        language_model.embed, language_model.head = tables
+        config.vocab_size = len(tokenizer)
+    unknown = tokenizer.unk_token_id
+    with torch.no_grad():
+        for table in tables:
+            for rows in table.parameters():
+                rows[before:] = rows[unknown]
+    captioner.tokenizer = tokenizer
+    return len(tokenizer) - before
+
+
+def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
+    """An embedding or an output layer with more rows; the old ones are as they were."""
+    new: nn.Embedding | nn.Linear
+    if isinstance(table, nn.Embedding):
+        new = nn.Embedding(size, table.embedding_dim)
+    else:
+        new = nn.Linear(table.in_features, size)
+    new.to(table.weight.device)
+    with torch.no_grad():
+        for rows, old in zip(new.parameters(), table.parameters(), strict=True):
+            rows[: len(old)] = old
+    return new
+
+
+def set_dropout(captioner: Captioner, rate: float) -> None:
+    """Sets the rate of every dropout layer of the language model. What is saved keeps its configuration.
+
+    Raises `UsageError` for a language model that has no such layer.
+    """
+    modules = captioner.parts()["language_model"].modules()
+    layers = [module for module in modules if isinstance(module, torch.nn.Dropout)]
+    if not layers:
+        raise UsageError(f"the language model of {captioner.name} has no dropout layers; leave captioner.dropout out")
+    for layer in layers:
+        layer.p = rate
+
+
+def enable_gradient_checkpointing(captioner: Captioner) -> None:
+    """The language model keeps the states between its blocks alone, and computes the others again for the gradient.
+
+    Raises `UsageError` for a language model that cannot.
+    """
+    language_model: Any = captioner.parts()["language_model"]
+    if not getattr(language_model, "supports_gradient_checkpointing", False):
+        raise UsageError(
+            f"training.gradient_checkpointing: the language model of {captioner.name} "
+            f"({type(language_model).__name__}) cannot; leave it out, or set training.gradient_accumulation_steps"
+        )
+    # Renamed within transformers 5; the older name goes with 6.
+    enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
+    enable({"use_reentrant": False})
