@@ -67,6 +67,7 @@ ADDED = {
 # What cannot run here, with the reason: the beginning of a command.
 NOT_RUN = {
     "pip install": "changes the environment of the tests",
+    "hf upload": "uploads to the hub; tests/training/test_hub.py does it against a local server",
     "make": "what it runs are tests and checks of their own",
     "pytest": "a test of its own",
     "tellapart demo": "tests/cli/test_demo.py runs it (mark long)",
@@ -123,6 +124,8 @@ class Command(NamedTuple):
         """Why it is not run; None where it is."""
         if "--push-to-hub" in self.text:
             return "uploads to the hub; tests/training/test_hub.py does it against a local server"
+        if "--dry-run" in self.text:
+            return None
         return next((why for start, why in NOT_RUN.items() if self.text.startswith(start)), None)
 
 

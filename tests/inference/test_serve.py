@@ -78,6 +78,18 @@ def test_a_caption_that_is_cut_says_so(trained: str) -> None:
     assert finish(max_tokens=2, logprobs=True) == ["length"] and finish(max_tokens=49, logprobs=True) == ["stop"]
 
 
+def test_more_tokens_than_fit_are_as_many_as_fit(trained: str) -> None:
+    """Clients ask for 256 or 4,096 tokens of every model, `tellapart caption openai:` too."""
+    client = openai.OpenAI(base_url=f"{trained}/v1", api_key="s3cret", max_retries=0)
+    told = [
+        client.chat.completions.create(model="default", messages=asks(photo()), max_tokens=most, logprobs=asked)
+        for most in (49, 4096)
+        for asked in (False, True)
+    ]
+    assert len({answer.choices[0].message.content for answer in told}) == 1
+    assert {answer.choices[0].finish_reason for answer in told} == {"stop"}
+
+
 def test_openais_client_gets_the_caption_that_the_command_writes(
     client: openai.OpenAI, service: Service, tiny_captioner: Path, tmp_path: Path
 ) -> None:

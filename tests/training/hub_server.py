@@ -101,14 +101,15 @@ class Handler(BaseHTTPRequestHandler):
             asked = json.loads(body)
             name = f"{asked.get('organization') or 'me'}/{asked['name']}"
             self.server.files.setdefault(name, {})
-            self.server.private[name] = asked.get("private")
+            self.server.private[name] = asked.get("private", asked.get("visibility") == "private" or None)
             return self.answer({"url": f"{self.server.address}/{name}", "name": name})
         if path.endswith(".git/info/lfs/objects/batch"):
             objects = json.loads(body)["objects"]
             for each in objects:
                 each["actions"] = {"upload": {"href": f"{self.server.address}/lfs/{each['oid']}"}}
             return self.answer({"transfer": "basic", "objects": objects})
-        repository = path.removeprefix("api/models/").rpartition("/")[0].rpartition("/")[0]
+        bare = path.removeprefix("api/models/").removeprefix("api/datasets/")
+        repository = bare.rpartition("/")[0].rpartition("/")[0]
         if "/preupload/" in path:
             files = [each["path"] for each in json.loads(body)["files"]]
             modes = {file: "lfs" if file.endswith(".safetensors") else "regular" for file in files}

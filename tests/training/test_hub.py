@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
+import shutil
 import stat
 import subprocess
 import sys
@@ -218,3 +221,24 @@ def test_private_alone_is_refused(cli: Cli, photos: Path, tmp_path: Path) -> Non
     assert (
         "--private needs --push-to-hub" in cli("finetune", "scenes", photos, "-o", tmp_path / "out", "--private").line
     )
+
+
+def test_a_folder_for_an_image_generator_is_uploaded_as_documented(
+    photos: Path, tiny_captioner: Path, server: Hub, tmp_path: Path, cli: Cli
+) -> None:
+    """By the command of the page: pictures, captions and ``metadata.jsonl``, which ``datasets`` then reads."""
+    folder = tmp_path / "photos"
+    shutil.copytree(photos, folder, ignore=shutil.ignore_patterns("*.txt"))
+    written = cli("caption", tiny_captioner, folder, "--for", "lora", "--trigger", "ohwx")
+    assert written.status == 0, written.err
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "image-generator-data.md").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^\$ (hf upload .*)$", page, re.MULTILINE)
+    words = shlex.split(command.replace("USER/NAME", "me/ohwx"))
+    words[0] = str(Path(sys.executable).with_name("hf"))
+    given = environment(server, tmp_path / "home", HF_TOKEN=TOKEN)
+    done = subprocess.run(words, capture_output=True, text=True, env=given, cwd=tmp_path, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    there = server.files["me/ohwx"]
+    assert server.private["me/ohwx"] and there["0.jpg"] == (folder / "0.jpg").read_bytes()
+    rows = list(map(json.loads, there["metadata.jsonl"].decode().splitlines()))
+    assert len(rows) == 12 and all(row["text"].startswith("ohwx") and row["file_name"] in there for row in rows)

@@ -2,7 +2,7 @@
 
 What is mapped from files (weights, kept pixels) is not counted: the system takes it back when it needs the room.
 
-python tests/training/validation_run.py PICTURES SCORER
+python tests/training/validation_run.py PICTURES SCORER PARTS
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ class Peak(threading.Thread):
             self.most = max(self.most, self.now())
 
 
-def main(pictures: int, scorer: str, blip: Path) -> None:
+def main(pictures: int, scorer: str, train: list[str], blip: Path) -> None:
     """Prints the peak of a whole validation, beyond what is held before it."""
     save_blip(blip)
     recipe = {
         "name": "memory",
         "data": {"train": "scenes:plain?n=4&split=train", "validation": f"scenes:plain?n={pictures}&split=validation"},
-        "captioner": {"name": str(blip), "train": ["vision", "language_model"]},
+        "captioner": {"name": str(blip), "train": train},
         "scorer": {"name": scorer},
         "objective": {"kind": "mle"},
         "training": {"steps": 1, "batch_size": 4, "learning_rate": 1e-4},
@@ -84,4 +84,4 @@ def main(pictures: int, scorer: str, blip: Path) -> None:
 
 
 with tempfile.TemporaryDirectory() as scratch:
-    main(int(sys.argv[1]), sys.argv[2], Path(scratch))
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3].split(","), Path(scratch))

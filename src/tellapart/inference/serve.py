@@ -19,6 +19,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -195,6 +196,16 @@ class Service:
             ]
         return answer
 
+    def fitted(self, decoding: Decoding) -> Decoding:
+        """Returns it with no more tokens than the captioner has room for: clients ask for 256 or 4,096 unasked."""
+        most = self.most_tokens
+        return decoding if most is None else decoding.model_copy(update={"max_tokens": min(decoding.max_tokens, most)})
+
+    @cached_property
+    def most_tokens(self) -> int | None:
+        """The longest caption of the captioner, in tokens; may run its encoder once."""
+        return self.captioner.max_caption_tokens
+
     def captions(self, picture: BytesPicture, asked: Asked) -> tuple[list[str], list[bool]]:
         """Returns the captions that a request asks for, and whether each was cut at the most tokens.
 
@@ -208,7 +219,7 @@ class Service:
             raise UsageError("drop_guesses edits one caption; leave out n and best_of")
         item, skipped = seeded(picture, asked.seed), Skipped()
         with self._turn:
-            engine = CaptionEngine.open(self.captioner, decoding, None, skipped)
+            engine = CaptionEngine.open(self.captioner, self.fitted(decoding), None, skipped)
             if guesses:
                 engine.doubt_words([item, *self.contrast], "the server's --contrast pictures")
             chooser = None
@@ -236,7 +247,7 @@ class Service:
             )
         skipped = Skipped()
         with self._turn:
-            engine = CaptionEngine.open(self.captioner, asked.decoding(self.decoding), None, skipped)
+            engine = CaptionEngine.open(self.captioner, self.fitted(asked.decoding(self.decoding)), None, skipped)
             result = engine.log_probs(seeded(picture, asked.seed), text)
         if result is None:
             raise _unreadable(skipped)
