@@ -16,7 +16,7 @@ from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import generate_captions
-from tellapart.captioners.postprocess import confident_texts
+from tellapart.captioners.consensus import confident_texts
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.loading import Decoding

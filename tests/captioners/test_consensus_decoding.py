@@ -18,7 +18,7 @@ from test_samples import IDS, visual_of
 from test_table import CAPTIONERS
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.postprocess import agreement, consensus
+from tellapart.captioners.consensus import agreement, consensus
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.language.words import content_words
 from tellapart.models.loading import Decoding

@@ -13,7 +13,7 @@ import torch
 from drawn_flickr8k import write_flickr8k
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.captioners.postprocess import agreement
+from tellapart.captioners.consensus import agreement
 from tellapart.data import open_data
 from tellapart.objectives.self_distillation import SelfDistillation
 from tellapart.recipe.reading import find_recipe, read_recipe

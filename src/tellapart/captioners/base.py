@@ -772,7 +772,7 @@ def generate_captions(
 def _generate_texts(
     captioner: Captioner, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None
 ) -> list[str]:
-    from tellapart.captioners.postprocess import confident_texts, consensus
+    from tellapart.captioners.consensus import confident_texts, consensus
 
     rollout = captioner.generate(visual, decoding.drawn, seeds)
     texts = confident_texts(captioner, visual, rollout, least) if (least := decoding.confidence) else rollout.texts

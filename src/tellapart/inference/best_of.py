@@ -102,9 +102,9 @@ class BestOf:
     def consensus(self, items: Sequence[Item], groups: Sequence[Sequence[str]], weight: float) -> list[str]:
         """For each item the sample with the highest agreement (0 to 5) + ``weight`` x score in nats.
 
-        The agreement is that of `tellapart.captioners.postprocess`; the first of equal ones is taken.
+        The agreement is that of `tellapart.captioners.consensus`; the first of equal ones is taken.
         """
-        from tellapart.captioners.postprocess import consensus
+        from tellapart.captioners.consensus import consensus
 
         scores_BS = self._scores(items, groups).double().numpy()
         return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]

@@ -365,7 +365,7 @@ class ServerCaptions:
 
     def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
         """The caption of a picture among its samples. Raises `BackendError` where it has none."""
-        from tellapart.captioners.postprocess import consensus
+        from tellapart.captioners.consensus import consensus
 
         with self._lock:
             if item.id in self._chosen:
