@@ -16,12 +16,14 @@ from tellapart.evaluation.agreement import spearman
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import (
+    NO_SYNONYMS,
     Chair,
     Verdict,
     rate_statistic,
     rates,
     read_instances,
     read_synonyms,
+    unmatched_claims,
     verify_references,
     verify_scorer,
     whole_sentences,
@@ -235,6 +237,44 @@ def test_facts_on_real_photos_prefer_the_pictures_own_captions() -> None:
     for name in names:
         better, worse = ("wrong", "own") if name == "chair_i" else ("own", "wrong")
         assert found[better][name].low > found[worse][name].high, name
+
+
+def test_soft_matching_counts_what_is_left_by_its_nearest_meaning() -> None:
+    """By hand: "dog" is in both; "sofa" has cosine 0.8 with "couch" and "cat" 0.6 with "couch", none below 0."""
+    known, caption = ["a dog on a couch"], "a dog and a cat on a sofa"
+    left = unmatched_claims(caption, known, NO_SYNONYMS, "object")
+    assert (left.matched, left.made, left.known) == (1, ("cat", "sofa"), ("couch",))
+    features = np.array([[0.6, 0.8], [0.8, 0.6], [1.0, 0.0]])
+    found = left.verdict(features, {"cat": 0, "sofa": 1, "couch": 2})
+    assert (found.precision, found.recall) == pytest.approx(((1 + 0.6 + 0.8) / 3, (1 + 0.8) / 2))
+    opposite = left.verdict(-features * [[1], [1], [-1]], {"cat": 0, "sofa": 1, "couch": 2})
+    assert (opposite.precision, opposite.recall) == pytest.approx((1 / 3, 1 / 2))
+    alone = unmatched_claims("it is bright", known, NO_SYNONYMS, "object").verdict(features, {"couch": 2, "dog": 0})
+    assert (alone.claims, alone.recalled, alone.expected) == (0, 0, 2)
+
+
+@pytest.mark.pretrained
+def test_soft_matching_takes_a_hound_for_a_dog(cli: Cli, tmp_path: Path) -> None:
+    rows = {
+        "references": {"a": ["a dog on a couch"], "b": ["a man with a red hat"]},
+        "near": {"a": "a hound on a sofa", "b": "a guy with a red cap"},
+        "far": {"a": "a bridge on a river", "b": "a zebra with a black door"},
+    }
+    for name, captions in rows.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(captions))
+    files = [tmp_path / f"{name}.json" for name in ("near", "far", "references")]
+    typed = ("eval", "--captions", files[0], "--captions", files[1], "--references", files[2], "--json")
+    done = cli(*typed, "--metrics", "capture_like,capture_soft", "--query-encoder", "minilm-l6")
+    assert done.status == 0, done.err
+    found = json.loads(done.out)
+    near, far = (found["systems"][name] for name in ("near", "far"))
+    assert near["capture_soft"]["value"] > far["capture_soft"]["value"] + 20
+    assert near["capture_like"]["value"] < 25 and near["capture_soft"]["value"] > 50
+    assert "cosine" in found["signatures"]["capture_soft"] and "minilm" in found["signatures"]["capture_soft"].lower()
+    plain = cli(*typed, "--metrics", "capture_soft")
+    assert plain.status == 2 and "--query-encoder" in plain.err
+    unused = cli(*typed, "--metrics", "capture_like", "--query-encoder", "minilm-l6")
+    assert unused.status == 2 and "capture_soft" in unused.err
 
 
 def test_sentences_have_places() -> None:

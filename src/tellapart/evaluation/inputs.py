@@ -366,8 +366,8 @@ def run_eval(options: EvalOptions) -> Results:
         options.scorer or options.language_model or options.bertscore or options.query_encoder
     ):
         raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
-    if options.query_encoder is not None and options.queries is None:
-        raise UsageError("--query-encoder encodes queries and captions; add --queries FILE")
+    if options.query_encoder is not None and options.queries is None and "capture_soft" not in (options.metrics or ""):
+        raise UsageError("--query-encoder encodes queries; add --queries FILE, or --metrics capture_soft for claims")
     if options.scorer is not None and options.data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}

@@ -145,7 +145,8 @@ class EvalOptions:
         Path | None, typer.Option(help="People's queries by picture: how often do the captions find them?")
     ] = None
     query_encoder: Annotated[
-        str | None, typer.Option(help="For --queries: a sentence encoder too, folder or hub name. Without: BM25 only.")
+        str | None,
+        typer.Option(help="A sentence encoder, folder or hub name: for --queries beside BM25, for capture_soft."),
     ] = None
     device: str = "auto"
     precision: str = "auto"

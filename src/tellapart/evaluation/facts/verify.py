@@ -254,6 +254,42 @@ def verify_references(
     return Verdict(len(claims), correct, expected, correct, tuple(sorted(set(false))))
 
 
+@dataclass(frozen=True)
+class Unmatched:
+    """Claims of one kind, as texts, that a caption makes and no reference does, and the other way round.
+
+    ``matched``: how many distinct claims both make.
+    """
+
+    matched: int
+    made: tuple[str, ...]
+    known: tuple[str, ...]
+
+    def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
+        """Counts each claim by its largest cosine with those left on the other side, at least 0.
+
+        feature_MD: L2-normalised features of texts; ``row`` numbers them.
+        """
+        soft_MK = np.zeros((len(self.made), len(self.known)))
+        if self.made and self.known:
+            soft_MK = feature_MD[[row[text] for text in self.made]] @ feature_MD[[row[text] for text in self.known]].T
+        correct = self.matched + float(soft_MK.max(1, initial=0.0).clip(max=1.0).sum())
+        recalled = self.matched + float(soft_MK.max(0, initial=0.0).clip(max=1.0).sum())
+        return Verdict(self.matched + len(self.made), correct, self.matched + len(self.known), recalled)
+
+
+def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
+    """Returns what `verify_references` finds in a caption alone and in its references alone, of one of `KINDS`."""
+    known = _known(tuple(references), synonyms.name, synonyms).of(kind)
+    made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
+    alone, others = (tuple(sorted(_phrase(kind, claim) for claim in side)) for side in (made - known, known - made))
+    return Unmatched(len(made & known), alone, others)
+
+
+def _phrase(kind: str, claim: Tuple) -> str:
+    return f"{claim[1]} {claim[0]}" if kind == "attribute" else " ".join(claim)
+
+
 _CACHE: dict[tuple[tuple[str, ...], str], Facts] = {}
 
 

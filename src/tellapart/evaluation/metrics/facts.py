@@ -5,7 +5,7 @@ One extractor (`tellapart.evaluation.facts.extract`), three verifiers; the name 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,6 +17,7 @@ from tellapart.evaluation.facts.verify import (
     Verdict,
     rate_statistic,
     rates,
+    unmatched_claims,
     verify_references,
     verify_scorer,
     whole_sentences,
@@ -152,15 +153,54 @@ fact_metric(
 def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
 
-    The weights are CAPTURE's; its parser and its soft matching by sentence embeddings are not here.
+    The weights are CAPTURE's; its parser is not here, and its soft matching is `capture_soft`.
     """
-    value_N = np.zeros(len(slot.captions))
+    return _capture(
+        {
+            kind: _each(
+                context, slot, f"facts:{kind}", partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
+            )
+            for kind in _CAPTURE_WEIGHTS
+        }
+    )
+
+
+def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
+    value_N = np.zeros(len(verdicts["object"]))
     for kind, weight in _CAPTURE_WEIGHTS.items():
-        verify = partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
         # A kind that neither side has claims of is no disagreement.
-        f_N = [v.f if v.expected else float(not v.claims) for v in _each(context, slot, f"facts:{kind}", verify)]
+        f_N = [v.f if v.expected else float(not v.claims) for v in verdicts[kind]]
         value_N += weight * np.array(f_N)
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
+
+
+@fact_metric(
+    "capture_soft",
+    needs=("references", "query_encoder"),
+    signature=lambda context: (
+        f"(5f.objects+5f.attributes+2f.relations)/12|{_extractor(context)}|match:lemma,synonym,cosine|"
+        f"{context.loaded_query_encoder.signature}"
+    ),
+    label="CAPTURE-like, soft",
+    help="as capture_like, where a claim that no reference makes counts by its cosine with the nearest one left",
+)
+def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes `capture_like` with CAPTURE's soft matching: what matches nothing counts by its nearest meaning.
+
+    A sentence encoder embeds the claims ("brown dog", "dog on sofa") that are left on each side. In precision each of
+    the caption's counts by its largest cosine with the references', in recall the other way round, each in 0..1.
+    """
+    pairs = list(zip(slot.captions, slot.references or [], strict=True))
+    left = [
+        {kind: unmatched_claims(caption, references, context.synonyms, kind) for kind in _CAPTURE_WEIGHTS}
+        for caption, references in track(pairs, label="extracting claims")
+    ]
+    texts = list(
+        dict.fromkeys(text for own in left for one in own.values() for side in (one.made, one.known) for text in side)
+    )
+    feature_MD = context.loaded_query_encoder.features(texts) if texts else np.zeros((0, 1))
+    row = {text: number for number, text in enumerate(texts)}
+    return _capture({kind: [own[kind].verdict(feature_MD, row) for own in left] for kind in _CAPTURE_WEIGHTS})
 
 
 def _objects(context: EvalContext) -> str:
