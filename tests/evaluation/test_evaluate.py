@@ -398,6 +398,23 @@ def test_truth_metrics_are_those_of_the_truth_itself():
     assert pair.difference.high < 0 and pair.difference.p < 0.01
 
 
+def test_what_kind_of_claim_is_forgotten_on_scenes(cli: Cli, tmp_path):
+    spec = "scenes:plain?split=test&n=40"
+    page = tmp_path / "page.html"
+    told = cli("eval", "--data", spec, "--captioner", "scenes", "--human", "mean", "--report", page, "--json")
+    found = json.loads(told.out)
+    for system, row in found["systems"].items():
+        kinds = ("object", "colour", "size", "texture", "relation", "ground")
+        recall = {kind: row[f"attribute_recall_{kind}"]["value"] for kind in kinds}
+        # A terse captioner forgets what people leave out, and its nouns last of all.
+        assert recall["object"] > max(recall["size"], recall["texture"]), system
+        assert {kind for kind in kinds if row[f"attribute_precision_{kind}"]["value"] is not None} >= {"object"}
+    assert "attribute_recall_motion" not in row and "attribute_recall_count" not in row
+    assert found["metrics"]["attribute_recall_colour"]["group"] == "By kind of claim"
+    text = page.read_text(encoding="utf-8")
+    assert "By kind of claim" in text and "colour: recall" in text
+
+
 def test_captions_that_claim_nothing_have_no_rate():
     items = list(open_data("scenes:plain?split=test&n=6"))
     results = evaluate({"mute": {item.id: "" for item in items}, "odd": {item.id: "hm" for item in items}}, items=items)

@@ -16,6 +16,7 @@ from tellapart.evaluation.agreement import spearman
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import (
+    FINE_KINDS,
     NO_SYNONYMS,
     Chair,
     Verdict,
@@ -275,6 +276,39 @@ def test_soft_matching_takes_a_hound_for_a_dog(cli: Cli, tmp_path: Path) -> None
     assert plain.status == 2 and "--query-encoder" in plain.err
     unused = cli(*typed, "--metrics", "capture_like", "--query-encoder", "minilm-l6")
     assert unused.status == 2 and "capture_soft" in unused.err
+
+
+def test_kinds_of_attributes_are_told_by_their_words() -> None:
+    references = ["two brown dogs on a wooden bench", "a large dog runs"]
+    said = "three brown dogs on a metal bench"
+
+    def counts(kind: str) -> tuple[float, ...]:
+        return verify_references(said, references, kinds=(kind,)).counts()
+
+    assert counts("colour") == (1, 1, 1, 1)
+    assert counts("count") == (0, 1, 0, 1)  # three for two
+    assert counts("material") == (0, 1, 0, 1)
+    assert counts("attribute") == tuple(
+        map(sum, zip(*map(counts, FINE_KINDS), (0, 0, 0, 2), strict=True))
+    )  # large, runs
+    assert counts("object") == (2, 2, 2, 2)
+
+
+@pytest.mark.data
+def test_what_kind_of_claim_is_forgotten_on_real_photos() -> None:
+    """People name the objects that others name far more often than their colours, on COCO's photos."""
+    value = json.loads((DATA / "coco280" / "captions.json").read_text())
+    texts: dict[str, list[str]] = {}
+    for annotation in value["annotations"]:
+        texts.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
+    own = {id_: found[0] for id_, found in texts.items()}
+    references = {id_: found[1:] for id_, found in texts.items()}
+    found = evaluate({"own": own}, references=references, metrics=["facts_kinds", "facts_recall"])
+    row = found.systems["own"]
+    assert row["facts_recall_object"].low > row["facts_recall_colour"].high > row["facts_recall_material"].low
+    assert row["facts_recall_object"].value > row["facts_recall"].value > row["facts_recall_relation"].value
+    assert {found.metrics[name].group for name in row if name != "facts_recall"} == {"By kind of claim"}
+    assert np.isnan(found.values["own"]["facts_recall_count"]).any()  # of photos where nobody counts
 
 
 def test_sentences_have_places() -> None:

@@ -222,6 +222,28 @@ def test_two_stars_are_no_repetition_where_there_are_two() -> None:
     assert count_claims("four stars", twins).repetitions == 1
 
 
+def test_claims_are_counted_by_kind() -> None:
+    found = count_claims("a red star left of a striped heart on the sand", scene()).kinds
+    assert {kind: (one.correct, one.claims) for kind, one in found.items() if one.claims} == {
+        "shape": (2, 2), "colour": (1, 1), "texture": (0, 1), "relation": (1, 1), "ground": (0, 1),
+    }  # fmt: skip
+    assert {kind: (one.recalled, one.attributes) for kind, one in found.items()} == {
+        "shape": (2, 2), "colour": (1, 2), "size": (0, 2), "texture": (0, 2), "motion": (0, 0),
+        "relation": (1, 1), "ground": (0, 1), "number": (0, 0),
+    }  # fmt: skip
+    number = count_claims("two things", scene()).kinds["number"]
+    assert (number.correct, number.claims, number.recalled) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("world", [Scenes(60, split="test"), Scenes(20, split="test", frames=4)])
+def test_kinds_sum_up_to_all_claims(world: Scenes) -> None:
+    for one, other in pairwise(world):
+        for text in (one.references[0], one.description, other.description):
+            found = count_claims(text, one)
+            for total in ("claims", "correct", "attributes", "recalled"):
+                assert getattr(found, total) == sum(getattr(kind, total) for kind in found.kinds.values())
+
+
 def test_corpus_rates_by_hand() -> None:
     captions = ["a red star", "a blue star and a ring", "", "star star"]
     judgements = [count_claims(c, scene()) for c in captions]

@@ -34,11 +34,12 @@ WORDS = "words"  # the key of word analysis among the signatures: no number of a
 GROUPS = (
     "Telling pictures apart",
     "Truth",
+    "By kind of claim",
     "Closeness to the picture and to what people wrote",
     "The language itself",
     "Other",
 )
-APART, TRUTH, CLOSE, LANGUAGE, OTHER = GROUPS
+APART, TRUTH, KIND, CLOSE, LANGUAGE, OTHER = GROUPS
 
 
 @dataclass(frozen=True, slots=True)

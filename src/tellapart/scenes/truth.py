@@ -8,8 +8,8 @@ it shows whether a gain in retrieval is real or reward hacking.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,8 @@ CLAIM = 64
 """Score of a true claim (minus this for a false one); shapes break ties with one point more."""
 _EXACT = 6
 _PLACE = {slot: place for place, slot in enumerate(FIELDS)}
+KINDS = (*FIELDS, "relation", "ground", "number")
+"""What a claim is about. A number ("three things") states no fact of its own."""
 
 
 def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
@@ -120,6 +122,16 @@ class _Search:
             self.step(at + 1, taken, score + self.none[at], (*meant, -1))
 
 
+@dataclass(slots=True)
+class KindCounts:
+    """Counts of one kind of claim, see `ClaimCounts`."""
+
+    claims: int = 0
+    correct: int = 0
+    attributes: int = 0
+    recalled: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ClaimCounts:
     """Counts for one caption.
@@ -150,6 +162,7 @@ class ClaimCounts:
     recalled: int
     repetitions: int
     words: int
+    kinds: Mapping[str, KindCounts] = field(default_factory=dict)
 
     @property
     def attribute_precision(self) -> float:
@@ -181,8 +194,16 @@ class _ClaimCounter:
         self.scene, self.facts, self.meant = scene, scene.facts, meant
         self.claims = self.correct = self.bound = self.binding = self.invented = 0
         self.wrong_relations = self.conflicts = self.recalled = 0
+        self.kinds = {kind: KindCounts() for kind in KINDS}
         self.false: list[tuple[Words, str]] = []
         self.true: list[tuple[Words, Fact]] = []
+
+    def tally(self, kind: str, claims: int = 0, correct: int = 0, recalled: int = 0) -> None:
+        """Add to the totals and to those of a kind."""
+        for total in (self, self.kinds[kind]):
+            total.claims += claims
+            total.correct += correct
+            total.recalled += recalled
 
     def mention(self, mention: Mention, at: int) -> None:
         thing = self.facts[at] if at >= 0 else None
@@ -194,14 +215,13 @@ class _ClaimCounter:
     def value(
         self, slot: int, values: tuple[str, ...], thing: tuple[str, ...] | None, mention: Mention, excess: bool = False
     ) -> None:
-        self.claims += len(values)
+        self.tally(FIELDS[slot], claims=len(values))
         self.bound += len(values)
         for value in values:
             there = any(f[slot] == value for f in self.facts)
             if thing is not None and thing[slot] == value:
                 if len(values) == 1:
-                    self.correct += 1
-                    self.recalled += 1
+                    self.tally(FIELDS[slot], correct=1, recalled=1)
                     self.true.append((mention.words.get((FIELDS[slot], value), ()), (FIELDS[slot], thing)))
                     continue
                 self.conflicts += 1
@@ -216,14 +236,13 @@ class _ClaimCounter:
 
     def grounds(self, parsed: ParsedCaption) -> None:
         grounds = set(parsed.grounds)
-        self.claims += len(grounds)
+        self.tally("ground", claims=len(grounds))
         for ground in grounds:
             if ground != self.scene.ground:
                 self.invented += 1
                 why = NOWHERE
             elif len(grounds) == 1:
-                self.correct += 1
-                self.recalled += 1
+                self.tally("ground", correct=1, recalled=1)
                 self.true += [(words, ("ground",)) for words in parsed.claim_words.grounds]
                 continue
             else:
@@ -233,10 +252,10 @@ class _ClaimCounter:
 
     def loose(self, parsed: ParsedCaption) -> None:
         loose = set(parsed.loose)
-        self.claims += len(loose)
         for slot, value in loose:
+            self.tally(slot, claims=1)
             if any(f[_PLACE[slot]] == value for f in self.facts):
-                self.correct += 1
+                self.tally(slot, correct=1)
             else:
                 self.invented += 1
                 self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
@@ -244,16 +263,16 @@ class _ClaimCounter:
     def relations(self, parsed: ParsedCaption) -> None:
         group = list(range(len(self.facts)))  # objects that true relations connect share a number
         for claim in dict.fromkeys(parsed.relations):
-            self.claims += 1
+            self.tally("relation", claims=1)
             if not related(claim, self.meant, self.scene.objects):
                 self.wrong_relations += 1
                 self.mark_false(claim, parsed.relations, parsed.claim_words.relations, NOT_SO)
                 continue
-            self.correct += 1
+            self.tally("relation", correct=1)
             first, *others = (self.meant[int(m)] for m in claim[1:])
             for other in others:
                 if group[first] != group[other]:
-                    self.recalled += 1
+                    self.tally("relation", recalled=1)
                     words = parsed.claim_words.relations[parsed.relations.index(claim)]
                     self.true.append((words, ("relation", *sorted((first, other)))))
                     old, new = group[other], group[first]
@@ -262,9 +281,9 @@ class _ClaimCounter:
     def number(self, parsed: ParsedCaption) -> None:
         if parsed.number is None:
             return
-        self.claims += 1
+        self.tally("number", claims=1)
         if parsed.number == len(self.scene.objects):
-            self.correct += 1
+            self.tally("number", correct=1)
         else:
             self.false.append((parsed.claim_words.number, NOT_SO))
 
@@ -343,6 +362,8 @@ def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list
     """`count_claims` of a parsed caption, and the words of each false claim with the reason."""
     count = _count(parsed, scene)
     things = len(scene.objects)
+    for kind in (*FIELDS[: 5 if scene.length > 1 else 4], "relation", "ground"):
+        count.kinds[kind].attributes = {"relation": things - 1, "ground": 1}.get(kind, things)
     counts = ClaimCounts(
         claims=count.claims,
         correct=count.correct,
@@ -351,10 +372,11 @@ def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list
         hallucinations=count.invented,
         relation_errors=count.wrong_relations,
         conflicts=count.conflicts,
-        attributes=things * (5 if scene.length > 1 else 4) + things,
+        attributes=sum(counts.attributes for counts in count.kinds.values()),
         recalled=count.recalled,
         repetitions=count_repetitions(parsed, scene),
         words=len(parsed.words),
+        kinds=count.kinds,
     )
     return counts, count.false
 

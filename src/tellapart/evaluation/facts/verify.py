@@ -180,6 +180,24 @@ _ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": 
 
 Tuple = tuple[str, ...]
 
+# Kinds of attributes that are told by their words; any other attribute is an action, a size, a state.
+FINE_KINDS = ("colour", "count", "material")
+_COLOURS = """
+red orange yellow green blue purple pink brown black white gray grey gold golden silver tan beige turquoise violet
+maroon navy teal blond blonde cream crimson dark-blue light-blue multicolored colorful colourful
+"""
+_MATERIALS = """
+wooden wood metal metallic steel iron plastic glass stone concrete brick leather paper cardboard rubber ceramic cloth
+fabric cotton wool woolen denim straw wicker marble sandy snowy grassy rocky muddy
+"""
+_FINE = dict.fromkeys(_COLOURS.split(), "colour") | dict.fromkeys(_MATERIALS.split(), "material")
+
+
+def kind_of_attribute(claim: Tuple) -> str:
+    """Which of `FINE_KINDS` an attribute (object, attribute) is; "" for another one."""
+    word = claim[1]
+    return "count" if word.isdigit() else _FINE.get(word, "")
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -239,10 +257,14 @@ def verify_references(
     """A caption's claims against those of its references.
 
     Precision: the share of distinct claims that some reference makes. Recall: the share of the references' distinct
-    facts that the caption states. ``kinds``: which claims count.
+    facts that the caption states. ``kinds``: which claims count, of `KINDS` and of `FINE_KINDS`.
     """
+
+    def counts(kind: str, claim: Tuple) -> bool:
+        return kind in kinds or (kind == "attribute" and kind_of_attribute(claim) in kinds)
+
     known = _known(tuple(references), synonyms.name, synonyms)
-    claims = [claim for claim in claims_of(extract(caption), synonyms) if claim[0] in kinds]
+    claims = [found for found in claims_of(extract(caption), synonyms) if counts(*found[:2])]
     false: list[Span] = []
     correct = 0
     for kind, claim, places in claims:
@@ -250,7 +272,7 @@ def verify_references(
             correct += 1
         else:
             false += [(start, end, NOT_NAMED) for start, end in places]
-    expected = sum(len(known.of(kind)) for kind in kinds)
+    expected = sum(counts(kind, claim) for kind in KINDS for claim in known.of(kind))
     return Verdict(len(claims), correct, expected, correct, tuple(sorted(set(false))))
 
 

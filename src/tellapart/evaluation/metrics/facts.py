@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext, names_in
 from tellapart.evaluation.facts.extract import check_tagger
 from tellapart.evaluation.facts.verify import (
+    FINE_KINDS,
+    KINDS,
     Chair,
     Verdict,
     rate_statistic,
@@ -23,10 +26,13 @@ from tellapart.evaluation.facts.verify import (
     whole_sentences,
 )
 from tellapart.metrics.registry import context_metric
-from tellapart.metrics.results import CLOSE, TRUTH
+from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
 from tellapart.utils.messages import track
 from tellapart.utils.registry import Direction
+
+if TYPE_CHECKING:
+    from tellapart.scenes.truth import ClaimCounts, KindCounts
 
 Verify = Callable[[EvalContext, CaptionSlot], list[Verdict]]
 _NAMES = ("precision", "recall", "f")
@@ -36,6 +42,12 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
     return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
+
+
+def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
+    """`by_references`, of one kind of claim."""
+    verify = partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
+    return _each(context, slot, f"facts:{kind}", verify)
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
@@ -123,6 +135,23 @@ for _name, (_verify, _need, _true, _all, _label, _group) in _VERIFIERS.items():
             help=_MEANING[_rate].format(true=_true, all=_all),
             group=_group,
         )(partial(rate, _verify, _which))
+for _kind in (*KINDS, *FINE_KINDS):
+    for _which, _rate in enumerate(_NAMES[:2]):
+        fact_metric(
+            f"facts_{_rate}_{_kind}",
+            needs=("references",),
+            signature=lambda context, rate=_rate, kind=_kind: (
+                f"{rate},sums|kind:{kind}|{_extractor(context)}|verifier:references"
+            ),
+            label=f"{_kind}: {_rate} (references)",
+            help=(
+                f"per cent of a caption's claims of this kind, {_kind}, that a reference makes"
+                if _rate == "precision"
+                else f"per cent of the references' facts of this kind, {_kind}, that captions state"
+            ),
+            group=KIND,
+            families=("factskinds",),
+        )(partial(rate, partial(by_references_of, _kind), _which))
 fact_metric(
     "facts_scorer",
     needs=("pictures", "scorer", "two"),
@@ -155,14 +184,7 @@ def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
     The weights are CAPTURE's; its parser is not here, and its soft matching is `capture_soft`.
     """
-    return _capture(
-        {
-            kind: _each(
-                context, slot, f"facts:{kind}", partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
-            )
-            for kind in _CAPTURE_WEIGHTS
-        }
-    )
+    return _capture({kind: by_references_of(kind, context, slot) for kind in _CAPTURE_WEIGHTS})
 
 
 def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
@@ -254,7 +276,11 @@ chair_metric(
 
 def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Percent: one count of `scenes.truth.ClaimCounts` over another, both summed over captions before dividing."""
-    counts_N2 = np.array([(getattr(c, above), getattr(c, below)) for c in context.claim_counts(slot)], dtype=float)
+    return _truth_rate(above, below, context.claim_counts(slot))
+
+
+def _truth_rate(above: str, below: str, counts: Sequence[ClaimCounts | KindCounts]) -> Measurement:
+    counts_N2 = np.array([(getattr(c, above), getattr(c, below)) for c in counts], dtype=float)
     with np.errstate(invalid="ignore"):
         value_N = 100 * counts_N2[:, 0] / counts_N2[:, 1]
     return Measurement(value_N, percentage(counts_N2))
@@ -298,6 +324,32 @@ for _name, (_above, _below, _label, _help, _better) in _RATES.items():
         group=TRUTH,
         aliases=("hallucination",) if _name == "hallucination_rate" else (),
     )(partial(truth_rate, _above, _below))
+
+
+def kind_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """`truth_rate` of one kind of claim (`scenes.truth.KINDS`)."""
+    kinds = [c.kinds[kind] for c in context.claim_counts(slot)]
+    return _truth_rate(above, below, kinds)
+
+
+_KIND_NAMES = {"shape": "object", "number": "count"}  # as those of `facts_recall_object` and its kin
+for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "ground", "number"):
+    for _name in ("attribute_precision", "attribute_recall"):
+        if (_kind, _name) == ("number", "attribute_recall"):
+            continue  # "three things" states no fact of its own, so none is left out
+        _above, _below, _label, _help, _better = _RATES[_name]
+        _shown = _KIND_NAMES.get(_kind, _kind)
+        context_metric(
+            f"{_name}_{_shown}",
+            needs=("truth", "clips") if _kind == "motion" else ("truth",),
+            signature=f"sum({_above})/sum({_below})|kind:{_kind}|truth:scenes",
+            label=f"{_shown}: {_label.removeprefix('attribute ')}",
+            help=f"{_help}, of this kind: {_shown}",
+            direction=_better,
+            group=KIND,
+            bounds=PERCENT,
+            families=("attributekinds",),
+        )(partial(kind_rate, _above, _below, _kind))
 
 
 @context_metric(
