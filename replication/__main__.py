@@ -1,4 +1,4 @@
-"""``replication claims|tradeoff|photos|signals``: the papers' findings, detail and truth, real photos, false words."""
+"""``replication claims|tradeoff|price|photos|signals``: the papers' findings, detail and truth, photos, false words."""
 
 from __future__ import annotations
 
@@ -128,6 +128,58 @@ def tradeoff(
 
         replace_text(svg, front_svg(found["systems"]))
     show(found, lambda: tables_of(found), as_json)
+
+
+@app.command(rich_help_panel=RESEARCH)
+def price(
+    cells: Annotated[
+        str | None, typer.Option(metavar="FALSE-OMITTED,…", help="Which cells. Default: 0-4 to 4-8, all 25.")
+    ] = None,
+    seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), or numbers: 0,1.")] = "quick",
+    pictures: Annotated[int, typer.Option(min=1, help="Training pictures; a sixth as many are tested on.")] = 3000,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of each learner.")] = 250,
+    place: Annotated[
+        bool,
+        typer.Option("--place", help="Also what the shipped captioner and trained arms omit and invent."),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure what a false claim costs models that learn from captions, in omitted facts. Resumes after Ctrl-C."""
+    from replication.price import parse_cells, run_price
+    from replication.seeds import parse_seeds
+
+    chosen = parse_seeds(seeds, "price")
+    sizes = (pictures, max(2, pictures // 6))
+    found = run_price(chosen.numbers, parse_cells(cells), sizes=sizes, steps=steps, place=place)
+    show(found, lambda: price_tables(found), as_json)
+
+
+def price_tables(found: dict[str, Any]) -> Group:
+    """The table of cells, and for each learner the exchange rate."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    from replication.price import LEARNERS, cost, format_interval, price_line
+
+    title = f"seeds {', '.join(map(str, found['seeds']))}; {found['pictures'][0]:,} training pictures; 95 % intervals"
+    heads = ("false", "omitted", "precision", "recall", *LEARNERS, "learned precision", "learned recall")
+    table = Table(*heads, box=box.SIMPLE_HEAD, title=title)
+    for row in found["cells"]:
+        learned = row["learned"]["sampled"]
+        rates = [row["precision"], row["recall"], learned["precision"], learned["recall"]]
+        written, said = (["–" if rate is None else f"{rate:.0f}" for rate in part] for part in (rates[:2], rates[2:]))
+        counts = (str(row["false"]), str(row["omitted"]))
+        table.add_row(*counts, *written, *(format_interval(row[name]) for name in LEARNERS), *said)
+    lines = [price_line(name, found["prices"][name]) for name in LEARNERS]
+    if not found["systems"]:
+        return Group(table, *lines)
+    placed = Table("captions of", "omitted", "false", *LEARNERS, box=box.SIMPLE_HEAD, title="cost, in omitted facts")
+    for name, one in found["systems"].items():
+        costs = [cost(one, found["prices"][learner]) for learner in LEARNERS]
+        cells = ["–" if found_cost is None else f"{found_cost:.1f}" for found_cost in costs]
+        placed.add_row(name, f"{one['omitted']:.2f}", f"{one['false']:.2f}", *cells)
+    return Group(table, *lines, placed)
 
 
 @app.command(rich_help_panel=RESEARCH)
