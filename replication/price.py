@@ -161,7 +161,7 @@ def _false_value(scene: Scene, slot: str, rng: RandomStream) -> str:
 
 def pictures_of(split: str, count: int) -> list[Scene]:
     """The first ``count`` pictures with two objects of the world of the claims; a third of all have two."""
-    world = Scenes(4 * count, seed=31, split=split, references=0)
+    world = Scenes(max(100, 4 * count), seed=31, split=split, references=0)
     found = list(itertools.islice((scene for scene in world if len(scene.objects) == 2), count))
     if len(found) < count:
         raise UsageError(f"{len(found)} pictures of {split} have two objects; expected {count}")
@@ -307,8 +307,9 @@ def fit_price(cells: Sequence[Cell], value_SCN: np.ndarray, resamples: int = RES
     drawn_R3 = np.array(drawn)
     ends = (0.5 - LEVEL / 2, 0.5 + LEVEL / 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.nanquantile(drawn_R3[:, 2] / drawn_R3[:, 1], ends)
-        k = falsehood / omission
+        k, k_R = np.divide(falsehood, omission), drawn_R3[:, 2] / drawn_R3[:, 1]
+    finite_R = k_R[np.isfinite(k_R)]
+    low, high = np.quantile(finite_R, ends) if len(finite_R) else (np.nan, np.nan)
     omission_low, omission_high = np.quantile(drawn_R3[:, 1], ends)
     spread = 1 - float((rest**2).sum()) / total if total else 1.0
     return Price(*map(float, (k, low, high, omission, omission_low, omission_high, falsehood, spread)))
