@@ -161,7 +161,7 @@ def _false_value(scene: Scene, slot: str, rng: RandomStream) -> str:
 
 def pictures_of(split: str, count: int) -> list[Scene]:
     """The first ``count`` pictures with two objects of the world of the claims; a third of all have two."""
-    world = Scenes(max(100, 4 * count), seed=31, split=split, references=0)
+    world = Scenes(max(1000, 4 * count), seed=31, split=split, references=0)
     found = list(itertools.islice((scene for scene in world if len(scene.objects) == 2), count))
     if len(found) < count:
         raise UsageError(f"{len(found)} pictures of {split} have two objects; expected {count}")
