@@ -459,5 +459,5 @@ def price_line(learner: str, price: dict[str, Any]) -> str:
         return f"{costs}; k is not determined, for the interval of the first holds 0"
     between = "[{low:.2f}, {high:.2f}]".format(**price)
     return (
-        f"{cost}; k = {price['k']:.2f} {between}, R² {price['r2']:.2f}; worth stating from {price['threshold']:.2f} on"
+        f"{costs}; k = {price['k']:.2f} {between}, R² {price['r2']:.2f}; worth stating from {price['threshold']:.2f} on"
     )

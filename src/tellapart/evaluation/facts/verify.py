@@ -194,7 +194,7 @@ _FINE = dict.fromkeys(_COLOURS.split(), "colour") | dict.fromkeys(_MATERIALS.spl
 
 
 def kind_of_attribute(claim: Tuple) -> str:
-    """Which of `FINE_KINDS` an attribute (object, attribute) is; "" for another one."""
+    """Returns which of `FINE_KINDS` an attribute (object, attribute) is; "" for another one."""
     word = claim[1]
     return "count" if word.isdigit() else _FINE.get(word, "")
 
