@@ -34,7 +34,6 @@ DECODINGS = {
     "beams": Decoding(kind="beam", beams=3, max_tokens=25),
     "long": Decoding(kind="beam", beams=3, max_tokens=40),  # of captions that are longer
     "samples": Decoding(kind="sample", samples=5, max_tokens=25),
-    "consensus": Decoding(kind="consensus", candidates=16, temperature=0.6, max_tokens=25),
 }
 UNSEEN, ALL = "train&part=6/6", "train"  # the first was never seen by the scorer that gives rewards
 NEW = {
@@ -128,14 +127,6 @@ def arms() -> dict[str, Arm]:
         # Paper 4
         reward("sll", **SELF_CRITICAL),
         reward("sll_sle", **SELF_CRITICAL, **EXPLORATION),
-        # Detail and truth
-        reward(
-            "truthful", steps=120, batch=32, kl=0.1, rewards=[
-                RETRIEVAL,
-                {"kind": "consensus", "decoding": {**SAMPLES, "samples": 8, "temperature": 0.6}},
-                {"kind": "likelihood", "weight": 0.75},
-            ],
-        ),
     )  # fmt: skip
     return {one.name: one for one in every}
 
@@ -242,19 +233,6 @@ CLAIMS = (
                     effect=4.0, paper=(81.0, 68.0)),
         ),
         Control(f"exploration {MORE}", {"sll_sle": "more"}),
-    ),
-    Claim(
-        "photo-truthful", 0, "own", "truthful self-retrieval finds as much as self-retrieval, as true as the start",
-        "none: it is ours",
-        (
-            greater("R@1, no more than 2 below self-retrieval", recall("truthful", "consensus"), recall("sr"),
-                    tolerance=2.0, effect=2.0),
-            greater("CIDEr, no more than 2 below the start", cider("truthful", "consensus"), cider("start"),
-                    tolerance=2.0, effect=2.0),
-            greater("true claims, no more than 1 point below the start", of("truthful", "facts", "consensus"),
-                    of("start", "facts"), tolerance=1.0, effect=1.0),
-        ),
-        Control("truthful self-retrieval replaced by self-retrieval", {"truthful": "sr"}),
     ),
 )  # fmt: skip
 
