@@ -131,6 +131,16 @@ def hard_recall(captions: ArmCaptions) -> Statistic:
     return recall_at_1(captions, "lookalikes")
 
 
+@measure("sampled-hard", "R@1 of samples among look-alikes", "higher", needs=("samples",))
+def sampled_hard_recall(captions: ArmCaptions) -> Statistic:
+    """R@1 as `hard_recall`, the mean over all captions of a picture."""
+    each = [
+        recall_at_1(replace(captions, captions=[[text] for text in texts]), "lookalikes")
+        for texts in zip(*captions.captions, strict=True)
+    ]
+    return replace(each[0], compute=lambda weight_RN: np.mean([one.compute(weight_RN) for one in each], axis=0))
+
+
 @measure("frames", "R@1 among frames", "higher")
 def frame_recall(captions: ArmCaptions) -> Statistic:
     """R@1 in percent among the frames of one clip, each a picture."""
