@@ -93,7 +93,8 @@ START: dict[str, Any] = {"batch_size": 64, "captions_per_picture": 2, "learning_
 SMILE = {"kind": "smile", "mle_weight": 0.2}
 SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
 FROM_WEAK: dict[str, Any] = {"steps": 200, "learning_rate": 5e-4}
-BASELINE: dict[str, Any] = {"steps": 80, "batch": 32, "kl": 0.0}
+BASELINE: dict[str, Any] = {"rate": 3e-5, "kl": 0.0}  # one caption a photo, as paper 3 compares its baselines
+GREEDY, BEAM = {"kind": "greedy", "max_tokens": 25}, {"kind": "beam", "beams": 3, "max_tokens": 25}
 SELF_CRITICAL: dict[str, Any] = {
     "decoding": {"kind": "sample", "samples": 5, "temperature": 0.6, "max_tokens": 25}, "baseline": "greedy",
     "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 80, "rate": 2e-4,
@@ -121,9 +122,9 @@ def arms() -> dict[str, Arm]:
         reward("sr_cider", rewards=[RETRIEVAL, {"kind": "cider", "weight": 1.0}]),
         # Paper 3
         reward("sr"),
-        reward("sr_greedy", baseline="greedy", **BASELINE),
-        reward("sr_running", baseline="running_mean", **BASELINE),
-        reward("sr_unbased", baseline="none", **BASELINE),
+        reward("sr_greedy", baseline="greedy", decoding=BEAM, **BASELINE),
+        reward("sr_running", baseline="running_mean", decoding=GREEDY, **BASELINE),
+        reward("sr_unbased", baseline="none", decoding=GREEDY, **BASELINE),
         # Paper 4
         reward("sll", **SELF_CRITICAL),
         reward("sll_sle", **SELF_CRITICAL, **EXPLORATION),
