@@ -68,8 +68,9 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     recipe = jobs[RETRIEVAL, seeds[0]].recipe()
     assert recipe.scorer is not None and recipe.scorer.name and recipe.captioner is not None
     workers = cores() if resolve_device("auto").type == "cpu" else 1
-    start, scorers = str(recipe.captioner.name), (recipe.scorer.name, *recipe.evaluation.eval_scorers)
-    train_jobs([Job(name, evaluate=False) for name in (start, *scorers)], workers)  # the start takes longest
+    # The start, which takes longest, begins as soon as the scorer that its validation asks is there.
+    first = (recipe.scorer.name, str(recipe.captioner.name), *recipe.evaluation.eval_scorers)
+    train_jobs([Job(name, evaluate=False) for name in first], workers)
     train_jobs(list(jobs.values()), workers)
     runs = {arm: [train(jobs[arm, seed].recipe()) for seed in seeds] for arm in ARMS}
     captions = {START: [captions_of(runs[SMILE][0], "before")]}  # the start is one for all seeds and arms
