@@ -398,7 +398,8 @@ def test_truth_metrics_are_those_of_the_truth_itself():
     assert pair.difference.high < 0 and pair.difference.p < 0.01
 
 
-def test_what_kind_of_claim_is_forgotten_on_scenes(cli: Cli, tmp_path):
+def test_what_kind_of_claim_is_forgotten_on_scenes(cli: Cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where --captioner writes its captions
     spec = "scenes:plain?split=test&n=40"
     page = tmp_path / "page.html"
     told = cli("eval", "--data", spec, "--captioner", "scenes", "--human", "mean", "--report", page, "--json")
