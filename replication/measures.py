@@ -131,16 +131,6 @@ def hard_recall(captions: ArmCaptions) -> Statistic:
     return recall_at_1(captions, "lookalikes")
 
 
-@measure("sampled-hard", "R@1 of samples among look-alikes", "higher", needs=("samples",))
-def sampled_hard_recall(captions: ArmCaptions) -> Statistic:
-    """R@1 as `hard_recall`, the mean over all captions of a picture."""
-    each = [
-        recall_at_1(replace(captions, captions=[[text] for text in texts]), "lookalikes")
-        for texts in zip(*captions.captions, strict=True)
-    ]
-    return replace(each[0], compute=lambda weight_RN: np.mean([one.compute(weight_RN) for one in each], axis=0))
-
-
 @measure("frames", "R@1 among frames", "higher")
 def frame_recall(captions: ArmCaptions) -> Statistic:
     """R@1 in percent among the frames of one clip, each a picture."""
@@ -259,17 +249,6 @@ def kept_out(captions: ArmCaptions) -> Statistic:
     ]
     kept_N = np.array([float(e.kept_out) for e in errors])
     return ratio_statistic(captions.picture_key, 100 * kept_N, [float(e.contradicted) for e in errors])
-
-
-@measure("facts", "claims that a reference makes, %", "higher")
-def facts(captions: ArmCaptions) -> Statistic:
-    """Claims (objects, attributes, relations) that some reference makes, as a percentage of all claims."""
-    from tellapart.evaluation.facts.verify import verify_references
-
-    pairs = zip(captions.first_captions, captions.references, strict=True)
-    verdicts = [verify_references(caption, references) for caption, references in pairs]
-    correct_N, claims_N = ([getattr(one, name) for one in verdicts] for name in ("correct", "claims"))
-    return ratio_statistic(captions.picture_key, 100 * np.array(correct_N, dtype=float), claims_N)
 
 
 # Diversity of samples
