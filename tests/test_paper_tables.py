@@ -18,7 +18,8 @@ sys.path.append(str(Path(__file__).parent / "evaluation"))
 from judge_server import JudgeServer
 
 from tellapart.cli import tables as module
-from tellapart.recipe.tables import Step, find_tables
+from tellapart.recipe.schema import TestSet
+from tellapart.recipe.tables import Step, find_tables, read_paper
 from tellapart.utils.options import fill_in
 
 # What stands for the size of a run; all else is the recipe's.
@@ -124,3 +125,91 @@ def test_the_commands_of_every_table_are_printed_in_lines_that_a_shell_takes(cli
     assert {shlex.split(line, comments=True)[1] for line in commands} == {"train", "caption", "eval"}
     evaluated = {line.split("--data ")[1].split(" -")[0] for line in commands if " eval " in line}
     assert any("vicuna" in data for data in evaluated) and any("imagecode" in data for data in evaluated)
+
+
+@pytest.mark.long
+def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cli) -> None:
+    """TrueMatch, RD100, ImageCoDe, nocaps, Flickr30k, Concadia and a hard pool, of one recipe's own evaluation."""
+    named = {
+        "truematch": "2:coco", "imagecode": "3:imagecode", "nocaps": "3:nocaps-near", "flickr30k": "3:flickr30k",
+        "concadia": "3:concadia-descriptions", "pool": "1:coco",
+    }  # fmt: skip
+    own = "{data='nocaps:$TELLAPART_DATA/nocaps/nocaps_val_4500_captions.json?domain=out', max_tokens=3}"
+    settings = ["captioner.name=coco_weights.pt?language_model=gpt2", *SMALL, "evaluation.decoding.max_tokens=12"]
+    settings += [f"evaluation.test_sets.{name}={test}" for name, test in (named | {"own": own}).items()]
+    train = ("train", "papers/sr_l_coco", "--out", "runs/wide", *(f"--set={setting}" for setting in settings))
+    done = cli(*train, "--json")
+    assert done.status == 0, done.err[-1500:]
+    found = json.loads(done.out)
+    assert found == json.loads(Path("runs/wide/results.json").read_text())
+    assert set(found["test_sets"]) == {*named, "own"}
+    for name, test in named.items():
+        number, _, key = test.partition(":")
+        columns = {
+            column.metric
+            for _, table in find_tables([number])
+            for column in table.columns
+            if column.test == key and column.metric and not column.metric.startswith(("spice", "div", "mbleu"))
+        }
+        assert columns, test
+        for system in ("before", "after"):
+            assert columns <= set(found["test_sets"][name]["systems"][system]), name
+        lines = Path(f"runs/wide/captions/{name}/after.jsonl").read_text().splitlines()
+        assert len(lines) == found["test_sets"][name]["pictures"]["n"] == (12 if name == "imagecode" else 105)
+    assert found["test_sets"]["pool"]["candidates"]["recall@1.hard"]["most"] == 105 + 24
+    assert found["test_sets"]["imagecode"]["candidates"]["recall@1.imagecode"]["most"] == 10
+    longest = max(
+        len(json.loads(line)["caption"].split())
+        for line in Path("runs/wide/captions/own/after.jsonl").read_text().splitlines()
+    )
+    assert longest <= 3
+    # The same captions through `eval` give the same figures.
+    captions = ("--captions", "runs/wide/captions/imagecode/before.jsonl")
+    captions += ("--captions", "runs/wide/captions/imagecode/after.jsonl", "--lookalike", "5", "--human", "mean")
+    imagecode = paper_test("3:imagecode")
+    again = cli("eval", "--data", fill_in(imagecode.data), *captions, "--scorer", "openai/clip-vit-base-patch32",
+                "--metrics", "all", *map(fill_in, imagecode.options()), "--json")  # fmt: skip
+    assert again.status == 0, again.err[-1500:]
+    assert json.loads(again.out)["systems"] == found["test_sets"]["imagecode"]["systems"]
+    shown = cli("report", "runs/wide").out.strip()
+    page = Path(shown).read_text()
+    assert all(f"The numbers on <bdi>{name}</bdi>" in page for name in found["test_sets"])
+    again = cli(*train)
+    assert again.status == 0 and "truematch: 105 pictures" in again.out
+
+
+def paper_test(name: str) -> TestSet:
+    number, _, key = name.partition(":")
+    return read_paper(int(number)).tests[key]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["x=2:cocoo"], "the tables of paper 2 have no test set 'cocoo'; did you mean 'coco'?; known: coco, blend"),
+        (["x=photos"], "evaluation.test_sets.x is 'photos'; expected a table with data = 'kind:path', or a test set"),
+        (["x={data='folder:photos', bgas=[]}"], "unknown key 'evaluation.test_sets.x.bgas'; did you mean 'bags'?"),
+        (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it, or type"),
+        (["x={data=7}"], "evaluation.test_sets.x.data must be a valid string; found 7"),
+        (["a/b={data='folder:photos'}"], "'a/b' cannot name a folder; expected letters, digits"),
+        (["x={data='scenes:plain?n=20', bags=['none.json']}"], "evaluation.test_sets.x: there is no file none.json"),
+        (
+            ["x={data='scenes:plain?n=20', needs={'none.json'='make it'}}"],
+            "evaluation.test_sets.x needs none.json (make it), which is not there",
+        ),
+        (
+            ["x={data='scenes:plain?n=20', bags=['$TELLAPART_DATA/truematch/3.json']}"],
+            "evaluation.test_sets.x: bag3: 105 of 105 pictures that its sets ask for have no caption",
+        ),
+    ],
+)
+def test_a_test_set_that_cannot_be_measured_is_told_before_training(
+    settings: list[str], told: str, world: World, cli: Cli, tmp_path: Path
+) -> None:
+    sets = [f"--set=evaluation.test_sets.{setting}" for setting in settings]
+    start = "--set=captioner.name=coco_weights.pt?language_model=gpt2"
+    done = cli("train", "papers/sr_l_coco", "--out", tmp_path / "run", start, *sets)
+    assert done.status == 2 and told in done.err, done.err
+    assert len([line for line in done.err.splitlines() if line.startswith("error")]) <= 1
+    assert not (tmp_path / "run" / "run.json").exists()

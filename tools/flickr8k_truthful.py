@@ -54,7 +54,9 @@ def captions_of(runs: dict[str, Run]) -> dict[str, Captions]:
     """Of the start and of both arms, and of the start and plain self-retrieval decoded as the truthful arm is."""
     folders = {arm: run.folder / "captions" for arm, run in runs.items()}
     setup = TrainingSetup(runs[TRUTHFUL].recipe, upstream)
-    (decoded,) = captioner_systems(setup, {PLAIN: load_captioner(str(runs[PLAIN].folder))}).values()
+    (decoded,) = captioner_systems(
+        setup, {PLAIN: load_captioner(str(runs[PLAIN].folder))}, setup.test_items, setup.recipe.evaluation.decoding
+    ).values()
     return {
         START: read_captions(folders[PLAIN] / "before.jsonl"),
         ALIKE[START]: read_captions(folders[TRUTHFUL] / "before.jsonl"),

@@ -77,6 +77,25 @@ def test_the_same_recipe_has_one_fingerprint_in_every_clone(clone: Path, tmp_pat
     assert content_of(read(clone)).fingerprint == content_of(read(other)).fingerprint
 
 
+def test_further_test_sets_count_by_what_they_hold(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
+    """And a recipe without any has the fingerprint that it had before there were some."""
+    bags = tmp_path / "3.json"
+    bags.write_text("[[1, 2, 3]]")
+    on = {"data": "scenes:plain?n=20", "bags": [str(bags)]}
+
+    def with_tests(**test_sets: Any) -> str:
+        return of(tiny_recipe, evaluation={**tiny_recipe["evaluation"], "test_sets": test_sets})
+
+    assert with_tests() == of(tiny_recipe)
+    one = with_tests(hard=on)
+    assert one != with_tests() and one == with_tests(hard={**on, "needs": {str(bags): "made by hand"}})
+    copy = tmp_path / "copy.json"
+    shutil.copy(bags, copy)
+    assert one == with_tests(hard={**on, "bags": [str(copy)]})
+    bags.write_text("[[1, 2, 4]]")
+    assert len({one, with_tests(hard=on), with_tests(other=on), with_tests(hard={**on, "max_tokens": 9})}) == 4
+
+
 def test_the_fingerprint_changes_with_the_upstream_its_weights_and_the_data(clone: Path) -> None:
     """And with nothing else: a card beside the model, or the prose of a recipe, decides no result."""
     found = [content_of(read(clone)).fingerprint]

@@ -47,8 +47,9 @@ def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
             f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
             "with --resume): it is measured anew"
         ) from error
-    known = {key: metric_of_key(base_of(key)) for key in results.signatures}
-    results.formats = {key: metric.digits for key, metric in known.items() if metric is not None}
+    for found in (results, *results.test_sets.values()):
+        known = {key: metric_of_key(base_of(key)) for key in found.signatures}
+        found.formats = {key: metric.digits for key, metric in known.items() if metric is not None}
     return value, results
 
 

@@ -134,6 +134,7 @@ class _Stored:
     signatures: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     words: dict[str, list[Association]] = field(default_factory=dict)
+    test_sets: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -143,7 +144,7 @@ class Results:
     ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); a corpus metric has none.
     ``candidates[metric]`` says what a recall was measured among, ``metrics[metric]`` what reports say of a metric.
     ``words`` are each system's own adjectives and nouns,
-    where they were asked for.
+    where they were asked for. ``test_sets``: of a run's further test sets, by name.
     ``extra`` keeps what the gallery reads (candidate sets and scores) and is not printed.
     """
 
@@ -161,6 +162,7 @@ class Results:
     words: dict[str, list[Association]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
     hardware: dict[str, str] = field(default_factory=dict)  # device and precision of the models that measured
+    test_sets: dict[str, Results] = field(default_factory=dict)
     ids_digest: str | None = None  # of results that were read back, whose ids are not known
 
     def to_json(self) -> dict[str, Any]:
@@ -181,6 +183,11 @@ class Results:
             }
             | ({"words": words} if words else {})
             | ({"hardware": self.hardware} if self.hardware else {})
+            | (
+                {"test_sets": {name: found.to_json() for name, found in self.test_sets.items()}}
+                if self.test_sets
+                else {}
+            )
         )
         return value
 
@@ -218,18 +225,20 @@ class Results:
             metrics=stored.metrics,
             words=stored.words,
             ids_digest=stored.pictures.ids,
+            test_sets={name: cls.from_json(found) for name, found in stored.test_sets.items()},
         )
 
     def table(
-        self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False
+        self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False, of: str = ""
     ) -> rich.console.Group:
         """Metrics down, systems across, each with its 95 % interval; below it the paired differences.
 
         Pairs with a system of ``without`` (yardsticks, say) are left out. ``only``: these metrics, and a line on how
-        many others there are. ``signatures``: those of the metrics shown, below the notes.
+        many others there are. ``signatures``: those of the metrics shown, below the notes. ``of``: stands in the title;
+        each of ``test_sets`` follows under its name.
         """
         shown = [key for key in self.signatures if key != WORDS and (only is None or key in only)]
-        parts: list[Any] = [self._systems_table(shown)]
+        parts: list[Any] = [self._systems_table(shown, of)]
         pairs = [pair for pair in self.pairs if not {pair.a, pair.b} & set(without) and pair.metric in shown]
         if pairs:
             parts.append(self._pairs_table(pairs))
@@ -244,6 +253,10 @@ class Results:
             parts.append(
                 rich.text.Text(f"{more} more metric{'s were' if more > 1 else ' was'} measured: add --metrics all")
             )
+        parts += [
+            found.table(without=without, only=only, signatures=signatures, of=name)
+            for name, found in self.test_sets.items()
+        ]
         return rich.console.Group(*parts)
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
@@ -259,8 +272,9 @@ class Results:
             if metric != WORDS  # it has tables of its own
         }
 
-    def _systems_table(self, shown: Sequence[str]) -> Any:
-        table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{len(self.ids)} pictures; 95 % bootstrap intervals")
+    def _systems_table(self, shown: Sequence[str], of: str) -> Any:
+        title = f"{of and f'{of}: '}{len(self.ids)} pictures; 95 % bootstrap intervals"
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
         table.add_column("metric")
         heads, rows = self.system_rows()
         for name in heads:

@@ -6,9 +6,9 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,7 @@ from tellapart.utils.files import broken
 from tellapart.utils.messages import say
 
 SHIPPED = Path(__file__).parent / "shipped"
+PAPERS = (1, 2, 3, 4)
 
 
 def shipped() -> dict[str, Path]:
@@ -64,6 +65,39 @@ def descriptions() -> Iterator[tuple[str, str]]:
     """Yields name and one line of description of every shipped recipe."""
     for name, file in shipped().items():
         yield name, tomllib.loads(file.read_text(encoding="utf-8")).get("about", "")
+
+
+@cache
+def read_tables(paper: int) -> dict[str, Any]:
+    """Returns the definitions of a paper's tables (`recipe.tables`) as a plain table."""
+    return tomllib.loads((SHIPPED / "tables" / f"paper{paper}.toml").read_text(encoding="utf-8"))
+
+
+def put_test_sets(table: dict[str, Any], source: str) -> None:
+    """Puts a test set of the papers' tables in place of its name, such as "2:coco", in ``evaluation.test_sets``.
+
+    Raises `UsageError` for a name that no test set has.
+    """
+    evaluation = table.get("evaluation")
+    tests = evaluation.get("test_sets") if isinstance(evaluation, dict) else None
+    if not isinstance(tests, dict):
+        return
+    for key, name in tests.items():
+        if not isinstance(name, str):
+            continue
+        paper, _, test = name.partition(":")
+        if paper not in map(str, PAPERS):
+            raise UsageError(
+                f"{source}: evaluation.test_sets.{key} is '{name}'; expected a table with data = 'kind:path', or a "
+                "test set of the papers' tables as PAPER:NAME, such as '2:coco'"
+            )
+        known = read_tables(int(paper))["tests"]
+        if test not in known:
+            raise UsageError(
+                f"{source}: evaluation.test_sets.{key}: the tables of paper {paper} have no test set '{test}'"
+                f"{nearest(test, known)}; known: {', '.join(known)}"
+            )
+        tests[key] = known[test]
 
 
 # The old key, after the keys of the tables that it stands in, to the new one. A list of tables has no index here.
@@ -191,6 +225,7 @@ def parse_value(text: str) -> Any:
 # table that was taken, as in ("objective", "reinforce", "decoding").
 Location = tuple[int | str, ...]
 Tables = dict[Location, list[str]]
+NAMED = "*"  # in a location the name, which a user chose, of a table among others of its kind
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
@@ -202,9 +237,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
     tables = tables_of(model)
     place: Location = tuple(part for part in first["loc"] if isinstance(part, str))  # a place in a list is no key
-    key = typed(place, tables)
+    place, names = without_names(place, tables)
+    key = with_names(typed(place, tables), names)
     if first["type"] == "extra_forbidden":
-        return f"unknown key '{key}'{near(place, tables)}"
+        return f"unknown key '{key}'{with_names(near(place, tables), names)}"
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         return f"'{key}' is missing; add it, or type: --set {key}=…"
     if first["type"].startswith("union_tag"):
@@ -222,6 +258,9 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
     """Returns the keys of every table of ``model``, by location; a table stands before those inside it."""
     found: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
+        if get_origin(field.annotation) is dict and (inside := models_in(field.annotation)):
+            found |= {(*place, key): []} | tables_of(inside[0][0], (*place, key, NAMED))
+            continue
         for inner, discriminator in models_in(field.annotation, field.discriminator):
             tag = () if discriminator is None else get_args(inner.model_fields[str(discriminator)].annotation)
             found |= tables_of(inner, (*place, key, *tag))
@@ -235,6 +274,25 @@ def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[Bas
     for metadata in getattr(annotation, "__metadata__", ()):
         discriminator = getattr(metadata, "discriminator", None) or discriminator
     return [found for argument in get_args(annotation) for found in models_in(argument, discriminator)]
+
+
+def without_names(place: Location, tables: Tables) -> tuple[Location, list[str]]:
+    """Returns a location with `NAMED` for each name that a user chose, and these names."""
+    walked: Location = ()
+    names = []
+    for part in place:
+        if (*walked, NAMED) in tables:
+            names.append(str(part))
+            part = NAMED
+        walked = (*walked, part)
+    return walked, names
+
+
+def with_names(text: str, names: Sequence[str]) -> str:
+    """Puts the names back."""
+    for name in names:
+        text = text.replace(NAMED, name, 1)
+    return text
 
 
 def typed(place: Location, tables: Tables) -> str:
@@ -319,9 +377,11 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
 
     Raises `UsageError` of one line, which starts with ``source``.
     """
+    table = upgrade(dict(table), source)
+    put_test_sets(table, source)
     context = None if folder is None else {"folder": folder, "absolute": partial(absolute, folder=folder)}
     try:
-        return Recipe.model_validate(upgrade(dict(table), source), context=context)
+        return Recipe.model_validate(table, context=context)
     except ValidationError as error:
         raise UsageError(f"{source}: {explain(error, Recipe)}") from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import Field, field_validator, model_validator
@@ -12,7 +13,18 @@ from pydantic_core import PydanticSerializationError
 from tellapart.models.loading import Decoding
 from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
 from tellapart.utils.messages import say
-from tellapart.utils.options import DataSpecs, FileName, ModelName, Resolver, Strict, option_tables
+from tellapart.utils.options import (
+    DataName,
+    DataSpecs,
+    FileName,
+    FilePath,
+    ModelName,
+    PoolName,
+    Resolver,
+    Strict,
+    fill_in,
+    option_tables,
+)
 
 # (from epoch, bag size), as in paper 2, appendix B.3.
 BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
@@ -331,13 +343,73 @@ class Validation(Strict):
     decoding: Decoding = Decoding(kind="greedy")
 
 
+class TestSet(Strict):
+    """Pictures with references, and what their captions are measured with: of a recipe, or of the papers' tables.
+
+    data: as ``--data`` of ``eval``. captioned: those of its pictures that get captions, where these are not all; the
+    others are candidates. bags: files of candidate sets. distractors: further pictures of a hard pool, or a list of
+    ids. references: a file of references, where the data have none. language_model: for perplexity. max_tokens: of
+    captions of these pictures, where it is not the decoding's. needs: files without which it cannot be measured, each
+    with where it comes from. ``$TELLAPART_DATA`` stays a variable here; `filled_in` replaces it.
+    """
+
+    __test__ = False  # not a test of pytest's
+
+    data: DataName
+    captioned: DataName | None = None
+    bags: tuple[FilePath, ...] = ()
+    distractors: PoolName | None = None
+    references: FilePath | None = None
+    language_model: ModelName | None = None
+    max_tokens: int | None = Field(None, ge=1)
+    needs: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def has_pictures(self) -> bool:
+        """Returns whether these are pictures that a scorer can see, and no instructions."""
+        return not self.data.startswith("instructions:")
+
+    def options(self) -> Iterator[str]:
+        """Yields the words of ``eval`` that say the same; ``--data`` left out."""
+        for bags in self.bags:
+            yield from ("--bags", bags)
+        named = {"distractors": self.distractors, "references": self.references, "language-model": self.language_model}
+        for option, value in named.items():
+            if value is not None:
+                yield from (f"--{option}", value)
+        if self.captioned is not None:
+            yield "--allow-missing"
+
+    def filled_in(self) -> TestSet:
+        """Returns the same with the folder of the real data sets in place of ``$TELLAPART_DATA``."""
+        return TestSet.model_validate_json(fill_in(self.model_dump_json()))
+
+    def absent(self) -> dict[Path, str]:
+        """Returns the files that it needs and that are not there, each with where it comes from."""
+        return {path: why for name, why in self.needs.items() if not (path := Path(fill_in(name))).exists()}
+
+
 class Evaluation(Strict):
+    """Says how the result is measured: on ``data.test``, and on further ``test_sets``, by names of one's own.
+
+    A test set of the papers' tables may stand there by PAPER:NAME, such as ``test_sets = { truematch = "2:coco" }``.
+    """
+
     decoding: Decoding = Decoding(kind="beam", beams=5)
     lookalike: int = Field(10, ge=2, description="pictures in a look-alike set, the target counted")
     eval_scorers: tuple[ModelName, ...] = Field(
         (), serialization_alias="judges", description="held-out scorers, used in the final evaluation alone"
     )
     gallery: int = Field(24, ge=0)
+    test_sets: dict[str, TestSet] = Field({}, description="further test sets, each with its own bags and hard pool")
+
+    @field_validator("test_sets")
+    @classmethod
+    def are_of_this_machine(cls, tests: dict[str, TestSet]) -> dict[str, TestSet]:
+        for name in tests:
+            if not re.fullmatch(r"\w[\w+-]*", name):
+                raise ValueError(f"'{name}' cannot name a folder; expected letters, digits, '-' and '_'")
+        return {name: on.filled_in() for name, on in tests.items()}
 
 
 class Recipe(Strict):
@@ -396,6 +468,7 @@ class Recipe(Strict):
         if getattr(learned, "confidence", 0.0):
             yield "objective.decoding.confidence edits captions, and training learns from them as they were written"
         yield from self._of_bags()
+        yield from self._of_tests()
         yield from self._of_a_scorer() if self.trains == "scorer" else self._of_a_captioner()
 
     def _of_bags(self) -> Iterator[str]:
@@ -409,6 +482,14 @@ class Recipe(Strict):
             yield f"a bag of {bags.largest} does not fit into training.batch_size = {size}; make one of them fit"
         if bags.kind != "random" and bags.scorer is None and (self.scorer is None or self.scorer.name is None):
             yield "bags.scorer is missing: whose features say which pictures look alike? name a scorer"
+
+    def _of_tests(self) -> Iterator[str]:
+        tests = self.evaluation.test_sets
+        if tests and self.data.test is None:
+            yield "evaluation.test_sets are measured beside data.test, which is missing; name it"
+        for name, on in tests.items():
+            if self.trains == "captioner" and self.scorer is None and (on.bags or on.distractors):
+                yield f"[scorer] is missing; it chooses among the candidates of evaluation.test_sets.{name}; name one"
 
     def _of_a_scorer(self) -> Iterator[str]:
         if self.training.sharding != "none":

@@ -12,7 +12,6 @@ import json
 import math
 import shlex
 import time
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,9 +23,9 @@ from pydantic import Field, ValidationError, model_validator
 
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
-from tellapart.recipe.reading import SHIPPED, explain, find_recipe, read_recipe
-from tellapart.recipe.schema import Recipe
-from tellapart.utils.options import Strict, fill_in
+from tellapart.recipe.reading import PAPERS, explain, find_recipe, read_recipe, read_tables
+from tellapart.recipe.schema import Recipe, TestSet
+from tellapart.utils.options import Strict
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule("torch")
 
-FOLDER = SHIPPED / "tables"
-PAPERS = (1, 2, 3, 4)
 CLIP = "openai/clip-vit-base-patch32"
 
 
@@ -68,24 +65,6 @@ class Row(Strict):
     paper: tuple[float | Literal[""], ...]
     instead: dict[str, str] = Field(default_factory=dict)
     validation: int = 0
-
-
-class TestSet(Strict):
-    """Pictures with references, and what ``eval`` needs besides.
-
-    data: as ``--data``. captioned: those of its pictures that ``caption`` reads, where these are not all. scorer: as
-    ``--scorer``; none where it is empty, as of instructions. options: further words of the ``eval`` command. needs:
-    files without which it cannot run, with where they come from. caption: further words of the ``caption`` command.
-    """
-
-    __test__ = False  # not a test of pytest's
-
-    data: str
-    captioned: str = ""
-    options: tuple[str, ...] = ()
-    caption: tuple[str, ...] = ()
-    scorer: str = CLIP
-    needs: dict[str, str] = Field(default_factory=dict)
 
 
 class System(Strict):
@@ -167,11 +146,10 @@ class Paper(Strict):
 @cache
 def read_paper(number: int) -> Paper:
     """Reads the tables of paper 1, 2, 3 or 4."""
-    path = FOLDER / f"paper{number}.toml"
     try:
-        return Paper.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return Paper.model_validate(read_tables(number))
     except ValidationError as error:
-        raise UsageError(f"{path}: {explain(error, Paper)}") from None
+        raise UsageError(f"tables/paper{number}.toml: {explain(error, Paper)}") from None
 
 
 def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
@@ -290,8 +268,7 @@ class Plan:
     def needed_files(self) -> dict[Path, str]:
         """Returns the files that are not there, each with where it comes from."""
         tests = dict.fromkeys(test for _, _, test in self.cells())
-        needs = {fill_in(path): why for test in tests for path, why in self.paper.tests[test].needs.items()}
-        return {Path(path): why for path, why in needs.items() if not Path(path).exists()}
+        return {path: why for test in tests for path, why in self.paper.tests[test].absent().items()}
 
     def commands(self) -> list[Step]:
         """Returns every command once, each after those whose results it reads."""
@@ -350,11 +327,9 @@ class Plan:
         if own.human or system in self.files:
             return None
         out = self.captions_of(system, test)
-        return Step(
-            ("caption", self.model_of(system), on.captioned or on.data, "-o", str(out), *own.caption, *on.caption),
-            out,
-            system,
-        )
+        length = () if on.max_tokens is None else ("--max-tokens", str(on.max_tokens))
+        words = ("caption", self.model_of(system), on.captioned or on.data, "-o", str(out), *own.caption, *length)
+        return Step(words, out, system)
 
     def result_of(self, test: str) -> Path:
         """Returns the file of the figures on a test set."""
@@ -363,8 +338,8 @@ class Plan:
     def _eval(self, test: str, systems: Sequence[str]) -> Step:
         on = self.paper.tests[test]
         metrics = dict.fromkeys(column.metric for _, column, where in self.cells() if where == test)
-        scorer = ["--scorer", on.scorer] if on.scorer else []
-        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options]
+        scorer = ["--scorer", CLIP] if on.has_pictures else []
+        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options()]
         if any(metric.startswith(JUDGED) for metric in metrics):
             words += ["--llm-judge", self.judge, "--ledger", str(self.folder / "judge.ledger.jsonl")]
         for system in dict.fromkeys(systems):

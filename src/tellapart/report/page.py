@@ -346,7 +346,9 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class RunView:
-    """Holds what the template shows of one run; ``anchor`` is its id on the page."""
+    """Holds what the template shows of one run; ``anchor`` is its id on the page. tests: of further test sets, by name,
+    the table and the notes below it.
+    """
 
     anchor: str
     run: RunFolder
@@ -357,6 +359,7 @@ class RunView:
     summary: list[tuple[str, str]]
     comparison: BeforeAfter | None
     table: ResultsTable | None
+    tests: dict[str, tuple[ResultsTable, list[str]]]
     charts: list[Chart]
     more_charts: list[Chart]
     gallery: GalleryView | None
@@ -423,6 +426,7 @@ def printable(value: Any) -> Any:
 def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
     gallery = view_gallery(run, album)
     first, more = charts(run.log)
+    tests = run.results.test_sets if run.results else {}
     return RunView(
         anchor,
         run,
@@ -433,6 +437,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
         _recipe_summary(run),
         compare(run.results) if run.results else None,
         table(run.results) if run.results else None,
+        {name: (found, own.notes) for name, own in tests.items() if (found := table(own)) is not None},
         first,
         more,
         gallery,

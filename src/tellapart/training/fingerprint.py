@@ -92,6 +92,8 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
         table["training"].pop(key, None)
     if recipe.captioner is not None and recipe.captioner.features == "off":  # where features lie decides no number
         del table["captioner"]["features"]
+    for test in table.get("evaluation", {}).get("test_sets", {}).values():
+        test.pop("needs", None)  # what is said where a file is missing
     if recipe.training.precision == "auto":  # the one that this machine computes in
         table["training"]["precision"] = resolve_precision("auto", best_device())
         if table["training"]["precision"] == Training.model_fields["precision"].default:
@@ -103,7 +105,8 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
 def code_of(recipe: Recipe) -> list[str]:
     """Returns the parts of the code that this recipe's result goes through."""
     parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no number
-    data = (recipe.data.train, recipe.data.validation, recipe.data.test or ())
+    tests = (on.data for on in recipe.evaluation.test_sets.values())
+    data = (recipe.data.train, recipe.data.validation, recipe.data.test or (), *tests)
     specs = [spec for each in data for spec in ([each] if isinstance(each, str) else each)]
     if any(spec.startswith("scenes:") for spec in specs):
         parts.append("scenes")

@@ -6,6 +6,7 @@ import glob
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,23 @@ from typing import Any
 import numpy as np
 
 from tellapart.captioners import Captioner, generate_captions, load_captioner
+from tellapart.data import Dataset, open_data
 from tellapart.errors import UsageError
+from tellapart.evaluation.context import CandidateInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import gallery, save_pictures
+from tellapart.evaluation.inputs import match_files, read_bag_sets, read_inputs, read_references
 from tellapart.evaluation.selection import describe
+from tellapart.evaluation.text_models import load_language_model
 from tellapart.evaluation.word_values import add_word_values
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
 from tellapart.models import ranks
+from tellapart.models.loading import Decoding
 from tellapart.recipe.reading import check_recipe, read_recipe
-from tellapart.recipe.schema import Recipe
+from tellapart.recipe.schema import Recipe, TestSet
 from tellapart.scorers import Scorer, load_scorer
-from tellapart.training.build import TrainingSetup
+from tellapart.training.build import TrainingSetup, readable
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup, fit, truncation_lines
 from tellapart.training.run_folder import Run, write_json, write_text, writing
@@ -202,6 +208,8 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
     longer = run.started and not overwrite and bool(run.difference())  # `check_same` lets nothing else through
     setup, started = TrainingSetup(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()
     check_setup(setup)
+    if evaluate:
+        check_tests(setup)
     if overwrite or longer or not run.trained:
         train_upstream(setup)
         _ = setup.learner, setup.scorer  # a name that is no model's is an error before there is a run
@@ -259,35 +267,133 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """
     if setup.recipe.data.test is None:
         return None
+    settings = setup.recipe.evaluation
+    tests = {name: open_test(setup, name, on) for name, on in settings.test_sets.items()}
     captioners = {} if setup.recipe.trains == "scorer" else captioners_of(setup, run)
-    systems = captioner_systems(setup, captioners) if captioners else scorer_systems(setup)
+
+    def written(name: str, items: list[Item], decoding: Decoding) -> dict[str, dict[str, str]]:
+        """Writes the captions of a test set; ``name`` is "" for data.test."""
+        if captioners:
+            systems = captioner_systems(setup, captioners, items, decoding, name)
+        else:
+            systems = scorer_systems(items, f"evaluation.test_sets.{name}" if name else "data.test")
+        write_captions(run.folder / "captions" / name, systems)
+        return systems
+
+    systems = written("", setup.test_items, settings.decoding)
+    of_tests = {name: written(name, test.items, test.decoding) for name, test in tests.items()}
     start = next(iter(captioners.values()), None)  # what the run starts from, where it starts from one
     captioners.clear()  # the other one's memory is free from here on
-    for name, captions in systems.items():
-        lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
-        with writing(run.folder):
-            (run.folder / "captions").mkdir(exist_ok=True)
-        write_text(run.folder / "captions" / f"{name}.jsonl", "".join(line + "\n" for line in lines))
     scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
-    settings = setup.recipe.evaluation
+    results = measured(setup, systems, setup.test_items, scorer)
     features = None if scorer is None else np.asarray(setup.store.features(setup.test_items, scorer.encoder))
-    results = evaluate(
-        systems,
-        items=setup.test_items,
-        scorer=scorer,
-        image_features=features,
-        eval_scorers=load_eval_scorers(setup, settings.eval_scorers),
-        human="mean" if setup.recipe.trains == "captioner" and all(i.references for i in setup.test_items) else None,
-        lookalike=settings.lookalike,
-        seed=setup.recipe.seed,
-    )
     if scorer is not None and features is not None and settings.gallery:
         sets = gallery(results, setup.test_items, settings.gallery)
         if start is not None:
             visual = setup.view_of(start).rows(setup.test_items)
             add_word_values(sets, [item.id for item in setup.test_items], scorer, features, start, visual)
         write_gallery(run.folder, sets, setup.test_items)
+    for name, test in tests.items():
+        results.test_sets[name] = measured(setup, of_tests[name], test.items, scorer, test)
     write_json(run.folder / "results.json", results.to_json())
+    return results
+
+
+def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> None:
+    """Writes each system's captions as ``SYSTEM.jsonl``."""
+    for name, captions in systems.items():
+        lines = (json.dumps({"id": key, "caption": text}, ensure_ascii=False) for key, text in captions.items())
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / f"{name}.jsonl", "".join(line + "\n" for line in lines))
+
+
+@dataclass(frozen=True)
+class OpenedTest:
+    """A further test set. items: those that get captions, of ``dataset``; decoding: of these."""
+
+    name: str
+    on: TestSet
+    dataset: Dataset
+    items: list[Item]
+    decoding: Decoding
+
+
+def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
+    """Opens a test set of ``evaluation.test_sets``; with ``read`` its unreadable pictures are left out.
+
+    Raises `UsageError` where a file is missing, or a bag asks for a picture that is not there.
+    """
+    where = f"evaluation.test_sets.{name}"
+    for missing, why in on.absent().items():
+        raise UsageError(f"{where} needs {missing} ({why}), which is not there; make it, or leave the test set out")
+    for path in filter(None, (*on.bags, on.references)):
+        if not Path(path).exists():
+            raise UsageError(
+                f"{where}: there is no file {path}; expected what 'eval' reads with --bags or --references"
+            )
+    dataset = open_data(on.data)
+    wanted = dataset if on.captioned is None else open_data(on.captioned)
+    items = readable(setup, wanted) if read else list(wanted)
+    decoding = setup.recipe.evaluation.decoding
+    if on.max_tokens is not None:
+        decoding = decoding.model_copy(update={"max_tokens": on.max_tokens})
+    return OpenedTest(name, on, dataset, items, decoding)
+
+
+def candidates_of(test: OpenedTest) -> CandidateInputs:
+    """Reads the bags and the hard pool of a test set. Raises `UsageError` where they and the captions do not fit."""
+    ids = [item.id for item in test.items]
+    sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
+    try:
+        inputs = read_inputs(sets, test.on.distractors, ids, test.dataset, "the recipe's")
+    except UsageError as error:
+        raise UsageError(f"evaluation.test_sets.{test.name}: {error}") from None
+    return replace(inputs, notes=[*notes, *inputs.notes])
+
+
+def check_tests(setup: TrainingSetup) -> None:
+    """Raises `UsageError`, before anything is trained, for a test set that could not be measured afterwards."""
+    for name, on in setup.recipe.evaluation.test_sets.items():
+        test = open_test(setup, name, on, read=False)
+        candidates_of(test)
+        if setup.recipe.trains == "scorer":
+            scorer_systems(test.items, f"evaluation.test_sets.{name}")
+
+
+def measured(
+    setup: TrainingSetup,
+    systems: Mapping[str, Mapping[str, str]],
+    items: list[Item],
+    scorer: Scorer | None,
+    test: OpenedTest | None = None,
+) -> Results:
+    """Measures captions of data.test, or of a further test set with its bags, hard pool and references."""
+    settings = setup.recipe.evaluation
+    if scorer is not None and test is not None and not test.on.has_pictures:
+        scorer = None
+    references, inputs, language_model = None, None, None
+    if test is not None:
+        inputs = candidates_of(test) if scorer is not None else None
+        if test.on.references is not None:
+            _, references, _ = match_files({}, read_references([Path(test.on.references)]), test.dataset, True, 0.0)
+        if test.on.language_model is not None:
+            language_model = load_language_model(test.on.language_model, setup.device)
+    texts = {item.id: item.references for item in items} if references is None else references
+    results = evaluate(
+        systems,
+        items=items,
+        references=references,
+        scorer=scorer,
+        image_features=None if scorer is None else np.asarray(setup.store.features(items, scorer.encoder)),
+        eval_scorers={} if scorer is None else load_eval_scorers(setup, settings.eval_scorers, items),
+        human="mean" if setup.recipe.trains == "captioner" and all(texts.get(item.id) for item in items) else None,
+        lookalike=settings.lookalike,
+        seed=setup.recipe.seed,
+        language_model=language_model,
+        inputs=inputs,
+    )
+    results.notes[:0] = [] if inputs is None else inputs.notes
     return results
 
 
@@ -300,18 +406,19 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
     return captioners
 
 
-def captioner_systems(setup: TrainingSetup, captioners: dict[str, Captioner]) -> dict[str, dict[str, str]]:
+def captioner_systems(
+    setup: TrainingSetup, captioners: dict[str, Captioner], items: list[Item], decoding: Decoding, test: str = ""
+) -> dict[str, dict[str, str]]:
     """Generates each captioner's captions of the test pictures, by id; where the decoding asks a scorer, it is
     [scorer]."""
-    decoding = setup.recipe.evaluation.decoding
-    items, chooser = setup.test_items, None
+    chooser, of_test = None, f" of {test}" if test else ""
     if decoding.asks_scorer:
         assert setup.scorer is not None
         features = np.asarray(setup.store.features(items, setup.scorer.encoder))
         chooser = BestOf.of_features(setup.scorer, [item.id for item in items], features)
     systems = {}
     for name, captioner in captioners.items():
-        say(f"captions of {len(items):,} test pictures: {name}")
+        say(f"captions of {len(items):,} test pictures{of_test}: {name}")
         visual = setup.view_of(captioner).rows(items)
         seeds = ItemSeeds(tuple(item.id for item in items), setup.recipe.seed)
         if chooser is None:
@@ -322,17 +429,19 @@ def captioner_systems(setup: TrainingSetup, captioners: dict[str, Captioner]) ->
     return systems
 
 
-def scorer_systems(setup: TrainingSetup) -> dict[str, dict[str, str]]:
-    """Returns what a scorer is measured on: the first reference of each picture, by id."""
-    if bare := [item.id for item in setup.test_items if not item.references]:
+def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
+    """Returns what a scorer is measured on: the first reference of each picture, by id. ``key``: who names them."""
+    if bare := [item.id for item in items if not item.references]:
         raise UsageError(
-            f"data.test: {len(bare)} of {len(setup.test_items)} pictures have no reference, such as {bare[0]}; "
-            "a scorer is measured on references; name other pictures, or leave data.test out"
+            f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; "
+            f"a scorer is measured on references; name other pictures, or leave {key} out"
         )
-    return {"first_reference": {item.id: item.references[0] for item in setup.test_items}}
+    return {"first_reference": {item.id: item.references[0] for item in items}}
 
 
-def load_eval_scorers(setup: TrainingSetup, names: tuple[str, ...]) -> dict[str, tuple[Scorer, np.ndarray]]:
+def load_eval_scorers(
+    setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
+) -> dict[str, tuple[Scorer, np.ndarray]]:
     """Loads further scorers, with their features of the test pictures, by short name."""
     found: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
@@ -340,7 +449,7 @@ def load_eval_scorers(setup: TrainingSetup, names: tuple[str, ...]) -> dict[str,
         if short in found:
             raise UsageError(f"evaluation.eval_scorers: two are called '{short}'; rename one")
         scorer = load_scorer(setup.upstream(name), setup.device)
-        found[short] = (scorer, np.asarray(setup.store.features(setup.test_items, scorer.encoder)))
+        found[short] = (scorer, np.asarray(setup.store.features(items, scorer.encoder)))
     return found
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
 
 from pydantic import (
@@ -53,6 +54,14 @@ def written_file(path: str, info: SerializationInfo[Resolver | None]) -> str:
     return info.context.file(path) if info.context else path
 
 
+def written_pool(name: str, info: SerializationInfo[Resolver | None]) -> str:
+    """Resolves a hard pool: a file of ids, or data."""
+    if info.context is None:
+        return name
+    is_file = name.endswith(".json") and Path(name).is_file()
+    return info.context.file(name) if is_file else info.context.data(name)
+
+
 def beside_recipe(name: str, info: ValidationInfo) -> str:
     """Makes a name absolute: a recipe named as a model is looked for beside the recipe that names it."""
     return info.context["absolute"](name) if info.context else name
@@ -66,6 +75,10 @@ def fill_in(spec: str) -> str:
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe), PlainSerializer(written_model)]
 DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
 FileName = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_file)]
+# The same, with ``$TELLAPART_DATA`` left as it is.
+DataName = Annotated[str, Field(min_length=1), PlainSerializer(written_data)]
+FilePath = Annotated[str, Field(min_length=1), PlainSerializer(written_file)]
+PoolName = Annotated[str, Field(min_length=1), PlainSerializer(written_pool)]
 DataSpecs = Annotated[DataSpec | Annotated[tuple[DataSpec, ...], Field(min_length=1)], PlainSerializer(written_specs)]
 
 
