@@ -36,7 +36,8 @@ def simplify(
 ) -> None:
     """Parse the simplest captions out of a caption file (paper 1, figure 4b): subject, or subject, verb and object."""
     from tellapart.data.caption_files import read_reference_file
-    from tellapart.evaluation.facts.extract import check_tagger, simplify_all
+    from tellapart.evaluation.facts import check_tagger
+    from tellapart.evaluation.facts.extract import simplify_all
     from tellapart.utils.files import replace_text, write_errors
 
     if keep not in KEPT:

@@ -65,7 +65,7 @@ def changes(
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file
     from tellapart.evaluation.evaluate import lists_of, references_of
-    from tellapart.evaluation.facts.extract import check_tagger
+    from tellapart.evaluation.facts import check_tagger
     from tellapart.evaluation.gallery import Changes, OnlyRight, check_top, find_falls, find_only_right
     from tellapart.evaluation.inputs import match_files, read_references
 

@@ -35,12 +35,10 @@ import io
 import itertools
 import posixpath
 import re
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from xml.etree.ElementTree import ParseError
 
 from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
 from tellapart.data.dataset import plain_suffix, read_bytes, refuse_unread
@@ -253,6 +251,9 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     Raises `UsageError` for a file that is not there, or no Excel file.
     """
+    import zipfile
+    from xml.etree.ElementTree import ParseError
+
     try:
         import openpyxl
         from openpyxl.utils.exceptions import InvalidFileException

@@ -31,7 +31,6 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -42,10 +41,13 @@ from tellapart.types import Picture
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
+    from concurrent import futures
+
     import numpy as np
     import PIL
     from PIL import Image, ImageOps
 else:
+    futures = LazyModule("concurrent.futures")
     PIL = LazyModule("PIL")
     Image = LazyModule("PIL.Image")
     ImageOps = LazyModule("PIL.ImageOps")
@@ -608,8 +610,8 @@ def ahead(
     Closing the iterator, or Ctrl-C, drops what has not begun.
     """
     threads = threads or min(MOST_THREADS, os.cpu_count() or 1)
-    rest, pending = iter(things), deque[tuple[int, Future[R]]]()
-    pool = ThreadPoolExecutor(threads, "ahead")
+    rest, pending = iter(things), deque[tuple[int, "futures.Future[R]"]]()
+    pool = futures.ThreadPoolExecutor(threads, "ahead")
 
     def fill() -> None:
         while len(pending) < max(buffer, 1) and sum(held for held, _ in pending) < MOST_BYTES:

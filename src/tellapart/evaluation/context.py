@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 import numpy as np
 
 from tellapart.data.pictures import is_clip, sample_frames
-from tellapart.evaluation.facts.verify import Synonyms
+from tellapart.evaluation.facts import Synonyms
 from tellapart.metrics.embedding import bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
 from tellapart.utils.messages import track

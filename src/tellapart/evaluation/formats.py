@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.gallery import caption_gallery, gallery, save_pictures
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
 from tellapart.utils.files import parse_json, replace_text, writable_file
 from tellapart.utils.messages import console, for_terminal, json_text, json_value
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
+    from tellapart.evaluation import gallery
     from tellapart.metrics.results import Results
     from tellapart.types import Item
+else:
+    gallery = LazyModule("tellapart.evaluation.gallery")
 
 
 # Results that were printed as JSON, read again.
@@ -252,9 +255,9 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
         folder = Path(scratch)
         found = None
         if items is not None:
-            sets = gallery(results, items)
-            sets = sets if sets["sets"] else caption_gallery(results, items)
-            found = Gallery.model_validate({**sets, "pictures": save_pictures(folder, sets, items)})
+            sets = gallery.gallery(results, items)
+            sets = sets if sets["sets"] else gallery.caption_gallery(results, items)
+            found = Gallery.model_validate({**sets, "pictures": gallery.save_pictures(folder, sets, items)})
         info = RunInfo(
             name=", ".join(results.captions),
             created=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -25,10 +25,8 @@ from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
 from tellapart.evaluation.evaluate import PAIRS, choose, evaluate, references_of
-from tellapart.evaluation.facts.verify import Synonyms, read_instances, read_synonyms
+from tellapart.evaluation.facts import Synonyms
 from tellapart.evaluation.options import JudgeInputs
-from tellapart.evaluation.test_sets import hard_pool, read_sets
-from tellapart.features.store import FeatureStore
 from tellapart.metrics.words import check_words
 from tellapart.utils.messages import detail
 from tellapart.utils.registry import LazyModule
@@ -37,7 +35,8 @@ if TYPE_CHECKING:
     import torch
 
     from tellapart.data import Dataset
-    from tellapart.evaluation import text_models
+    from tellapart.evaluation import test_sets, text_models
+    from tellapart.evaluation.facts import verify
     from tellapart.evaluation.options import EvalOptions
     from tellapart.evaluation.test_sets import FileSets
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
@@ -46,6 +45,8 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 else:
+    test_sets = LazyModule("tellapart.evaluation.test_sets")
+    verify = LazyModule("tellapart.evaluation.facts.verify")
     text_models = LazyModule("tellapart.evaluation.text_models")
     loading = LazyModule("tellapart.models.loading")
 
@@ -182,16 +183,16 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectI
         raise UsageError(
             "--instances names objects as COCO does; add --synonyms FILE, which says what captions call them"
         )
-    known = read_synonyms(synonyms) if synonyms is not None else Synonyms()
+    known = verify.read_synonyms(synonyms) if synonyms is not None else Synonyms()
     if instances is None:
         return ObjectInputs(known)
 
-    return ObjectInputs(known, read_instances(instances, known))
+    return ObjectInputs(known, verify.read_instances(instances, known))
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
     """Reads the sets of ``--bags``; their ids are those of the data, where these match as captions do. And notes."""
-    found, notes = [own for path in bags for own in read_sets(path)], list[str]()
+    found, notes = [own for path in bags for own in test_sets.read_sets(path)], list[str]()
     if found and dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], _files(dataset))
         for place, own in enumerate(found):
@@ -236,7 +237,7 @@ def read_inputs(
         others_of = open_data(distractors)
         notes += others_of.report()
         pool = beside(others_of, [*captions_of, *candidates])
-        sets.append(hard_pool(ids, [item.id for item in pool], f"distractors:{len(pool)}@{distractors}"))
+        sets.append(test_sets.hard_pool(ids, [item.id for item in pool], f"distractors:{len(pool)}@{distractors}"))
         candidates += pool
     names = [own.name for own in sets]
     if double := [name for name in names if names.count(name) > 1]:
@@ -257,6 +258,7 @@ def load_scorers(
     """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
     if not names or items is None:
         return [], items
+    from tellapart.features.store import FeatureStore
     from tellapart.scorers import load_scorer
 
     detail(f"{len(items)} pictures; loading {', '.join(names)}")

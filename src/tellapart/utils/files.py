@@ -18,7 +18,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import stat
 import sys
 import threading
@@ -26,10 +25,16 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import socket
+else:
+    socket = LazyModule("socket")
 
 
 @contextlib.contextmanager

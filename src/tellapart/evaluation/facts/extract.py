@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from tellapart.errors import need_extra
 from tellapart.language.english import WORD_PATTERN, tag_words
 from tellapart.utils.messages import Progress
 
@@ -98,11 +97,6 @@ class TaggedWord:
     def is_a(self, *starts: str) -> bool:
         """Returns True if the tag starts with one of these."""
         return self.tag.startswith(starts)
-
-
-def check_tagger() -> None:
-    """`MissingExtra` where there is no tagger; nothing is loaded."""
-    need_extra("words", "the extraction of claims", "HanTa")
 
 
 def sentences(caption: str) -> list[list[TaggedWord]]:

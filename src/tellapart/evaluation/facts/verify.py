@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.facts import KINDS, Synonyms
 from tellapart.evaluation.facts.extract import Extraction, ObjectMention, extract
 from tellapart.metrics.statistics import Sums
 from tellapart.utils.files import parse_json
@@ -120,21 +121,6 @@ _ANIMALS = ["bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "
 _VEHICLES = ("jet", "train")
 
 
-@dataclass(frozen=True)
-class Synonyms:
-    """``object_of`` maps every word or phrase to the name of its object. ``name``: of the file, for signatures."""
-
-    object_of: Mapping[str, str] = field(default_factory=dict)
-    name: str = ""
-
-    def __bool__(self) -> bool:
-        return bool(self.object_of)
-
-    def canonical(self, lemma: str) -> str:
-        """The object's name, or the word itself where the file has none."""
-        return self.object_of.get(lemma, lemma)
-
-
 def read_synonyms(path: Path) -> Synonyms:
     """Synonyms of a file. Raises `UsageError` for a line without a name, and a word with two meanings in one file."""
     try:
@@ -173,15 +159,12 @@ def _pairs(words: Iterable[str]) -> list[str]:
 
 NOT_NAMED = "in no reference"
 NO_SYNONYMS = Synonyms()
-KINDS = ("object", "attribute", "relation")
 _ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
 _ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
 _ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
 
 Tuple = tuple[str, ...]
 
-# Kinds of attributes that are told by their words; any other attribute is an action, a size, a state.
-FINE_KINDS = ("colour", "count", "material")
 _COLOURS = """
 red orange yellow green blue purple pink brown black white gray grey gold golden silver tan beige turquoise violet
 maroon navy teal blond blonde cream crimson dark-blue light-blue multicolored colorful colourful

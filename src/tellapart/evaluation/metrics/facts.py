@@ -12,41 +12,33 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext, names_in
-from tellapart.evaluation.facts.extract import check_tagger
-from tellapart.evaluation.facts.verify import (
-    FINE_KINDS,
-    KINDS,
-    Chair,
-    Verdict,
-    rate_statistic,
-    rates,
-    unmatched_claims,
-    verify_references,
-    verify_scorer,
-    whole_sentences,
-)
+from tellapart.evaluation.facts import FINE_KINDS, KINDS, check_tagger
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
 from tellapart.utils.messages import track
-from tellapart.utils.registry import Direction
+from tellapart.utils.registry import Direction, LazyModule
 
 if TYPE_CHECKING:
+    from tellapart.evaluation.facts import verify as verifiers
+    from tellapart.evaluation.facts.verify import Verdict
     from tellapart.scenes.truth import ClaimCounts, KindCounts
+else:
+    verifiers = LazyModule("tellapart.evaluation.facts.verify")
 
-Verify = Callable[[EvalContext, CaptionSlot], list[Verdict]]
+Verify = Callable[[EvalContext, CaptionSlot], "list[Verdict]"]
 _NAMES = ("precision", "recall", "f")
 _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Dong et al. 2024)
 
 
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
-    return _each(context, slot, "facts", partial(verify_references, synonyms=context.synonyms))
+    return _each(context, slot, "facts", partial(verifiers.verify_references, synonyms=context.synonyms))
 
 
 def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """`by_references`, of one kind of claim."""
-    verify = partial(verify_references, synonyms=context.synonyms, kinds=(kind,))
+    verify = partial(verifiers.verify_references, synonyms=context.synonyms, kinds=(kind,))
     return _each(context, slot, f"facts:{kind}", verify)
 
 
@@ -54,7 +46,7 @@ def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
     if not context.synonyms:
         check_tagger()
-    chair = Chair(context.synonyms, context.instances)
+    chair = verifiers.Chair(context.synonyms, context.instances)
     names = iter(names_in(context.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
@@ -74,7 +66,8 @@ def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is as likely true as it is likelier here than at the other pictures."""
     return context.once(
-        ("verdicts", "scorer", id(slot)), lambda: verify_scorer(slot.captions, context.images, context.texts.encode)
+        ("verdicts", "scorer", id(slot)),
+        lambda: verifiers.verify_scorer(slot.captions, context.images, context.texts.encode),
     )
 
 
@@ -82,7 +75,7 @@ def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """As `by_scorer`, of the caption's sentences."""
     return context.once(
         ("verdicts", "sentences", id(slot)),
-        lambda: verify_scorer(slot.captions, context.images, context.texts.encode, whole_sentences),
+        lambda: verifiers.verify_scorer(slot.captions, context.images, context.texts.encode, verifiers.whole_sentences),
     )
 
 
@@ -100,7 +93,7 @@ def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) ->
     """Precision, recall or F × 100; of a corpus, counts are summed over captions before dividing."""
     verdicts = verify(context, slot)
     counts_N4 = np.array([verdict.counts() for verdict in verdicts])
-    return Measurement(100 * rates(verdicts)[:, which], rate_statistic(counts_N4, which))
+    return Measurement(100 * verifiers.rates(verdicts)[:, which], verifiers.rate_statistic(counts_N4, which))
 
 
 def _extractor(context: EvalContext) -> str:
@@ -214,7 +207,7 @@ def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [
-        {kind: unmatched_claims(caption, references, context.synonyms, kind) for kind in _CAPTURE_WEIGHTS}
+        {kind: verifiers.unmatched_claims(caption, references, context.synonyms, kind) for kind in _CAPTURE_WEIGHTS}
         for caption, references in track(pairs, label="extracting claims")
     ]
     texts = list(
@@ -247,7 +240,7 @@ def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes the share of named objects that are not there × 100, summed over captions before dividing."""
     verdicts = by_objects(context, slot)
     wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
-    return Measurement(100 * (1 - rates(verdicts)[:, 0]), rate_statistic(wrong_N4, 0))
+    return Measurement(100 * (1 - verifiers.rates(verdicts)[:, 0]), verifiers.rate_statistic(wrong_N4, 0))
 
 
 @chair_metric(

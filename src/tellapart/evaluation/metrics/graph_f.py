@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.evaluation.facts.extract import check_tagger
-from tellapart.evaluation.facts.verify import KINDS, NO_SYNONYMS, Tuple, facts_of
+from tellapart.evaluation.facts import KINDS, check_tagger
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.ptb import check
@@ -23,9 +22,14 @@ from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
 from tellapart.utils.messages import track
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     from tellapart.evaluation.context import EvalContext
+    from tellapart.evaluation.facts import verify
+    from tellapart.evaluation.facts.verify import Tuple
+else:
+    verify = LazyModule("tellapart.evaluation.facts.verify")
 
 
 def check_parts() -> None:
@@ -73,7 +77,7 @@ def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
 
 def tuples_of(texts: Iterable[str]) -> list[Tuple]:
     """Returns the distinct tuples of some texts: (object,), (object, attribute), (object, relation, object)."""
-    facts = facts_of(texts, NO_SYNONYMS)
+    facts = verify.facts_of(texts, verify.NO_SYNONYMS)
     return [one for kind in KINDS for one in sorted(facts.of(kind))]
 
 

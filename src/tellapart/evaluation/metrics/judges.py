@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.data.readers.instructions import TextPicture
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.judges.judge import read_prompt
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
+from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
+    from tellapart.data.readers import instructions
     from tellapart.evaluation.facts.verify import Verdict
+    from tellapart.evaluation.judges import judge as judges
+else:
+    instructions = LazyModule("tellapart.data.readers.instructions")
+    judges = LazyModule("tellapart.evaluation.judges.judge")
 
 _RATES = ("precision", "recall", "f")
 
@@ -34,7 +38,7 @@ class JudgeMetric(ContextMetric):
     def variant(self, context: EvalContext) -> str:
         """Returns the computation, its prompts, the judge and the days."""
         judge = context.loaded_judge
-        prompts = ",".join(read_prompt(name, judge.prompts).signature for name in self.prompts)
+        prompts = ",".join(judges.read_prompt(name, judge.prompts).signature for name in self.prompts)
         return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
@@ -61,9 +65,7 @@ judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE
 )
 def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes CLAIR × 100."""
-    from tellapart.evaluation.judges.judge import clair
-
-    return Measurement(100 * clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
+    return Measurement(100 * judges.clair(context.loaded_judge, context.ids, slot.captions, slot.references or []))
 
 
 @judge_metric(
@@ -79,16 +81,14 @@ def clair(context: EvalContext, slot: CaptionSlot) -> Measurement:
 )
 def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes paper 1's rating, 1 to 10."""
-    from tellapart.evaluation.judges.judge import rating
-
     judge, requests = context.loaded_judge, requests_of(context)
-    return Measurement(rating(judge, context.ids, slot.captions, slot.references or [], requests))
+    return Measurement(judges.rating(judge, context.ids, slot.captions, slot.references or [], requests))
 
 
 def requests_of(context: EvalContext) -> list[str] | None:
     """Returns the instructions that captions answer; None where they describe pictures."""
     pictures = [item.picture for item in context.items or ()]
-    texts = [picture.asked for picture in pictures if isinstance(picture, TextPicture)]
+    texts = [picture.asked for picture in pictures if isinstance(picture, instructions.TextPicture)]
     return texts if texts and len(texts) == len(pictures) else None
 
 
@@ -98,11 +98,10 @@ CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "coun
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes 100 × the sum of a judge's ratings of captions / that of its ratings of the references."""
-    from tellapart.evaluation.judges.judge import ratings
 
     def rate() -> np.ndarray:
         judge, requests = context.loaded_judge, requests_of(context)
-        return ratings(judge, context.ids, slot.captions, slot.references or [], requests)
+        return judges.ratings(judge, context.ids, slot.captions, slot.references or [], requests)
 
     rating_N2 = context.once(("smile_relative", id(slot)), rate)
     kinds = [getattr(item.picture, "category", "") for item in context.items or ()] or [""] * len(context.ids)
@@ -130,23 +129,19 @@ def dcscore(rate: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
-    from tellapart.evaluation.judges.judge import dcscore
-
     assert context.items is not None
     pictures = [item.picture for item in context.items]
     return context.once(
         ("dcscore", id(slot)),
-        lambda: dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
+        lambda: judges.dcscore(context.loaded_judge, context.ids, slot.captions, slot.references or [], pictures),
     )
 
 
 def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CaptionQA's score (0) or accuracy (1) × 100, mean over pictures weighted by their questions."""
-    from tellapart.evaluation.judges.judge import captionqa
-
     questions, judge = context.questions, context.loaded_judge
     found = context.once(
-        ("captionqa", id(slot)), lambda: captionqa(judge, context.ids, slot.captions, questions, context.seed)
+        ("captionqa", id(slot)), lambda: judges.captionqa(judge, context.ids, slot.captions, questions, context.seed)
     )
     weight_N = np.array([len(questions.get(id_, ())) for id_ in context.ids])
     return Measurement(100 * found[which], weight_N=weight_N)
