@@ -12,10 +12,10 @@ import itertools
 import re
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cache
 from operator import itemgetter, mul
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
+from tellapart.utils import forks
 from tellapart.utils.messages import track
 
 # METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
@@ -106,6 +107,17 @@ DELTA = 0.75  # the share of a content word in precision and recall; the rest is
 Span = tuple[int, int, int]  # first word, number of words, row in the table of paraphrases
 
 
+class Paraphrases(NamedTuple):
+    """Of the phrases of captions (rows of the table) those of references: what each is a paraphrase ``of`` or ``by``.
+
+    ``of``: the references' phrases that the table gives for a caption's; ``by``: those for which it gives the
+    caption's. Each with its place in the table's list.
+    """
+
+    of: dict[int, dict[int, int]]
+    by: dict[int, dict[int, int]]
+
+
 class Lexicon:
     """Words by number: ``stem``, ``synsets``, ``function`` and ``share`` are lists over the numbers."""
 
@@ -138,8 +150,45 @@ class Lexicon:
             self.synsets.append(frozenset(self.tables.words.row(row) if row >= 0 else self._synsets(word)))
         return [[self.number[word] for word in words] for words in sentences]
 
-    def spans(self, sentences: Sequence[Sequence[int]]) -> list[list[Span]]:
-        """Of each sentence all phrases that the table of paraphrases knows, by first word and number of words."""
+    def phrases(
+        self, sentences: Sequence[Sequence[int]], captions: Sequence[bool], references: Sequence[bool]
+    ) -> tuple[list[list[Span]], Paraphrases]:
+        """Returns of each sentence the phrases that have paraphrases on the other side, and which these are.
+
+        ``captions`` and ``references`` mark the sentences of each side.
+        """
+        sentence_S, first_S, size_S, row_S = self._known_phrases(sentences)
+        table = self.tables.paraphrases
+        mark = np.zeros(len(table.key), np.uint8)  # 1: in a caption, 2: in a reference, 4: related to the other side
+        for side, marked in ((1, captions), (2, references)):
+            mark[row_S[np.array(marked, dtype=bool)[sentence_S]]] |= side
+        row_D = np.array(sorted(set(row_S.tolist())), np.int64)
+        begin_D = table.start[row_D].astype(np.int64)
+        many_D = table.start[row_D + 1] - begin_D
+        place_E = np.arange(int(many_D.sum())) - np.repeat(np.cumsum(many_D) - many_D, many_D)
+        other_E = table.value[place_E + np.repeat(begin_D, many_D)]
+        hit = np.flatnonzero(mark[other_E])
+        row_H, other_H, place_H = np.repeat(row_D, many_D)[hit], other_E[hit], place_E[hit]
+        row_mark_H, other_mark_H = mark[row_H], mark[other_H]
+        found = Paraphrases({}, {})
+        for known, own_H, far_H, related_H in (
+            (found.of, row_H, other_H, row_mark_H & 1 & (other_mark_H >> 1)),
+            (found.by, other_H, row_H, other_mark_H & 1 & (row_mark_H >> 1)),
+        ):
+            kept = np.flatnonzero(related_H)
+            mark[own_H[kept]] |= 4
+            mark[far_H[kept]] |= 4
+            for row, far, place in zip(own_H[kept].tolist(), far_H[kept].tolist(), place_H[kept].tolist(), strict=True):
+                known.setdefault(row, {})[far] = place
+        kept = np.flatnonzero(mark[row_S] & 4)
+        cut = np.searchsorted(sentence_S[kept], np.arange(len(sentences) + 1))
+        spans = list(zip(first_S[kept].tolist(), size_S[kept].tolist(), row_S[kept].tolist(), strict=True))
+        return [spans[a:b] for a, b in itertools.pairwise(cut.tolist())], found
+
+    def _known_phrases(
+        self, sentences: Sequence[Sequence[int]]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Returns of all phrases that the table of paraphrases knows: sentence, first word in it, words, and row."""
         length_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
         number_W = np.fromiter(itertools.chain(*sentences), np.int64, int(length_N.sum()))
         hash_W = np.array(self._hash, np.uint64)[number_W]
@@ -159,28 +208,8 @@ class Lexicon:
         order = order[np.argsort(first_S[order], kind="stable")]  # sizes stay in order
         first_S, size_S, row_S = first_S[order], size_S[order], row_S[order]
         begin_N = np.cumsum(length_N) - length_N
-        cut = np.searchsorted(first_S, np.append(begin_N, len(number_W)))
-        first_S = first_S - np.repeat(begin_N, np.diff(cut))
-        spans = list(zip(first_S.tolist(), size_S.tolist(), row_S.tolist(), strict=True))
-        return [spans[a:b] for a, b in itertools.pairwise(cut.tolist())]
-
-    def paraphrases(self, spans: Sequence[Sequence[Span]]) -> dict[int, dict[int, int]]:
-        """Of the phrases in ``spans`` those that have paraphrases among them: each of these with its place there."""
-        table = self.tables.paraphrases
-        rows = {span[2] for own in spans for span in own}
-        row_D = np.sort(np.fromiter(rows, np.int64, len(rows)))
-        begin_D = table.start[row_D].astype(np.int64)
-        many_D = table.start[row_D + 1] - begin_D
-        place_E = np.arange(int(many_D.sum())) - np.repeat(np.cumsum(many_D) - many_D, many_D)
-        other_E = table.value[place_E + np.repeat(begin_D, many_D)]
-        asked = np.zeros(len(table.key), dtype=bool)
-        asked[row_D] = True
-        hit = np.flatnonzero(asked[other_E])
-        row_E = np.repeat(row_D, many_D)[hit]
-        found: dict[int, dict[int, int]] = {}
-        for row, other, place in zip(row_E.tolist(), other_E[hit].tolist(), place_E[hit].tolist(), strict=True):
-            found.setdefault(row, {})[other] = place
-        return found
+        sentence_S = np.repeat(np.arange(len(sentences)), length_N)[first_S]
+        return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
 
     def _synsets(self, word: str) -> list[int]:
         """Of a word that is in none of the tables: those of its base form."""
@@ -275,6 +304,10 @@ def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool)
         _, first, size, _, width = match
         mask = ((1 << size) - 1) << first
         options.append((match, first, mask, _gain(match), abs(first - at), first + size, at + width))
+    if not options:
+        return [
+            path if path[2] > at or path[1] < 0 else (path[0] + _CHUNK, -1, path[2], path[3], path[4]) for path in paths
+        ]
     grown: list[_Path] = []
     for path in paths:
         cost, following, until, taken, node = path
@@ -357,31 +390,49 @@ class Sentence(NamedTuple):
     spans: list[Span]
 
 
+class Kin(dict[int, frozenset[int]]):
+    """Of a word those words of the captions that it matches: itself, those of its stem, those that share a synset."""
+
+    def __init__(self, lexicon: Lexicon, captions: Iterable[Sequence[int]]) -> None:
+        super().__init__()
+        self.lexicon = lexicon
+        self._of_stem: dict[int, list[int]] = {}
+        self._of_synset: dict[int, list[int]] = {}
+        for word in set(itertools.chain(*captions)):
+            self._of_stem.setdefault(lexicon.stem[word], []).append(word)
+            for synset in lexicon.synsets[word]:
+                self._of_synset.setdefault(synset, []).append(word)
+
+    def __missing__(self, word: int) -> frozenset[int]:
+        of_synset, synsets = self._of_synset, self.lexicon.synsets[word]
+        found = frozenset(
+            itertools.chain(
+                self._of_stem.get(self.lexicon.stem[word], ()), *[of_synset[one] for one in synsets if one in of_synset]
+            )
+        )
+        self[word] = found
+        return found
+
+
 class Pairs:
     """The possible matches between a caption and its references, found for all of them at once.
 
-    ``paraphrases`` is what `Lexicon.paraphrases` says of a corpus that they are part of.
+    ``kin`` and ``paraphrases`` are what `Kin` and `Lexicon.paraphrases` say of a corpus that they are part of.
     """
 
     def __init__(
         self,
         caption: Sentence,
         references: Sequence[Sentence],
-        lexicon: Lexicon,
-        paraphrases: Mapping[int, Mapping[int, int]],
+        kin: Kin,
+        paraphrases: Paraphrases,
     ) -> None:
-        self.caption, self.references, self.lexicon = caption, references, lexicon
+        self.caption, self.references, self.kin, self.lexicon = caption, references, kin, kin.lexicon
         self._places: dict[int, list[int]] = {}
         for place, word in enumerate(caption.words):
             self._places.setdefault(word, []).append(place)
+        self._words = frozenset(self._places)
         self._word: dict[int, list[tuple[int, int]]] = {}
-        self._stem: dict[int, list[int]] = {}
-        for word in self._places:
-            self._stem.setdefault(lexicon.stem[word], []).append(word)
-        self._meaning: dict[int, list[int]] = {}
-        for word in self._places:
-            for synset in lexicon.synsets[word]:
-                self._meaning.setdefault(synset, []).append(word)
         phrases: dict[int, Places] = {}
         for first, size, row in caption.spans:
             phrases.setdefault(row, []).append((first, size))
@@ -389,7 +440,8 @@ class Pairs:
 
     def crowded(self, reference: Sentence) -> bool:
         """Returns True for so many matches that only near ones are searched: the tool itself takes minutes there."""
-        return sum(len(self._look_up(word)) for word in reference.words) > CROWDED
+        most = _STAGES * len(self.caption.words) * len(reference.words)
+        return most > CROWDED and sum(len(self._look_up(word)) for word in reference.words) > CROWDED
 
     def near_matches(self, reference: Sentence) -> list[list[Match]]:
         """`matches`, of each kind those near a word's own place only."""
@@ -411,14 +463,16 @@ class Pairs:
         Paraphrases come in two parts: those of the reference's phrase, in the table's order, and then those of
         which the reference's phrase is a paraphrase. A pair that stands in the table both ways is there twice.
         """
-        found: list[list[Match]] = [
-            [(stage, place, 1, at, 1) for stage, place in self._look_up(word)]
-            for at, word in enumerate(reference.words)
-        ]
+        looked_up = self._word
+        found: list[list[Match]] = []
+        for at, word in enumerate(reference.words):
+            known = looked_up[word] if word in looked_up else self._look_up(word)
+            found.append([(stage, place, 1, at, 1) for stage, place in known] if known else [])
         late: dict[int, list[Match]] = {}
+        phrases = self._phrase
         for at, width, row in reference.spans:
-            pair = self._phrase.get(row)
-            if pair is not None:
+            if row in phrases:
+                pair = phrases[row]
                 found[at] += [(3, first, size, at, width) for first, size in pair[0]]
                 late.setdefault(at, []).extend((3, first, size, at, width) for first, size in pair[1])
         for at, matches in late.items():
@@ -431,12 +485,14 @@ class Pairs:
         if found is not None:
             return found
         lexicon, places = self.lexicon, self._places
-        found = [(0, place) for place in places.get(word, ())]
-        same = self._stem.get(lexicon.stem[word])
-        if same is not None:
-            found += sorted((1, place) for other in same if other != word for place in places[other])
-        others = {other for synset in lexicon.synsets[word] for other in self._meaning.get(synset, ())} - {word}
-        found += sorted((2, place) for other in others for place in places[other])
+        near, found = self.kin[word] & self._words, []
+        if near:
+            stem, synsets = lexicon.stem[word], lexicon.synsets[word]
+            found = [(0, place) for place in places.get(word, ())]
+            others = [other for other in near if other != word]
+            found += sorted((1, place) for other in others if lexicon.stem[other] == stem for place in places[other])
+            meant = [other for other in others if not synsets.isdisjoint(lexicon.synsets[other])]
+            found += sorted((2, place) for other in meant for place in places[other])
         self._word[word] = found
         return found
 
@@ -449,18 +505,20 @@ def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tup
 
 
 def _phrase_pairs(
-    caption: dict[int, Places], reference: set[int], paraphrases: Mapping[int, Mapping[int, int]]
+    caption: dict[int, Places], reference: set[int], paraphrases: Paraphrases
 ) -> dict[int, tuple[Places, Places]]:
     """For a reference's phrase the caption's phrases that are its paraphrases, and those that it is one of."""
     found: dict[int, tuple[Places, Places]] = {}
-    for row in reference & paraphrases.keys():
-        known = paraphrases[row]
-        hits = known.keys() & caption.keys()
-        if hits:
-            found[row] = ([place for other in sorted(hits, key=known.__getitem__) for place in caption[other]], [])
-    for row in caption.keys() & paraphrases.keys():
-        for other in paraphrases[row].keys() & reference:
-            found.setdefault(other, ([], []))[1].extend(caption[row])
+    hits: dict[int, list[tuple[int, int]]] = {}
+    for row in caption:
+        if (known := paraphrases.by.get(row)) is not None:
+            for other in known.keys() & reference:
+                hits.setdefault(other, []).append((known[other], row))
+        if (known := paraphrases.of.get(row)) is not None:
+            for other in known.keys() & reference:
+                found.setdefault(other, ([], []))[1].extend(caption[row])
+    for other, rows in hits.items():
+        found.setdefault(other, ([], []))[0].extend(place for _, row in sorted(rows) for place in caption[row])
     return found
 
 
@@ -470,6 +528,7 @@ METEOR_SIGNATURE = f"1.5|en,norm|best-reference|tok:{VERSION}"
 ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60
 COUNTS = 23
 _ROUNDING, _KEPT_WORDS = 1e-9, 500_000
+_LEAST_PAIRS = 500  # of a process: a tenth of a second
 # Columns of the counts: words (caption, reference), function words (the same), then for each stage content words
 # (caption, reference) and function words (the same) that it matched, chunks, matched words (caption, reference).
 _STAGES, _CHUNKS, _MATCHED = 4, 20, 21
@@ -494,16 +553,25 @@ def _counts(captions: Sequence[str], references: References, index: str) -> np.n
 
 def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]], index: str) -> np.ndarray:
     lexicon = _lexicon(index)
-    texts = list(dict.fromkeys([*caption_tokens, *(text for own in reference_texts for text in own)]))
+    captions = dict.fromkeys(caption_tokens)
+    others = dict.fromkeys(itertools.chain(*reference_texts))
+    texts = list(dict.fromkeys([*captions, *others]))
     numbers = lexicon.numbers([lexicon.sentence(text) for text in texts])
-    spans = lexicon.spans(numbers)
+    spans, paraphrases = lexicon.phrases(
+        numbers, [text in captions for text in texts], [text in others for text in texts]
+    )
     known = dict(zip(texts, map(Sentence, numbers, spans), strict=True))
-    paraphrases = lexicon.paraphrases(spans)
-    rows = [
-        best(Pairs(known[text], [known[one] for one in own], lexicon, paraphrases))
-        for text, own in track(list(zip(caption_tokens, reference_texts, strict=True)), label="METEOR")
-    ]
-    return np.array(rows, dtype=float).reshape(-1, COUNTS)
+    kin = Kin(lexicon, [known[text].words for text in captions])
+    pairs = list(zip(caption_tokens, reference_texts, strict=True))
+
+    def rows_of_pairs(numbers: range) -> np.ndarray:
+        rows = [
+            best(Pairs(known[text], [known[one] for one in own], kin, paraphrases))
+            for text, own in track(pairs[numbers.start : numbers.stop], label="METEOR", enabled=not numbers.start)
+        ]
+        return np.array(rows, dtype=float).reshape(-1, COUNTS)
+
+    return forks.rows_of(rows_of_pairs, len(pairs), _LEAST_PAIRS)
 
 
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
@@ -520,8 +588,21 @@ def _summable(counts_NC: np.ndarray) -> np.ndarray:
 
 
 def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes `score` of sums of `meteor_stats`, …×23."""
-    return np.array([score(row) for row in sums_RC.reshape(-1, COUNTS).tolist()]).reshape(sums_RC.shape[:-1])
+    """Computes `score` of sums of `meteor_stats`, …×23: the same operations in the same order, of all rows at once."""
+    counts = sums_RC.reshape(-1, COUNTS).T
+    matched_R = (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
+    whole_R = (counts[_CHUNKS] == 1) & (counts[_MATCHED] == counts[0]) & (counts[_MATCHED + 1] == counts[1])
+    chunks_R = np.where(whole_R, 0.0, counts[_CHUNKS])
+    precision_R, recall_R = np.zeros(len(matched_R)), np.zeros(len(matched_R))
+    for side, rate_R in ((0, precision_R), (1, recall_R)):
+        size_R = DELTA * (counts[side] - counts[2 + side]) + (1 - DELTA) * counts[2 + side]
+        np.divide(_hits(counts, side), size_R, out=rate_R, where=size_R != 0)
+    found_R, some = np.zeros(len(matched_R)), np.flatnonzero((precision_R != 0) & (recall_R != 0))
+    mean_S = 1 / ((1 - ALPHA) / precision_R[some] + ALPHA / recall_R[some])
+    # numpy's power rounds otherwise on some processors
+    penalty_S = np.array([share**BETA for share in (chunks_R[some] / matched_R[some]).tolist()])
+    found_R[some] = mean_S * (1 - GAMMA * penalty_S)
+    return found_R.reshape(sums_RC.shape[:-1])
 
 
 @metric(
@@ -575,7 +656,7 @@ def score(counts: Sequence[float]) -> float:
     return _less_chunks(precision, recall, chunks, matched)
 
 
-def _hits(counts: Sequence[float], side: int) -> float:
+def _hits(counts: Any, side: int) -> Any:
     """Weighted matches of the caption (side 0) or the reference (1).
 
     The tool's sums break ties between references: content words before function words, one after the other. `sum`
