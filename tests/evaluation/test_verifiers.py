@@ -14,9 +14,9 @@ from real_data import DATA
 from tellapart.errors import UsageError
 from tellapart.evaluation.agreement import spearman
 from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.facts import FINE_KINDS
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import (
-    FINE_KINDS,
     NO_SYNONYMS,
     Chair,
     Verdict,
