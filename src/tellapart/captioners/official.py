@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, parse_options
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapModel
 from tellapart.errors import TellapartError, UsageError
+from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
 from tellapart.models.loading import check_name, loading_errors
 from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
@@ -32,6 +34,7 @@ else:
 State = dict[str, torch.Tensor]
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
 CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
+OPEN_CLIP = "open_clip_model.safetensors"  # in the folders of open_clip's and timm's models on the hub
 NO_VISION = "none"  # in place of a vision encoder's name
 READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the layer of either mapper that reads a picture
 HEAD_WIDTH = 64  # of every attention head of BLIP's vision transformers
@@ -84,6 +87,9 @@ def read_state(path: Path) -> State:
 
     Of pickled classes EGG's tuple alone is known, by its name (`EggCheckpoint`); nothing else is unpickled.
     """
+    if path.suffix == ".safetensors":
+        with loading_errors(str(path), "a checkpoint of safetensors"):
+            return load_file(path)
     known: list[Any] = [(EggCheckpoint, "egg.core.callbacks.Checkpoint"), (EggCheckpoint, "egg.core.util.Checkpoint")]
     try:
         with torch.serialization.safe_globals(known):
@@ -91,6 +97,12 @@ def read_state(path: Path) -> State:
     except FileNotFoundError:
         raise UsageError(f"no such checkpoint: {path}; expected a .pt, .pth or .tar file") from None
     except (UnpicklingError, RuntimeError, EOFError, OSError, TypeError) as error:
+        if "TorchScript" in str(error):
+            raise TellapartError(
+                f"{path} is a program with weights in it (TorchScript), as OpenAI distributes CLIP; expected weights "
+                'alone; where you trust it, type: python -c "import torch; torch.save(torch.jit.load('
+                f"'{path}', map_location='cpu').state_dict(), '{path.stem}-weights.pt')\""
+            ) from None
         named = re.search(r"GLOBAL (\S+)", str(error))
         cause = f"it holds {named[1]}" if named else plain_line(error)
         raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
@@ -202,10 +214,8 @@ def build_clipcap(
     check_name(language_model, "language model")
     tower, visual, processor = None, FILES, None
     if vision != NO_VISION:
-        check_name(vision, "CLIP or SigLIP")
         with loading_errors(vision, "a CLIP or SigLIP with an image processor"):
-            tower, visual = vision_tower(vision)
-            processor = transformers.AutoImageProcessor.from_pretrained(vision, backend="pil", trust_remote_code=False)
+            tower, visual, processor = vision_tower(vision)
     elif not sizes.get("feature_size"):
         raise UsageError("a new ClipCap needs an encoder: vision=NAME; 'none' is for the weights of a published one")
     with loading_errors(language_model, "a causal language model with its tokenizer, such as gpt2"):
@@ -231,8 +241,35 @@ def build_clipcap(
     return captioner
 
 
-def vision_tower(name: str) -> tuple[Any, str]:
-    """A vision encoder with its weights, and which of its outputs is the picture (`ClipCapConfig.visual`)."""
+def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
+    """Returns CLIP's ResNet and its processor from a file of CLIP's weights, or from the folder of open_clip's; None
+    for another name. Raises `TellapartError` for a file that holds something else.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        path /= OPEN_CLIP
+    if path.suffix not in (".pt", ".pth", ".safetensors") or not path.is_file():
+        return None
+    try:
+        model = clip_resnet_from_state(read_state(path))
+    except (KeyError, RuntimeError) as error:
+        raise TellapartError(
+            f"{path} holds no ResNet of CLIP ({plain_line(error)}); expected its weights by OpenAI's names "
+            "(visual.conv1.weight, …, visual.attnpool.c_proj.weight)"
+        ) from None
+    side = model.config.image_size
+    crop = {"height": side, "width": side}
+    return model, transformers.CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop)
+
+
+def vision_tower(name: str) -> tuple[Any, str, Any]:
+    """A vision encoder with its weights, which of its outputs is the picture (`ClipCapConfig.visual`), and its
+    processor.
+    """
+    if (resnet := published_resnet(name)) is not None:
+        return resnet[0], "pooled", resnet[1]
+    check_name(name, "CLIP or SigLIP")
+    processor = transformers.AutoImageProcessor.from_pretrained(name, backend="pil", trust_remote_code=False)
     config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
     loading: dict[str, Any] = {"dtype": torch.float32, "use_safetensors": True}
     vision = getattr(config, "vision_config", config)
@@ -244,7 +281,8 @@ def vision_tower(name: str) -> tuple[Any, str]:
     loudness = transformers.utils.logging.get_verbosity()
     transformers.utils.logging.set_verbosity_error()  # that the text tower is not needed is no news
     try:
-        return family.from_pretrained(name, config=vision, trust_remote_code=False, **loading), visual
+        tower = family.from_pretrained(name, config=vision, trust_remote_code=False, **loading)
+        return tower, visual, processor
     finally:
         transformers.utils.logging.set_verbosity(loudness)
 

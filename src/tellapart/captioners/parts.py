@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from tellapart.captioners.base import Captioner, parse_options
+from tellapart.captioners.official import published_resnet
 from tellapart.errors import UsageError
 from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
 from tellapart.models.tokens import with_new_words
@@ -24,7 +25,8 @@ else:
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
-    """Any vision encoder of transformers, or that of a scorer, and its processor. Raises as `load_captioner`.
+    """Any vision encoder of transformers, or that of a scorer, or CLIP's ResNet from a file of its weights, and its
+    processor. Raises as `load_captioner`.
 
     ``NAME?pixels=192``: its processor makes pictures of 192 × 192; a CNN takes any number.
     """
@@ -32,6 +34,10 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
     bare, _, written = name.partition("?")
     options = parse_options(written, {"pixels": int}, bare)
+    if (resnet := published_resnet(bare)) is not None:
+        if "pixels" in options:
+            raise UsageError(f"{name}: CLIP's ResNet takes pictures of one size; leave out ?pixels")
+        return resnet
     where = checked_model_folder(bare, "scorer")
     with loading_errors(name, "a vision encoder such as microsoft/resnet-101, or a scorer"):
         model = transformers.AutoModel.from_pretrained(
