@@ -9,10 +9,12 @@ import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tiny_blip import save_blip
 
+from tellapart.features.store import StoredRows
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training import loop
@@ -34,11 +36,15 @@ def test_patches_of_a_block_are_held_at_once(
     )
     captioner, alive = setup.captioner, Alive()
     encode = captioner.encode
+    asked: list[int] = []  # rows read at a time of what a frozen encoder made
+    read = StoredRows.__getitem__
+    monkeypatch.setattr(StoredRows, "__getitem__", lambda self, rows: counted(asked, read(self, rows), self))
     monkeypatch.setattr(type(captioner), "encode", lambda self, pixels: alive.counted(encode(pixels)))
     monkeypatch.setattr(loop, "VALIDATED", BLOCK)
     values = loop.Validator(setup).run()
     monkeypatch.setattr(loop, "VALIDATED", PICTURES)
     held = alive.most
+    assert 0 < max(asked) <= BLOCK
     whole = loop.Validator(setup).run()
     assert values == pytest.approx(whole, rel=1e-5)
     if "vision" in train:
@@ -58,6 +64,13 @@ def test_validation_of_a_blip_takes_less_than_a_gigabyte(tiny_scorer: Path, trai
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 1e9
+
+
+def counted(asked: list[int], found: np.ndarray, rows: StoredRows) -> np.ndarray:
+    """Notes how many rows of patches or pixels were read at once."""
+    if rows.ndim > 2:
+        asked.append(len(found))
+    return found
 
 
 class Alive:

@@ -175,18 +175,17 @@ class Validator:
 
     def _of_captioner(self) -> dict[str, float]:
         values: dict[str, float] = {}
-        share = ranks.share(len(self.items))
-        pictures = self.pictures[share]
+        share, pictures = ranks.share(len(self.items)), self.pictures
         recipe, references = self.setup.recipe, [list(item.references) for item in self.items]
         learned = recipe.validation.select == "loss" or (recipe.objective.learns_references and all(references))
-        rows = self.token_rows[share] if learned else []
-        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)[share]
+        rows = self.token_rows if learned else []
+        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
         own: list[str] = []
         total, tokens = 0.0, 0
         held, freed = self._held(pictures), FreedMemory()
-        for start in range(0, len(pictures), held):  # patches of all pictures would be 9 GB of a BLIP, for 5,000
+        for start in range(share.start, share.stop, held):  # patches of all would be 9 GB of a BLIP, for 5,000 pictures
             freed.give_back()
-            block = slice(start, start + held)
+            block = slice(start, min(start + held, share.stop))  # a slice of all that is longer would read it all
             visual: Rows | torch.Tensor = pictures[block]
             if self.setup.reads_pixels:
                 visual = self.encode_pixels(pictures[block], self.setup.captioner.encode)
