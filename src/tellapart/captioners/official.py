@@ -8,6 +8,7 @@ Such a file holds weights alone. What it cannot say follows its name as options:
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -90,6 +91,12 @@ def read_state(path: Path) -> State:
     if path.suffix == ".safetensors":
         with loading_errors(str(path), "a checkpoint of safetensors"):
             return load_file(path)
+    if is_program(path):
+        raise TellapartError(
+            f"{path} is a program with weights in it (TorchScript), as OpenAI distributes CLIP; expected weights "
+            'alone; where you trust it, type: python -c "import torch; torch.save(torch.jit.load('
+            f"'{path}', map_location='cpu').state_dict(), '{path.stem}-weights.pt')\""
+        )
     known: list[Any] = [(EggCheckpoint, "egg.core.callbacks.Checkpoint"), (EggCheckpoint, "egg.core.util.Checkpoint")]
     try:
         with torch.serialization.safe_globals(known):
@@ -97,12 +104,6 @@ def read_state(path: Path) -> State:
     except FileNotFoundError:
         raise UsageError(f"no such checkpoint: {path}; expected a .pt, .pth or .tar file") from None
     except (UnpicklingError, RuntimeError, EOFError, OSError, TypeError) as error:
-        if "TorchScript" in str(error):
-            raise TellapartError(
-                f"{path} is a program with weights in it (TorchScript), as OpenAI distributes CLIP; expected weights "
-                'alone; where you trust it, type: python -c "import torch; torch.save(torch.jit.load('
-                f"'{path}', map_location='cpu').state_dict(), '{path.stem}-weights.pt')\""
-            ) from None
         named = re.search(r"GLOBAL (\S+)", str(error))
         cause = f"it holds {named[1]}" if named else plain_line(error)
         raise TellapartError(f"cannot load {path}: {cause}; expected a checkpoint that holds tensors alone") from None
@@ -114,6 +115,14 @@ def read_state(path: Path) -> State:
     if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
         raise TellapartError(f"{path} holds no weights by name; expected a checkpoint of ClipCap or BLIP")
     return {str(key).removeprefix("module."): value for key, value in content.items()}
+
+
+def is_program(path: Path) -> bool:
+    """Returns whether a file is TorchScript's, which holds code beside weights."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.endswith("/constants.pkl") for name in archive.namelist())
 
 
 def plain_line(error: Exception) -> str:
