@@ -68,8 +68,7 @@ def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: 
     recipe = jobs[RETRIEVAL, seeds[0]].recipe()
     assert recipe.scorer is not None and recipe.scorer.name and recipe.captioner is not None
     workers = cores() if resolve_device("auto").type == "cpu" else 1
-    # The start, which takes longest, begins as soon as the scorer that its validation asks is there.
-    first = (recipe.scorer.name, str(recipe.captioner.name), *recipe.evaluation.eval_scorers)
+    first = (str(recipe.captioner.name), recipe.scorer.name, *recipe.evaluation.eval_scorers)  # the longest first
     train_jobs([Job(name, evaluate=False) for name in first], workers)
     train_jobs(list(jobs.values()), workers)
     runs = {arm: [train(jobs[arm, seed].recipe()) for seed in seeds] for arm in ARMS}
