@@ -262,6 +262,9 @@ def signals(
         typer.Option(help='Text that its captions go on from. Default: of "scenes", the one for full descriptions.'),
     ] = None,
     samples: Annotated[int, typer.Option(min=2, help="Of each picture, for the agreement.")] = 16,
+    eye: Annotated[
+        Path | None, typer.Option(help="A file of nouns that were looked for in the pictures; only these are judged.")
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -270,7 +273,7 @@ def signals(
     from tellapart.models.loading import running_on
 
     with running_on(device):
-        rows = find_signals(captioner, data, prompt, samples)
+        rows = find_signals(captioner, data, prompt, samples, eye)
     show({"rows": rows}, lambda: signals_table(rows), as_json)
 
 

@@ -3,15 +3,18 @@
 A captioner writes a caption for each picture; each content word is judged, true or false, and has a value of each
 signal. How well a signal finds false words is the area under its ROC curve: 0.5 is chance. On `scenes` a word is false
 where its claim is, by the exact truth. On photos there is no truth: a noun counts as false where no reference has the
-word, its stem, or a word that shares a WordNet synset (METEOR's tables).
+word, its stem, or a word that shares a WordNet synset (METEOR's tables). `EYE` holds nouns of the captions of
+``photos_mle`` that were looked for in the photo instead.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 SIGNALS = ("log p", "PMI", "agreement", "phrase", "sentence", "sum")
 PLACES = ((1, 3), (4, 6), (7, 9), (10, 12), (13, 99))  # content words, counted from 1
 RESAMPLES, BATCH = 300, 50
+EYE = Path(__file__).parent / "records" / "words-by-eye" / "words.jsonl"
 
 # For each content word of the item's caption whether it is false; None: not judged.
 Judge = Callable[[Item, str], list[bool | None]]
@@ -54,11 +58,14 @@ class JudgedWords:
     signal_WK: np.ndarray
 
 
-def find_signals(name: str, data: str, prompt: str | None, samples: int) -> list[dict[str, Any]]:
+def find_signals(
+    name: str, data: str, prompt: str | None, samples: int, eye: Path | None = None
+) -> list[dict[str, Any]]:
     """Returns the rows of `table` for a captioner's captions of the data.
 
-    ``prompt``: None: "in this picture" for the shipped captioner, none for others. Raises `UsageError` for a prompt
-    that the captioner does not take, for fewer than two pictures, and for some with neither truth nor references.
+    ``prompt``: None: "in this picture" for the shipped captioner, none for others. ``eye``: a file as `EYE`; only its
+    words are judged, and only in the same captions. Raises `UsageError` for a prompt that the captioner does not take,
+    for fewer than two pictures, and for some with neither truth nor references.
     """
     captioner, items = load_captioner(name), list(open_data(data))
     if prompt is None:
@@ -70,6 +77,8 @@ def find_signals(name: str, data: str, prompt: str | None, samples: int) -> list
     if len(items) < 2:
         raise UsageError(f"{data}: {len(items)} picture; mutual information compares pictures, so expected at least 2")
     judge = judge_scene if all(item.truth is not None for item in items) else judge_by_references
+    if eye is not None:
+        judge = judge_by_eye(eye)
     if judge is judge_by_references and not all(item.references for item in items):
         raise UsageError(f"{data}: pictures without references; words of captions cannot be judged")
     return table(measure_words(captioner, items, judge, samples=samples))
@@ -94,6 +103,37 @@ def judge_by_references(item: Item, caption: str) -> list[bool | None]:
         supported = number in known or lexicon.stem[number] in stems or bool(lexicon.synsets[number] & synsets)
         verdicts.append(None if word.kind != "head" else not supported)
     return verdicts
+
+
+def judge_by_eye(path: Path) -> Judge:
+    """Returns the judge of a file of captions whose nouns somebody looked for in the picture.
+
+    A line of JSON per picture: ``id``, ``caption``, and ``nouns``, pairs of a noun and "there", "not there" or
+    "unclear", in the caption's order. Unclear ones, other words and other captions are not judged. Raises `UsageError`
+    for another file.
+    """
+    seen: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    try:
+        for line in path.read_text(encoding="utf-8").splitlines():
+            row = json.loads(line)
+            seen[row["id"], row["caption"]] = [(noun, verdict) for noun, verdict in row["nouns"]]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"--eye {path}: {error!r}; expected lines as those of {EYE.name} in replication/records"
+        ) from None
+
+    def judge(item: Item, caption: str) -> list[bool | None]:
+        words, nouns = content_words(caption), iter(seen.get((item.id, caption), ()))
+        noun, verdict = next(nouns, ("", ""))
+        verdicts: list[bool | None] = []
+        for word in words:
+            is_next = word.kind == "head" and caption[word.start : word.end] == noun
+            verdicts.append({"there": False, "not there": True}.get(verdict) if is_next else None)
+            if is_next:
+                noun, verdict = next(nouns, ("", ""))
+        return verdicts
+
+    return judge
 
 
 @cache

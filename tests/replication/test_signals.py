@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 from command_line import Cli
 
-from replication.signals import SIGNALS, area, judge_by_references, judge_scene, measure_words
+from replication.signals import EYE, SIGNALS, area, judge_by_eye, judge_by_references, judge_scene, measure_words
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
+from tellapart.errors import UsageError
 from tellapart.types import Item
 
 
@@ -36,6 +38,25 @@ def test_a_noun_is_supported_by_the_word_its_stem_or_a_synset_of_the_references(
     item = Item("a", picture=None, references=("Two dogs run beside a sofa.",))  # type: ignore[arg-type]
     verdicts = judge_by_references(item, "a brown dog and a couch near a horse")
     assert verdicts == [None, False, False, None, True]  # brown and near are no nouns
+
+
+def test_words_that_were_looked_for_in_the_picture_are_judged_in_these_captions_only(tmp_path: Path) -> None:
+    caption = "a dog and a dog on a couch near a red hat"
+    file = tmp_path / "words.jsonl"
+    nouns = [["dog", "there"], ["dog", "not there"], ["couch", "unclear"], ["hat", "there"]]
+    file.write_text(json.dumps({"id": "a.jpg", "caption": caption, "nouns": nouns}) + "\n")
+    judge, item = judge_by_eye(file), Item("a.jpg", picture=None, references=())  # type: ignore[arg-type]
+    assert judge(item, caption) == [False, True, None, None, None, False]  # near and red are no nouns
+    assert set(judge(item, "a dog and a dog")) == {None}
+    file.write_text("{}\n")
+    with pytest.raises(UsageError, match=r"expected lines as those of words\.jsonl"):
+        judge_by_eye(file)
+
+
+def test_the_kept_words_are_300_nouns_most_of_which_could_be_judged() -> None:
+    verdicts = [verdict for line in EYE.read_text().splitlines() for _, verdict in json.loads(line)["nouns"]]
+    counts = {verdict: verdicts.count(verdict) for verdict in ("there", "not there", "unclear")}
+    assert counts == {"there": 195, "not there": 62, "unclear": 43}
 
 
 def test_the_command_prints_a_row_for_each_range_of_places(cli: Cli) -> None:
