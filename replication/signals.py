@@ -76,7 +76,7 @@ def find_signals(
         captioner.set_prompt(prompt)
     if len(items) < 2:
         raise UsageError(f"{data}: {len(items)} picture; mutual information compares pictures, so expected at least 2")
-    judge = judge_scene if all(item.truth is not None for item in items) else judge_by_references
+    judge: Judge = judge_scene if all(item.truth is not None for item in items) else judge_by_references
     if eye is not None:
         judge = judge_by_eye(eye)
     if judge is judge_by_references and not all(item.references for item in items):
