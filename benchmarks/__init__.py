@@ -11,6 +11,7 @@ from tellapart.errors import UsageError, nearest
 if TYPE_CHECKING:
     from benchmarks.rows import Row
 
+REPEAT = 3  # runs of each side, unless the benchmark has a number of its own
 BENCHMARKS = {
     "bags": "benchmarks.bags",
     "boost": "benchmarks.boost",
@@ -24,17 +25,25 @@ BENCHMARKS = {
 }
 
 
-def run_bench(work: str, repeat: int = 3, only: str = "", **options: Any) -> list[Row]:
-    """The rows of ``python -m benchmarks WORK`` whose work contains ``only``, with ``repeat`` runs each.
+def run_bench(work: str, repeat: int | None = None, only: str = "", **options: Any) -> list[Row]:
+    """The rows of ``python -m benchmarks WORK`` whose work contains ``only``, with ``repeat`` runs each (`REPEAT`).
 
     ``options``: further keywords of the benchmark's ``rows``. Raises `UsageError` for an unknown benchmark, for an
     option that it does not have, for missing data or tools, and where ``only`` leaves no row.
     """
     if work not in BENCHMARKS:
         raise UsageError(f"no benchmark is called '{work}'{nearest(work, BENCHMARKS)}")
-    run = importlib.import_module(BENCHMARKS[work]).rows
+    module = importlib.import_module(BENCHMARKS[work])
+    run, repeat = module.rows, repeat or getattr(module, "REPEAT", REPEAT)
     for name in options:
         if name not in inspect.signature(run).parameters:
             raise UsageError(f"{work} has no --{name}; leave it out")
     rows: list[Row] = run(repeat, only, **options)
+    return rows
+
+
+def machine_rows(work: str, only: str = "", **options: Any) -> list[Row]:
+    """What bounds the rows of a benchmark on this machine, measured now; empty where it does not tell."""
+    measure = getattr(importlib.import_module(BENCHMARKS[work]), "machine_rows", None)
+    rows: list[Row] = measure(only, **options) if measure is not None else []
     return rows

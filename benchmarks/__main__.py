@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from benchmarks import BENCHMARKS, run_bench
+from benchmarks import BENCHMARKS, machine_rows, run_bench
 from tellapart.cli.app import App, Json, run, show
 
 app = App(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
@@ -17,8 +17,13 @@ app = App(context_settings={"help_option_names": ["-h", "--help"]}, pretty_excep
 @app.command()
 def bench(
     work: Annotated[str, typer.Argument(help=f"What to time: {', '.join(BENCHMARKS)}.")],
-    repeat: Annotated[int, typer.Option(min=1, help="Runs of each; medians are shown.")] = 3,
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only rows whose work contains this.")] = "",
+    repeat: Annotated[int | None, typer.Option(min=1, help="Runs of each; medians are shown. Default: 3.")] = None,
+    only: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only rows whose work contains this, of all that --full has.")
+    ] = "",
+    full: Annotated[
+        bool, typer.Option("--full", help="bags, caption, mining: all rows, not those that end within five minutes.")
+    ] = False,
     model: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="rollout: a training step of clipcap-gpt2, blip-base or qwen2-vl-2b."),
@@ -37,10 +42,12 @@ def bench(
     from benchmarks.rows import table
 
     chosen: dict[str, object] = {"model": model, "pictures": pictures, "device": device, "precision": precision}
-    chosen |= {"what": what, "to": to, "svg": svg}
+    chosen |= {"what": what, "to": to, "svg": svg, "full": full or None}
     options = {name: value for name, value in chosen.items() if value is not None}
     rows = run_bench(work, repeat, only, **options)
-    title = f"{work}: medians of {repeat} runs (least–most); ratio above 1: ours is better"
+    rows += machine_rows(work, only, **options)
+    runs = max((len(row.ours_R) for row in rows), default=0)
+    title = f"{work}: medians of {runs} runs (least–most); ratio above 1: ours is better"
     show({"rows": [row.to_json() for row in rows]}, lambda: table(rows, title), as_json)
 
 

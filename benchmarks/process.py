@@ -39,9 +39,17 @@ def run(command: Sequence[str]) -> CompletedRun:
     """Run a command that prints JSON. Raises `TellapartError` with its last line if it fails."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as measured:
         number = measured.fileno()
+        # An installed package is compiled already: a process that compiles what it imports would measure that.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         measuring = [sys.executable, "-I", "-S", "-c", _MEASURED, str(number), *command]
         process = subprocess.Popen(
-            measuring, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[number], start_new_session=True
+            measuring,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            pass_fds=[number],
+            start_new_session=True,
+            env=environment,
         )
         try:
             process.wait()

@@ -32,6 +32,21 @@ def test_each_group_can_be_run_alone() -> None:
         bags.workloads(1, "grwth")
 
 
+def test_by_default_the_rows_that_end_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COCO's pictures once, the short part of the growth as often as asked; --only and --full choose among all."""
+    asked: list[tuple[int, int]] = []
+    for name in ("_against_faiss", "_approximate"):
+        monkeypatch.setattr(bags, name, lambda work, n, repeat, **_: asked.append((n, repeat)) or [])
+    bags.rows(3)
+    assert asked == [(113_287, 1), (10_000, 3), (30_000, 3)]
+    asked.clear()
+    bags.rows(3, "300,000")
+    assert asked == [(300_000, 3)]
+    asked.clear()
+    bags.rows(2, full=True)
+    assert len(asked) == 7 and {repeat for _, repeat in asked} == {2}
+
+
 def test_ours_and_faiss_find_the_same() -> None:
     ours, theirs = (bags.run_search(search, N) for search in ("ours", "faiss"))
     bags._check("w", ours["rows"], theirs["rows"])

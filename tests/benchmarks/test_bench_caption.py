@@ -68,6 +68,29 @@ def test_our_side_is_what_the_verb_writes(tmp_path: Path, monkeypatch: pytest.Mo
     assert ours(some) == [json.loads(line)["caption"] for line in out.read_text().splitlines()]
 
 
+@pytest.mark.data
+def test_by_default_the_rows_that_end_within_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Greedy captions of two batches; --only, --pictures and --full choose among all rows."""
+    monkeypatch.setenv("TELLAPART_DATA", str(DATA))
+    monkeypatch.setattr("benchmarks.caption.MODELS", {name: lambda folder: folder for name in MODELS})
+    asked: list[tuple[str, list[int]]] = []
+
+    def measure(self: Sides, work: str, parts: Sequence[Sequence[Path]]) -> tuple[list[PairedRow], bool]:
+        asked.append((work, [len(part) for part in parts]))
+        return [], False
+
+    monkeypatch.setattr(Sides, "measure", measure)
+    greedy = ["BLIP-base, greedy", "tiny Qwen2-VL, greedy"]
+    run_bench("caption", device="cpu")
+    assert asked == [(work, [16, 16]) for work in greedy]
+    asked.clear()
+    run_bench("caption", 4, "5 beams", device="cpu")
+    assert asked == [("BLIP-base, 5 beams", [50] * 4), ("tiny Qwen2-VL, 5 beams", [50] * 4)]
+    asked.clear()
+    run_bench("caption", 2, device="cpu", full=True)
+    assert len(asked) == 4 and all(sizes == [100, 100] for _, sizes in asked)
+
+
 @pytest.mark.gpu
 @pytest.mark.data
 def test_captioning_on_a_gpu_is_three_times_as_fast_as_the_pipeline_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
