@@ -553,6 +553,17 @@ def _counts(captions: Sequence[str], references: References, index: str) -> np.n
 
 def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]], index: str) -> np.ndarray:
     lexicon = _lexicon(index)
+
+    def some(rows: range) -> np.ndarray:
+        part = slice(rows.start, rows.stop)
+        return _counts_of_some(caption_tokens[part], reference_texts[part], lexicon, progress=not rows.start)
+
+    return forks.rows_of(some, len(caption_tokens), _LEAST_PAIRS)
+
+
+def _counts_of_some(
+    caption_tokens: list[str], reference_texts: list[list[str]], lexicon: Lexicon, progress: bool
+) -> np.ndarray:
     captions = dict.fromkeys(caption_tokens)
     others = dict.fromkeys(itertools.chain(*reference_texts))
     texts = list(dict.fromkeys([*captions, *others]))
@@ -563,15 +574,11 @@ def _counts_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]
     known = dict(zip(texts, map(Sentence, numbers, spans), strict=True))
     kin = Kin(lexicon, [known[text].words for text in captions])
     pairs = list(zip(caption_tokens, reference_texts, strict=True))
-
-    def rows_of_pairs(numbers: range) -> np.ndarray:
-        rows = [
-            best(Pairs(known[text], [known[one] for one in own], kin, paraphrases))
-            for text, own in track(pairs[numbers.start : numbers.stop], label="METEOR", enabled=not numbers.start)
-        ]
-        return np.array(rows, dtype=float).reshape(-1, COUNTS)
-
-    return forks.rows_of(rows_of_pairs, len(pairs), _LEAST_PAIRS)
+    rows = [
+        best(Pairs(known[text], [known[one] for one in own], kin, paraphrases))
+        for text, own in track(pairs, label="METEOR", enabled=progress)
+    ]
+    return np.array(rows, dtype=float).reshape(-1, COUNTS)
 
 
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
