@@ -43,7 +43,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
             "CIDEr-D reward, 100 captions × 5 samples, token ids": lambda work: _reward(folder, work, ids=True),
             "CIDEr-D reward, 100 captions × 5 samples, text": lambda work: _reward(folder, work, ids=False),
             "CIDEr-D, 5,000 captions, from text": lambda work: _corpus(folder, work, "cider_d", "cider", 10, 1e-9),
-            "METEOR, 5,000 captions": lambda work: _corpus(folder, work, "meteor", "meteor", 4, 1e-3),
+            "METEOR, 5,000 captions": lambda work: _corpus(folder, work, "meteor", "meteor", 6, 1e-3),
             "METEOR, 100 captions, whole command": lambda work: _short_meteor(folder, Path(few), work),
             "BLEU, METEOR, ROUGE-L, CIDEr, 5,000 captions, whole command": whole.comparison,
         }
@@ -222,7 +222,7 @@ def _short_meteor(folder: Path, few: Path, work: str) -> Comparison:
         done = _run_pycocoevalcap("meteor", captions, references)
         return RunResult(done.output["seconds"], done.output["scores"])
 
-    return Comparison(work, 20, "s", ours, theirs, 1e-3)
+    return Comparison(work, 25, "s", ours, theirs, 1e-3)
 
 
 class _WholeCommand:
@@ -233,7 +233,7 @@ class _WholeCommand:
         self.peaks: list[float] = []
 
     def comparison(self, work: str) -> Comparison:
-        return Comparison(work, 3, "s", self._ours, self._theirs, 1e-3)
+        return Comparison(work, 8, "s", self._ours, self._theirs, 1e-3)
 
     def _ours(self, number: int) -> RunResult:
         done = _command(ALL, self.captions, self.references)
