@@ -195,27 +195,6 @@ def test_decodings_give_what_they_promise(tiny_captioner: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "decoding",
-    [
-        Decoding(max_tokens=6),
-        Decoding(kind="beam", beams=3, max_tokens=6),
-        Decoding(kind="sample", samples=4, max_tokens=6),
-    ],
-    ids=lambda decoding: decoding.kind,
-)
-def test_the_unknown_word_is_never_written(
-    decoding: Decoding, tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    captioner: Any = load_captioner(str(tiny_captioner))
-    unknown, compute = captioner.tokenizer.unk_token_id, captioner.compute_logits
-    assert captioner.tokenizer.decode([unknown], skip_special_tokens=True) == ""
-    likeliest_V = torch.nn.functional.one_hot(torch.tensor(unknown), len(captioner.tokenizer)) * 100.0
-    monkeypatch.setattr(captioner, "compute_logits", lambda hidden: compute(hidden) + likeliest_V)
-    rollout = captioner.generate(torch.randn(4, captioner.model.config.visual_size), decoding)
-    assert unknown not in rollout.tokens_RT[rollout.valid_RT].tolist()
-
-
 def test_greedy_and_beam_of_one_agree(tiny_captioner: Path) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
     visual = torch.randn(4, captioner.model.config.visual_size)

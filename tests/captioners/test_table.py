@@ -28,7 +28,6 @@ from tellapart.training.step import TrainableParts, make_optimizer, make_schedul
 STEPS = 20
 LONGER = {  # 20 are too few to show above the noise of their few samples
     ("blip2_t5", "self-retrieval"): 80,
-    ("ClipCap, transformer", "self-retrieval"): 60,
     ("LSTM", "self-retrieval"): 60,
     ("LSTM with attention", "self-retrieval"): 60,
     ("qwen2_vl", "self-retrieval"): 60,

@@ -93,7 +93,7 @@ def findings(parts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPa
     tiny = {"vision": parts["vision"], "grid": 2, "width": 16, "layers": 1, "heads": 2, "min_count": 1}
     monkeypatch.setattr(photo_findings, "NEW", {**photo_findings.NEW, **tiny})
     monkeypatch.setattr(photo_findings, "START", {**photo_findings.START, "captioner": {"new": photo_findings.NEW}})
-    monkeypatch.setattr(photo_findings, "CURRICULUM", {"schedule": [[0, 2], [1, 4]]})  # fits into SMALL's batch
+    monkeypatch.setattr(photo_findings, "ALIKE", {**photo_findings.ALIKE, "hard": 2, "neighbours": 4})  # few photos
     return [*SMALL, "training.checkpoint_every=2", "training.precision=fp32"]
 
 

@@ -62,7 +62,7 @@ from tellapart.models.loading import (
     silence_transformers,
     weights_fingerprint,
 )
-from tellapart.models.tokens import caption_rows, unknown_words
+from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
 from tellapart.utils.files import check_sums, readable_weights, write_sums
 from tellapart.utils.messages import say_once
@@ -86,6 +86,7 @@ class Captioner(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
+    suppressed_tokens: Sequence[int] = ()  # ids that are never generated
     pixels_in_threads = False  # whether several threads may call `pixels` at once
     lengths_differ = False  # whether `input_lengths` says how long the inputs of pictures are
     sees_clips = False  # whether it knows what to do with the features of several frames
@@ -122,11 +123,6 @@ class Captioner(ABC):
     def set_prompt(self, prompt: str) -> None:
         """Sets what stands before every caption, or is asked; for captioners that have ``prompt`` among `options`."""
         raise NotImplementedError(f"{type(self).__name__} has an option 'prompt'; override `set_prompt`")
-
-    @property
-    def suppressed_tokens(self) -> Sequence[int]:
-        """Ids that are never generated: the unknown word of a vocabulary of whole words, a gap in the text."""
-        return unknown_words(self.tokenizer)
 
     @property
     def device(self) -> torch.device:

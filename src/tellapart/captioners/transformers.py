@@ -590,7 +590,7 @@ class Hf(PicturesOfHf):
         return [*self.ends, *self._stop_ids]
 
     @property
-    def suppressed_tokens(self) -> Sequence[int]:
+    def suppressed_tokens(self) -> Sequence[int]:  # type: ignore[override]
         return self.places
 
     @property
