@@ -59,7 +59,8 @@ def stats_of_tokens(caption_tokens: Sequence[str], reference_texts: Sequence[Seq
         counts = [_counts(caption, texts) for caption, texts in pairs[rows.start : rows.stop]]
         return np.array(counts, dtype=float).reshape(-1, COUNTS)
 
-    return forks.rows_of(some, len(pairs), _LEAST_PAIRS)
+    few = len(pairs) < 2 * _LEAST_PAIRS
+    return some(range(len(pairs))) if few else forks.rows_of(some, len(pairs), _LEAST_PAIRS)
 
 
 def _counts(caption: str, references: Sequence[str]) -> list[int]:
