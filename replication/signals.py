@@ -43,6 +43,7 @@ SIGNALS = ("log p", "PMI", "agreement", "phrase", "sentence", "sum")
 PLACES = ((1, 3), (4, 6), (7, 9), (10, 12), (13, 99))  # content words, counted from 1
 RESAMPLES, BATCH = 300, 50
 EYE = Path(__file__).parent / "records" / "words-by-eye" / "words.jsonl"
+VERDICTS: Mapping[str, bool | None] = {"there": False, "not there": True, "unclear": None}  # is it false?
 
 # For each content word of the item's caption whether it is false; None: not judged.
 Judge = Callable[[Item, str], list[bool | None]]
@@ -67,6 +68,7 @@ def find_signals(
     words are judged, and only in the same captions. Raises `UsageError` for a prompt that the captioner does not take,
     for fewer than two pictures, and for some with neither truth nor references.
     """
+    by_eye = None if eye is None else judge_by_eye(eye)
     captioner, items = load_captioner(name), list(open_data(data))
     if prompt is None:
         prompt = "in this picture" if name == "scenes" else ""
@@ -76,9 +78,8 @@ def find_signals(
         captioner.set_prompt(prompt)
     if len(items) < 2:
         raise UsageError(f"{data}: {len(items)} picture; mutual information compares pictures, so expected at least 2")
-    judge: Judge = judge_scene if all(item.truth is not None for item in items) else judge_by_references
-    if eye is not None:
-        judge = judge_by_eye(eye)
+    by_data: Judge = judge_scene if all(item.truth is not None for item in items) else judge_by_references
+    judge = by_eye or by_data
     if judge is judge_by_references and not all(item.references for item in items):
         raise UsageError(f"{data}: pictures without references; words of captions cannot be judged")
     return table(measure_words(captioner, items, judge, samples=samples))
@@ -112,11 +113,11 @@ def judge_by_eye(path: Path) -> Judge:
     "unclear", in the caption's order. Unclear ones, other words and other captions are not judged. Raises `UsageError`
     for another file.
     """
-    seen: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    seen: dict[tuple[str, str], list[tuple[str, bool | None]]] = {}
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            seen[row["id"], row["caption"]] = [(noun, verdict) for noun, verdict in row["nouns"]]
+            seen[row["id"], row["caption"]] = [(noun, VERDICTS[verdict]) for noun, verdict in row["nouns"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"--eye {path}: {error!r}; expected lines as those of {EYE.name} in replication/records"
@@ -124,13 +125,13 @@ def judge_by_eye(path: Path) -> Judge:
 
     def judge(item: Item, caption: str) -> list[bool | None]:
         words, nouns = content_words(caption), iter(seen.get((item.id, caption), ()))
-        noun, verdict = next(nouns, ("", ""))
+        noun, false = next(nouns, ("", None))
         verdicts: list[bool | None] = []
         for word in words:
             is_next = word.kind == "head" and caption[word.start : word.end] == noun
-            verdicts.append({"there": False, "not there": True}.get(verdict) if is_next else None)
+            verdicts.append(false if is_next else None)
             if is_next:
-                noun, verdict = next(nouns, ("", ""))
+                noun, false = next(nouns, ("", None))
         return verdicts
 
     return judge

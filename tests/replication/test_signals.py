@@ -48,9 +48,10 @@ def test_words_that_were_looked_for_in_the_picture_are_judged_in_these_captions_
     judge, item = judge_by_eye(file), Item("a.jpg", picture=None, references=())  # type: ignore[arg-type]
     assert judge(item, caption) == [False, True, None, None, None, False]  # near and red are no nouns
     assert set(judge(item, "a dog and a dog")) == {None}
-    file.write_text("{}\n")
-    with pytest.raises(UsageError, match=r"expected lines as those of words\.jsonl"):
-        judge_by_eye(file)
+    for wrong in ("{}", json.dumps({"id": "a", "caption": "a dog", "nouns": [["dog", "ther"]]})):
+        file.write_text(wrong + "\n")
+        with pytest.raises(UsageError, match=r"expected lines as those of words\.jsonl"):
+            judge_by_eye(file)
 
 
 def test_the_kept_words_are_300_nouns_most_of_which_could_be_judged() -> None:

@@ -417,7 +417,7 @@ class Kin(dict[int, frozenset[int]]):
 class Pairs:
     """The possible matches between a caption and its references, found for all of them at once.
 
-    ``kin`` and ``paraphrases`` are what `Kin` and `Lexicon.paraphrases` say of a corpus that they are part of.
+    ``kin`` and ``paraphrases`` are what `Kin` and `Lexicon.phrases` say of a corpus that they are part of.
     """
 
     def __init__(

@@ -286,10 +286,10 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     captioners.clear()  # the other one's memory is free from here on
     scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
     results = measured(setup, systems, setup.test_items, scorer)
-    features = None if scorer is None else np.asarray(setup.store.features(setup.test_items, scorer.encoder))
-    if scorer is not None and features is not None and settings.gallery:
+    if scorer is not None and settings.gallery:
         sets = gallery(results, setup.test_items, settings.gallery)
         if start is not None:
+            features = np.asarray(setup.store.features(setup.test_items, scorer.encoder))
             visual = setup.view_of(start).rows(setup.test_items)
             add_word_values(sets, [item.id for item in setup.test_items], scorer, features, start, visual)
         write_gallery(run.folder, sets, setup.test_items)
