@@ -90,6 +90,12 @@ class Lab:
         name = self.test_sets.scorer_name
         return Identities(memo=self._identities).model(name) if name.endswith(".toml") else name
 
+    @property
+    def caption_code(self) -> str:
+        """The versions of the code that captions follow from. All words of scenes are known."""
+        photos = not all(data.startswith("scenes:") for data in self.test_sets.specifications.values())
+        return code_versions("scenes", "decoding", *(["unknown_words"] if photos else []))
+
     # Training
     def lineage(self, arm: str) -> list[str]:
         """The arms that this one starts from, the first one first, and itself."""
@@ -264,7 +270,7 @@ class Lab:
     def caption_lists(self, arm: str, seed: int, test_set: str, decoding: str) -> dict[str, list[str]]:
         """What the arm's captioner writes, by id of the picture; from the cache if it is there."""
         settings, picture_key = self.decodings[decoding], self.test_sets.picture_key(test_set)
-        key = digest(f"{picture_key} {settings.model_dump_json()} {code_versions('scenes', 'decoding')}")
+        key = digest(f"{picture_key} {settings.model_dump_json()} {self.caption_code}")
         path = self.arm_folder(arm, seed) / CAPTIONS_FOLDER / f"{decoding}-{key}.json"
         if path.is_file():
             return dict(json.loads(path.read_text(encoding="utf-8"))["captions"])

@@ -95,13 +95,12 @@ SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
 FROM_WEAK: dict[str, Any] = {"steps": 200, "learning_rate": 5e-4}
 BASELINE: dict[str, Any] = {"rate": 3e-5, "kl": 0.0}  # one caption a photo, as paper 3 compares its baselines
 GREEDY, BEAM = {"kind": "greedy", "max_tokens": 25}, {"kind": "beam", "beams": 3, "max_tokens": 25}
-SELF_CRITICAL: dict[str, Any] = {
-    "decoding": {"kind": "sample", "samples": 5, "temperature": 0.6, "max_tokens": 25}, "baseline": "greedy",
-    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 80, "rate": 2e-4,
-    "batch": 32,
+SELF_CRITICAL: dict[str, Any] = {  # at a higher rate, or a lower temperature, CIDEr falls after some 60 steps
+    "decoding": {"kind": "sample", "samples": 5, "temperature": 1.0, "max_tokens": 25}, "baseline": "leave_one_out",
+    "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 240, "rate": 4e-5,
 }  # fmt: skip
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.85, "distance": "bleu", "baseline": "matching"}}
-ALIKE: dict[str, Any] = {"kind": "hard", "hard": 16, "neighbours": 200}  # each photo among its own look-alikes, too
+ALIKE: dict[str, Any] = {"kind": "hard", "hard": 32, "neighbours": 200}  # each photo among its own look-alikes, too
 
 
 def arms() -> dict[str, Arm]:
@@ -142,6 +141,11 @@ def recall(arm: str, decoding: str = "beams", factor: float = 1.0) -> Measuremen
 
 def cider(arm: str, decoding: str = "beams") -> Measurement:
     return of(arm, "cider", decoding)
+
+
+def sampled(arm: str, measure: str) -> Measurement:
+    """Of five captions drawn at random, as in paper 4's Table 4."""
+    return of(arm, measure, "samples")
 
 
 PEOPLE = tuple(recall(f"person{n}", factor=-0.2) for n in range(5))  # the mean of the five references
@@ -223,15 +227,15 @@ CLAIMS = (
         Control(f"self-retrieval without a baseline {MORE}", {"sr_unbased": "sr"}),
     ),
     Claim(
-        "photo-exploration", 4, "Tables 2-4", "exploration keeps samples diverse at the CIDEr of plain CIDEr training",
+        "photo-exploration", 4, "Table 4", "exploration keeps samples diverse at the CIDEr of plain CIDEr training",
         "CIDEr, Div-1, mBLEU: SLL 114.6, 0.25, 0.81; SLL-SLE 115.9, 0.29, 0.68",
         (
-            about_equal("CIDEr changed by exploration, within 3", cider("sll_sle"), cider("sll"), 3.0,
-                        paper=(117.2, 115.0)),
-            greater("Div-1 gained by exploration", of("sll_sle", "div1", "samples"), of("sll", "div1", "samples"),
-                    effect=1.5, paper=(29.0, 25.0)),
-            greater("mBLEU lost by exploration", of("sll", "mbleu", "samples"), of("sll_sle", "mbleu", "samples"),
-                    effect=4.0, paper=(81.0, 68.0)),
+            about_equal("CIDEr of samples changed by exploration, within 3", sampled("sll_sle", "sampled-cider"),
+                        sampled("sll", "sampled-cider"), 3.0, paper=(115.9, 114.6)),
+            greater("Div-1 gained by exploration", sampled("sll_sle", "div1"), sampled("sll", "div1"), effect=1.5,
+                    paper=(29.0, 25.0)),
+            greater("mBLEU lost by exploration", sampled("sll", "mbleu"), sampled("sll_sle", "mbleu"), effect=2.0,
+                    paper=(81.0, 68.0)),
         ),
         Control(f"exploration {MORE}", {"sll_sle": "more"}),
     ),

@@ -46,7 +46,7 @@ def settings_digest(claims: Sequence[Claim], lab: Lab, command: str = "claims") 
         for claim in claims
     ]
     folders = sorted(lab.arm_folder(arm, seed).name for arm in arms)
-    code = code_versions("scenes", "decoding", "boost")
+    code = f"{lab.caption_code} {code_versions('boost')}"
     rule = [LEVEL, RESAMPLES, lab.scorer_identity, list(lab.settings)]
     return digest(json.dumps([parts, folders, test_sets, decodings, code, rule], sort_keys=True))
 

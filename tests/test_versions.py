@@ -100,21 +100,33 @@ def pixels(table: dict[str, Any]) -> Result:
 
 
 def decoding(table: dict[str, Any]) -> Result:
+    return digest(written(table, lambda captioner, *how: captioner.generate(*how).texts))
+
+
+def unknown_words(table: dict[str, Any]) -> Result:
+    return digest(
+        written(table, lambda captioner, visual, how, seeds: generate_captions(captioner, visual, how, seeds=seeds))
+    )
+
+
+def written(table: dict[str, Any], write: Callable[..., list[str]]) -> list[list[str]]:
     setup = setup_of(table)
-    visual, seeds = setup.visual(setup.train_items[:4]), SEEDS
+    setup.learner.model.eval()
+    visual = torch.as_tensor(setup.visual(setup.train_items[:4])[:])
     ways = (
         Decoding(kind="greedy", max_tokens=8),
         Decoding(kind="beam", beams=3, max_tokens=8),
         Decoding(kind="sample", samples=3, temperature=0.7, max_tokens=8),
     )
-    return digest([generate_captions(setup.learner, visual, how, seeds=seeds) for how in ways])
+    return [write(setup.learner, visual, how, SEEDS) for how in ways]
 
 
 def stop_tokens(table: dict[str, Any]) -> Result:
     setup = setup_of(table)
     setup.captioner.set_stop("left")
-    visual = setup.visual(setup.train_items[:4])
-    texts = generate_captions(setup.learner, visual, Decoding(kind="sample", samples=9, max_tokens=9), seeds=SEEDS)
+    visual = torch.as_tensor(setup.visual(setup.train_items[:4])[:])
+    setup.learner.model.eval()
+    texts = setup.captioner.generate(visual, Decoding(kind="sample", samples=9, max_tokens=9), SEEDS).texts
     return digest([texts, setup.captioner.tokenize(["a red circle left of a blue square", "a square left"])])
 
 
@@ -143,6 +155,7 @@ PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
     "distractors": (distractors, 2, "19bdecaa1a56d9c8"),
     "pixels": (pixels, 1, [0.123314, -0.062655, -0.139621, -0.172636, -0.106596, 0.126584]),
     "decoding": (decoding, 1, "da17e00255da169a"),
+    "unknown_words": (unknown_words, 1, "3ff1e7669188ca62"),
     "stop_tokens": (stop_tokens, 1, "5bf07dec733bc76d"),
     "loop": (loop, 1, [5.780023, 0.576152, 0.0, 5.851057, 0.670548, 0.001, 5.777861, 0.558318, 0.000904508]),
     "mle": (first_step({"kind": "mle", "label_smoothing": 0.1}), 1, [5.770467, 0.577777]),

@@ -195,6 +195,31 @@ def test_decodings_give_what_they_promise(tiny_captioner: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        Decoding(max_tokens=6),
+        Decoding(kind="beam", beams=3, max_tokens=6),
+        Decoding(kind="sample", samples=4, max_tokens=6),
+    ],
+    ids=lambda decoding: decoding.kind,
+)
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_caption_has_no_gap_and_a_rollout_may(
+    decoding: Decoding, cached: bool, tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ClipCap whose likeliest token is always the unknown word."""
+    captioner: Any = load_captioner(str(tiny_captioner))
+    unknown, compute = captioner.tokenizer.unk_token_id, captioner.compute_logits
+    likeliest_V = torch.nn.functional.one_hot(torch.tensor(unknown), len(captioner.tokenizer)) * 100.0
+    monkeypatch.setattr(captioner, "compute_logits", lambda hidden: compute(hidden) + likeliest_V)
+    monkeypatch.setattr(type(captioner), "caches", cached)
+    visual = torch.randn(4, captioner.model.config.visual_size)
+    assert generate_captions(captioner, visual, decoding) != [""] * len(visual) * decoding.samples
+    rollout = captioner.generate(visual, decoding)  # for an objective: all that the model can say
+    assert (rollout.tokens_RT == unknown).all() and set(rollout.texts) == {""}
+
+
 def test_greedy_and_beam_of_one_agree(tiny_captioner: Path) -> None:
     captioner: Any = load_captioner(str(tiny_captioner))
     visual = torch.randn(4, captioner.model.config.visual_size)

@@ -15,7 +15,7 @@ from PIL import Image
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
-from tellapart.captioners.base import load_captioner
+from tellapart.captioners.base import generate_captions, load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
@@ -51,7 +51,7 @@ def test_instructblip_is_asked_the_question_and_writes_as_in_caption(photos: Pat
         captioner = load_captioner(name, "cpu")
         with torch.no_grad():
             visual = captioner.encode(captioner.pixels([Image.open(file).convert("RGB") for file in files]))
-            told = captioner.generate(visual, Decoding(kind="greedy", max_tokens=9)).texts
+            told = generate_captions(captioner, visual, Decoding(kind="greedy", max_tokens=9))
         with ThreadPoolExecutor(5) as pool:
             answers = list(pool.map(lambda file, q=question: describer.complete(asked(file, q)), files))
         assert [answer.text for answer in answers] == [" ".join(text.split()) for text in told]

@@ -155,11 +155,14 @@ def test_recipes_that_name_each_other_are_one_line(clone: Path, cli: Cli) -> Non
     assert "recipes name each other: first.toml → second.toml → first.toml" in cli("train", clone / "second.toml").line
 
 
+PARTS = ("samplers", "loop", "mle", "decoding", "unknown_words")
+
+
 def test_a_run_says_what_it_was_made_of_and_how_another_recipe_differs(clone: Path, tmp_path: Path) -> None:
     run = train(read(clone, "first"), tmp_path / "run", evaluate=False)
     info = run.info
     assert info["fingerprint"] == run.content.fingerprint and info["content"] == run.content.document
-    assert info["content"]["code"] == {part: VERSIONS[part] for part in ("samplers", "loop", "mle", "decoding")}
+    assert info["content"]["code"] == {part: VERSIONS[part] for part in PARTS}
     assert {"tellapart", "python", "torch", "transformers"} <= info["versions"].keys()
     if (ROOT / ".git").exists():
         assert re.fullmatch(r"[0-9a-f]{40}(-dirty)?", info["commit"])

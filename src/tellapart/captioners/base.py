@@ -62,7 +62,7 @@ from tellapart.models.loading import (
     silence_transformers,
     weights_fingerprint,
 )
-from tellapart.models.tokens import caption_rows
+from tellapart.models.tokens import caption_rows, unknown_words
 from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
 from tellapart.utils.files import check_sums, readable_weights, write_sums
 from tellapart.utils.messages import say_once
@@ -86,7 +86,7 @@ class Captioner(ABC):
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
-    suppressed_tokens: Sequence[int] = ()  # ids that are never generated
+    gaps: Sequence[int] = ()  # ids that `without_gaps` keeps out of captions
     pixels_in_threads = False  # whether several threads may call `pixels` at once
     lengths_differ = False  # whether `input_lengths` says how long the inputs of pictures are
     sees_clips = False  # whether it knows what to do with the features of several frames
@@ -123,6 +123,11 @@ class Captioner(ABC):
     def set_prompt(self, prompt: str) -> None:
         """Sets what stands before every caption, or is asked; for captioners that have ``prompt`` among `options`."""
         raise NotImplementedError(f"{type(self).__name__} has an option 'prompt'; override `set_prompt`")
+
+    @property
+    def suppressed_tokens(self) -> Sequence[int]:
+        """Ids that are not generated."""
+        return self.gaps
 
     @property
     def device(self) -> torch.device:
@@ -754,19 +759,33 @@ def generate_captions(
 ) -> list[str]:
     """Captions of N pictures from their features N×…, dropout off; ``seeds`` of the N decide what is sampled.
 
-    With ``decoding.confidence`` without the words that the captioner is not sure of (`confident_texts`); a consensus is
-    among samples without them.
+    No caption has a gap (`without_gaps`). With ``decoding.confidence`` it comes without the words that the captioner is
+    not sure of (`confident_texts`); a consensus is among samples without them.
     """
     if decoding.asks_scorer:
         raise ValueError("a scorer chooses among these captions; call inference.best_of.chosen_captions")
     batch_size = max(1, min(batch_size, SAMPLES_AT_ONCE // decoding.drawn.samples))
     texts: list[str] = []
-    with in_mode(captioner.model, False):
+    with in_mode(captioner.model, False), without_gaps(captioner):
         for start in range(0, len(visual), batch_size):
             block = captioner.inputs(torch.as_tensor(visual[start : start + batch_size]))
             of_block = None if seeds is None else seeds[start : start + batch_size]
             texts += _generate_texts(captioner, block, decoding, of_block)
     return texts
+
+
+@contextmanager
+def without_gaps(captioner: Captioner) -> Iterator[None]:
+    """Generates no unknown word within: of a vocabulary of whole words, it is a gap in the caption ("a man with a").
+
+    What is sampled for an objective is all that the model can say, for so it is scored, as in the programs of self-
+    critical training (paper 4).
+    """
+    captioner.gaps = unknown_words(captioner.tokenizer)
+    try:
+        yield
+    finally:
+        captioner.gaps = ()
 
 
 def _generate_texts(

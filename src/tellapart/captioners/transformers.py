@@ -590,8 +590,8 @@ class Hf(PicturesOfHf):
         return [*self.ends, *self._stop_ids]
 
     @property
-    def suppressed_tokens(self) -> Sequence[int]:  # type: ignore[override]
-        return self.places
+    def suppressed_tokens(self) -> Sequence[int]:
+        return [*self.places, *self.gaps]
 
     @property
     def max_caption_tokens(self) -> int | None:

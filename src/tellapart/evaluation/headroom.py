@@ -198,8 +198,11 @@ def _captions(
     captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
 ) -> tuple[Rollout, torch.Tensor]:
     """Captions, and the log-probability of each of their tokens at temperature 1."""
+    from tellapart.captioners.base import without_gaps
+
     captioner.model.eval()
-    rollout = captioner.generate(rows, decoding, seeds)
+    with without_gaps(captioner):
+        rollout = captioner.generate(rows, decoding, seeds)
     with torch.no_grad():
         logits_RTV = captioner.logits(rows, rollout.tokens_RT, rollout.valid_RT)
         log_p_RT = logits_RTV.float().log_softmax(-1).gather(2, rollout.tokens_RT[..., None])[..., 0]

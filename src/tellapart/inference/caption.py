@@ -214,12 +214,15 @@ class CaptionEngine:
         ((_, kept, visual),) = self._windows([item])
         if not kept:
             return None
+        from tellapart.captioners.base import without_gaps
+
         captioner, training = self._captioner, self._captioner.model.training
         captioner.model.eval()
         with torch.no_grad():
             visual = captioner.inputs(visual)
             if text is None:
-                rollout = captioner.generate(visual, self._decoding, ItemSeeds((item.id,)))
+                with without_gaps(captioner):
+                    rollout = captioner.generate(visual, self._decoding, ItemSeeds((item.id,)))
             else:
                 tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text]))
                 rollout = Rollout(tokens_RT.to(captioner.device), valid_RT.to(captioner.device), [text])

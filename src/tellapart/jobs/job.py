@@ -209,7 +209,8 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
         manifest = make_manifest(data, Path(scratch), size)
         for note in manifest.notes:
             say(note)
-        deciding = {"work": request.work, **request.deciding, "data": manifest.digest, "code": VERSIONS["decoding"]}
+        code = [VERSIONS[part] for part in ("decoding", "unknown_words")]
+        deciding = {"work": request.work, **request.deciding, "data": manifest.digest, "code": code}
         prompts = Path(scratch) / PROMPTS
         if request.prompts is not None:
             with prompts.open("w", encoding="utf-8", newline="\n") as lines:

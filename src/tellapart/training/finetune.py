@@ -319,15 +319,12 @@ tokens = model.generate(**inputs, num_beams={beams}, max_new_tokens={max_tokens}
 print(processor.decode(tokens[0], skip_special_tokens=True))
 ```"""
 WITH_TELLAPART = """```python
-from PIL import Image
 from tellapart.captioners import load_captioner
 from tellapart.models.loading import Decoding
 {allow}
 captioner = load_captioner("{model}")
-picture = Image.open("photo.jpg").convert("RGB")
-visual = captioner.encode(captioner.pixels([picture]))
 decoding = Decoding(kind="beam", beams={beams}, max_tokens={max_tokens})
-print(captioner.generate(visual, decoding).texts[0])
+print(captioner.caption(["photo.jpg"], decoding)[0])
 ```"""
 
 

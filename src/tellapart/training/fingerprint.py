@@ -108,10 +108,13 @@ def code_of(recipe: Recipe) -> list[str]:
     tests = (on.data for on in recipe.evaluation.test_sets.values())
     data = (recipe.data.train, recipe.data.validation, recipe.data.test or (), *tests)
     specs = [spec for each in data for spec in ([each] if isinstance(each, str) else each)]
-    if any(spec.startswith("scenes:") for spec in specs):
+    synthetic = [spec.startswith("scenes:") for spec in specs]
+    if any(synthetic):
         parts.append("scenes")
     if recipe.trains == "captioner":
         parts.append("decoding")
+        if recipe.validation.select not in ("step", "loss") and not all(synthetic):  # captions choose the weights
+            parts.append("unknown_words")
         if recipe.captioner is not None and (recipe.captioner.name or "").partition("?")[0].endswith(".pt"):
             parts.append("stop_tokens")
     learns = recipe.captioner.train if recipe.captioner else None

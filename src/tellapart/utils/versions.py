@@ -15,6 +15,7 @@ VERSIONS: dict[str, int] = {
     "distractors": 2,  # those of bags.kind = "hard"; 1 was batches of targets and their neighbours, all rewarded
     "loop": 1,  # optimizer, schedule, clipping, and the seeds of a step
     "decoding": 1,  # captions that are written, in training and validation
+    "unknown_words": 1,  # never written, on photos (all words of scenes are known); without the number: gaps
     "stop_tokens": 1,  # of a start from ClipCap's published weights; without the number: none but the end token
     "mle": 1,
     "smile": 1,
