@@ -109,7 +109,7 @@ def arms() -> dict[str, Arm]:
         *(Arm(f"person{n}", reference=n) for n in range(5)),
         supervised("start", MLE, None, steps=1200, warmup=100, **START),
         supervised("more", MLE, **SHORT),
-        supervised("weak", MLE, None, steps=60, warmup=10, **START),
+        supervised("weak", MLE, None, steps=30, warmup=10, **START),
         supervised("weak_more", MLE, "weak", **FROM_WEAK),
         # Paper 1
         supervised("smile", SMILE, **SHORT),
