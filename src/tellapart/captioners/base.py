@@ -62,7 +62,7 @@ from tellapart.models.loading import (
     silence_transformers,
     weights_fingerprint,
 )
-from tellapart.models.tokens import caption_rows, unknown_words
+from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
 from tellapart.utils.files import check_sums, readable_weights, write_sums
 from tellapart.utils.messages import say_once
@@ -781,7 +781,8 @@ def without_gaps(captioner: Captioner) -> Iterator[None]:
     What is sampled for an objective is all that the model can say, for so it is scored, as in the programs of self-
     critical training (paper 4).
     """
-    captioner.gaps = unknown_words(captioner.tokenizer)
+    words = getattr(getattr(captioner.tokenizer, "backend_tokenizer", None), "model", None)
+    captioner.gaps = (captioner.tokenizer.unk_token_id,) if type(words).__name__ == "WordLevel" else ()
     try:
         yield
     finally:

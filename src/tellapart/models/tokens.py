@@ -86,12 +86,6 @@ def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
     )
 
 
-def unknown_words(tokenizer: Any) -> tuple[int, ...]:
-    """Returns the id of the unknown word of a vocabulary of whole words; none of other tokenizers."""
-    model = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
-    return (tokenizer.unk_token_id,) if type(model).__name__ == "WordLevel" else ()
-
-
 def caption_rows(tokenizer: Any, texts: Sequence[str], end: Sequence[int]) -> list[list[int]]:
     """Returns captions as a language model learns them: words and the ``end`` tokens, no start token."""
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
