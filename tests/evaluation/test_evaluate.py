@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,7 +24,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import caption_gallery, gallery
-from tellapart.evaluation.inputs import read_references, run_eval
+from tellapart.evaluation.inputs import name_systems, read_references, run_eval
 from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
@@ -728,3 +729,19 @@ def test_peoples_references_are_measured_alone(cli: Cli) -> None:
     found = json.loads(done.out)["systems"]
     assert list(found) == ["human"] and found["human"]["length"]["n"] == 12
     assert "Missing option '--captions'" in cli("eval", "--data", data).err
+
+
+def test_captions_of_two_runs_are_told_apart_by_their_folders() -> None:
+    """A run keeps ``captions/before.jsonl`` and ``captions/after.jsonl``, whatever it is called."""
+    runs = [Path(f"runs/{run}/captions/{stage}.jsonl") for run in ("sr", "mle") for stage in ("before", "after")]
+    assert list(name_systems(runs)) == [
+        "sr/captions/before",
+        "sr/captions/after",
+        "mle/captions/before",
+        "mle/captions/after",
+    ]
+    assert list(name_systems(runs[:2])) == ["before", "after"]
+    assert list(name_systems([Path("a/x.jsonl"), Path("b/x.csv")])) == ["a/x", "b/x"] and name_systems([]) == {}
+    for twice in ([runs[0], runs[0]], [Path("x.csv"), Path("x.jsonl")]):
+        with pytest.raises(UsageError, match="two caption files have the same name"):
+            name_systems(twice)

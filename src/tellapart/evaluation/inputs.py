@@ -55,10 +55,13 @@ else:
 
 
 def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
-    """Systems are called by the stem of their file, or by folder and stem where stems are equal."""
-    paths = [Path(path) for path in paths]
-    for name_of in (lambda path: path.stem, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
-        names = {name_of(path): path for path in paths}
+    """Systems are called by the stem of their file, with as many folders before it as tell them apart.
+
+    Raises `UsageError` for one file twice, and for files of one stem in one folder.
+    """
+    whole = [Path(path).absolute().with_suffix("").parts for path in paths]
+    for parts in range(1, max(map(len, whole), default=1) + 1):
+        names = {"/".join(each[-parts:]): Path(path) for each, path in zip(whole, paths, strict=True)}
         if len(names) == len(paths):
             return names
     raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
