@@ -15,7 +15,7 @@ from test_samples import visual_of
 from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import generate_captions
+from tellapart.captioners.base import generate_captions, without_gaps
 from tellapart.captioners.consensus import confident_texts
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, words_of_tokens
@@ -45,7 +45,7 @@ def test_nouns_of_a_smaller_probability_are_left_out(name: str, tmp_path: Path) 
     captioner: Any = load_captioner(str(CAPTIONERS[name](tmp_path)), precision="fp32")
     captioner.model.eval()
     visual = visual_of(captioner)
-    with torch.no_grad():
+    with torch.no_grad(), without_gaps(captioner):
         rollout = captioner.generate(visual, WRITTEN)
     expected = plain_log_probs(captioner, visual, rollout)
     every = [value for row in expected for value in row if value]
