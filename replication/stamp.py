@@ -81,8 +81,8 @@ def now() -> str:
 def commit() -> str:
     """The commit of the code that runs, with "-dirty" where its files were changed since; empty outside a clone."""
     found = _git("rev-parse", "--short", "HEAD")
-    records = ":(exclude)claims/records"
-    return found + ("-dirty" if found and _git("status", "--porcelain", "--", ".", records) else "")
+    code = ("src", "replication", ":(exclude)replication/records")  # where the lock of this very record lies, too
+    return found + ("-dirty" if found and _git("status", "--porcelain", "--", *code) else "")
 
 
 def require_commit(typed: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from replication import all_claims
+from replication import all_claims, stamp
 from replication import verdict as module
 from replication.claim import Arm, Claim, Control, Measurement, Part, about_equal, greater, outcome
 from replication.lab import Lab
@@ -222,3 +223,20 @@ def test_no_two_verdicts_share_a_seed_and_none_is_a_development_or_a_strangers_o
 def test_seeds_of_the_verdict_on_photos_are_not_typed_by_hand() -> None:
     with pytest.raises(UsageError, match="seed 41 is kept for the verdict of python -m replication photos"):
         parse_seeds("0,41", "photos")
+
+
+def test_a_stamp_is_dirty_where_code_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the record that is written and its lock, nor by a page that is."""
+    for name in ("src/a.py", "replication/b.py", "docs/page.md"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1\n")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for typed in (("init", "-q"), ("add", "-A"), (*who, "commit", "-q", "-m", "first")):
+        subprocess.run(["git", *typed], cwd=tmp_path, check=True)
+    monkeypatch.setattr(stamp, "PACKAGE", tmp_path)
+    clean = stamp.commit()
+    (tmp_path / "docs" / "page.md").write_text("2\n")
+    found = give_verdict(tmp_path / "replication" / "records" / "photos" / "verdicts.json", "aaaa", lambda: {"held": 1})
+    assert len(clean) >= 7 and found["stamp"]["commit"] == clean
+    (tmp_path / "replication" / "b.py").write_text("2\n")
+    assert stamp.commit() == f"{clean}-dirty"
