@@ -95,7 +95,7 @@ SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
 FROM_WEAK: dict[str, Any] = {"steps": 200, "learning_rate": 5e-4}
 BASELINE: dict[str, Any] = {"rate": 3e-5, "kl": 0.0}  # one caption a photo, as paper 3 compares its baselines
 GREEDY, BEAM = {"kind": "greedy", "max_tokens": 25}, {"kind": "beam", "beams": 3, "max_tokens": 25}
-SELF_CRITICAL: dict[str, Any] = {  # at a higher rate, or a lower temperature, CIDEr falls after some 60 steps
+SELF_CRITICAL: dict[str, Any] = {  # at a higher rate or a lower temperature the reward falls after 60 steps
     "decoding": {"kind": "sample", "samples": 5, "temperature": 1.0, "max_tokens": 25}, "baseline": "leave_one_out",
     "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 240, "rate": 4e-5,
 }  # fmt: skip

@@ -43,7 +43,7 @@ SIGNALS = ("log p", "PMI", "agreement", "phrase", "sentence", "sum")
 PLACES = ((1, 3), (4, 6), (7, 9), (10, 12), (13, 99))  # content words, counted from 1
 RESAMPLES, BATCH = 300, 50
 EYE = Path(__file__).parent / "records" / "words-by-eye" / "words.jsonl"
-VERDICTS: Mapping[str, bool | None] = {"there": False, "not there": True, "unclear": None}  # is it false?
+IS_FALSE: Mapping[str, bool | None] = {"there": False, "not there": True, "unclear": None}  # by eye
 
 # For each content word of the item's caption whether it is false; None: not judged.
 Judge = Callable[[Item, str], list[bool | None]]
@@ -117,7 +117,7 @@ def judge_by_eye(path: Path) -> Judge:
     try:
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
-            seen[row["id"], row["caption"]] = [(noun, VERDICTS[verdict]) for noun, verdict in row["nouns"]]
+            seen[row["id"], row["caption"]] = [(noun, IS_FALSE[verdict]) for noun, verdict in row["nouns"]]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"--eye {path}: {error!r}; expected lines as those of {EYE.name} in replication/records"

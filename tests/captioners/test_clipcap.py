@@ -216,6 +216,9 @@ def test_a_caption_has_no_gap_and_a_rollout_may(
     monkeypatch.setattr(type(captioner), "caches", cached)
     visual = torch.randn(4, captioner.model.config.visual_size)
     assert generate_captions(captioner, visual, decoding) != [""] * len(visual) * decoding.samples
+    with base.without_gaps(captioner):
+        generate_captions(captioner, visual, decoding)
+        assert unknown not in captioner.generate(visual, decoding).tokens_RT  # nor after captions within
     rollout = captioner.generate(visual, decoding)  # for an objective: all that the model can say
     assert (rollout.tokens_RT == unknown).all() and set(rollout.texts) == {""}
 

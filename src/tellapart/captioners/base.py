@@ -126,7 +126,7 @@ class Captioner(ABC):
 
     @property
     def suppressed_tokens(self) -> Sequence[int]:
-        """Ids that are not generated."""
+        """Returns the ids that are never generated."""
         return self.gaps
 
     @property
@@ -776,17 +776,16 @@ def generate_captions(
 
 @contextmanager
 def without_gaps(captioner: Captioner) -> Iterator[None]:
-    """Generates no unknown word within: of a vocabulary of whole words, it is a gap in the caption ("a man with a").
+    """Suppresses the unknown word of a whole-word vocabulary within: in a caption it is a gap ("a man with a").
 
-    What is sampled for an objective is all that the model can say, for so it is scored, as in the programs of self-
-    critical training (paper 4).
+    What an objective samples keeps it, because log-probabilities are taken over the whole vocabulary.
     """
-    words = getattr(getattr(captioner.tokenizer, "backend_tokenizer", None), "model", None)
+    before, words = captioner.gaps, getattr(getattr(captioner.tokenizer, "backend_tokenizer", None), "model", None)
     captioner.gaps = (captioner.tokenizer.unk_token_id,) if type(words).__name__ == "WordLevel" else ()
     try:
         yield
     finally:
-        captioner.gaps = ()
+        captioner.gaps = before
 
 
 def _generate_texts(
