@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -43,6 +44,8 @@ def test_a_captioner_that_claims_nothing() -> None:
 
 class Writes:
     """Writes given captions; the words of the last one are improbable."""
+
+    gaps: Sequence[int] = ()
 
     def __init__(self, texts: list[str]) -> None:
         real = load_captioner("scenes", "cpu", "fp32")
