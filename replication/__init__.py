@@ -73,10 +73,10 @@ def run_claims(
 def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
     """The verdict on all claims: given once for the same settings, see `replication.verdict`."""
     from replication.seeds import VERDICTS, Seeds
-    from replication.verdict import claims_verdict
+    from replication.verdict import claims_verdict, to_json
 
     claims, lab, seeds = all_claims(), make_lab(folder, settings), Seeds("verdict", VERDICTS["claims"])
-    return claims_verdict(claims, lab, lambda: _run(claims, lab, seeds))
+    return claims_verdict(claims, lab, lambda: to_json(_run(claims, lab, seeds)))
 
 
 def run_power(

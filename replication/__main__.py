@@ -1,4 +1,4 @@
-"""``replication claims|tradeoff|price|photos|signals``: the papers' findings, detail and truth, photos, false words."""
+"""``replication claims|tradeoff|front|price|photos|signals``: the papers' findings, detail and truth, photos."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def tradeoff(
     from replication import cores
     from replication.seeds import parse_seeds
     from replication.tradeoff import run_tradeoff, verdict
-    from replication.tradeoff_arms import DECODED_OTHERWISE, arms
+    from replication.tradeoff_arms import DECODED_OTHERWISE, FRONT_DECODED, arms
 
-    known = [*arms(start, steps), *DECODED_OTHERWISE]
+    known = [*arms(start, steps), *DECODED_OTHERWISE, *FRONT_DECODED]
     for name in names or ():
         if name not in known:
             raise UsageError(f"no arm is called '{name}'{nearest(name, known)}")
@@ -123,11 +123,59 @@ def tradeoff(
     else:
         found = run_tradeoff(chosen.numbers, names or (), start=start, steps=steps, workers=cores()).to_json()
     if svg is not None:
-        from replication.front import front_svg
+        from replication.front import Curve, front_svg
         from tellapart.utils.files import replace_text
 
-        replace_text(svg, front_svg(found["systems"]))
+        ours = tuple(name for name in found["systems"] if name == "truthful" or name.startswith("speaker"))
+        replace_text(svg, front_svg(found["systems"], [Curve(ours, ours=True)]))
     show(found, lambda: tables_of(found), as_json)
+
+
+@app.command(rich_help_panel=RESEARCH)
+def front(
+    seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (50-54, once), or numbers: 0,1.")] = "quick",
+    power: Annotated[
+        bool, typer.Option("--power", help="How probably each part is found where it is true, from trained seeds.")
+    ] = False,
+    svg: Annotated[Path | None, typer.Option(help="Draw the curves into this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare a captioner of several amounts of detail with self-retrieval and others, as curves. Resumes."""
+    from replication import front as compared
+    from replication.power import power_table
+    from replication.seeds import VERDICTS, parse_seeds
+
+    check_folder("--svg", svg)
+    chosen = parse_seeds(seeds, compared.COMMAND)
+    if power:
+        if chosen.kind == "verdict" or svg is not None:
+            raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds 0,1")
+        each, record = compared.front_power(chosen)
+        show(record, lambda: power_table(each, len(VERDICTS[compared.COMMAND])), as_json)
+        return
+    found = compared.front_verdict() if chosen.kind == "verdict" else compared.run_front(chosen.numbers)
+    if svg is not None:
+        from tellapart.utils.files import replace_text
+
+        replace_text(svg, compared.front_svg(found["systems"], compared.CURVES))
+    show(found, lambda: front_tables(found), as_json)
+
+
+def front_tables(found: dict[str, Any]) -> Group:
+    """The table of all rows, the outcome of each claim, and the verdicts that were given."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    from replication.front import CLAIMS, RECORDS
+    from replication.page import verdict_table
+    from replication.tradeoff import table_lines
+
+    header, *rows = table_lines(found)
+    table = Table(*header, box=box.SIMPLE_HEAD, title="means over seeds; 95 % intervals over seeds and pictures")
+    for row in rows:
+        table.add_row(*row)
+    return Group(table, verdict_table(found, CLAIMS, RECORDS))
 
 
 @app.command(rich_help_panel=RESEARCH)

@@ -20,7 +20,7 @@ from replication.power import ClaimPower, measure_power, power_record
 from replication.replay import ClaimResult, replay, select_claims
 from replication.seeds import TYPED, VERDICTS, Seeds
 from replication.verdict import RECORDS as CLAIMS_RECORDS
-from replication.verdict import claims_verdict, keep_power, settings_digest
+from replication.verdict import claims_verdict, keep_power, settings_digest, to_json
 from tellapart.models.loading import Decoding
 from tellapart.recipe.reading import find_recipe
 from tellapart.utils.options import fill_in
@@ -279,5 +279,8 @@ def findings_power(
 
 def findings_verdict(settings: Sequence[str] = ()) -> dict[str, Any]:
     """The verdict on all rows: given once for the same settings, after the power was kept (`replication.verdict`)."""
-    lab = make_lab(settings)
-    return claims_verdict(CLAIMS, lab, lambda: run_findings((), VERDICTS[COMMAND], settings), RECORDS, COMMAND)
+
+    def run() -> dict[str, Any]:
+        return to_json(run_findings((), VERDICTS[COMMAND], settings))
+
+    return claims_verdict(CLAIMS, make_lab(settings), run, RECORDS, COMMAND)

@@ -15,8 +15,9 @@ VERDICTS = {  # by the command that gives the verdict
     "claims": tuple(range(20, 25)),
     "tradeoff": tuple(range(30, 35)),
     "photos": (40, 41, 42),
+    "front": tuple(range(50, 55)),
 }
-TYPED = {"claims": "claims", "tradeoff": "tradeoff", "photos": "photos --findings"}  # what is typed for a verdict
+TYPED = {name: name for name in VERDICTS} | {"photos": "photos --findings"}  # what is typed for a verdict
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,11 @@ from replication.test_sets import ArmCaptions
 from replication.tradeoff_arms import (
     DECODED_OTHERWISE,
     DECODINGS,
+    JUDGED,
     MEASURED,
     PARTS,
     STEPS,
     TEST_SET,
-    TRIED,
     arms,
     captions_of,
     of,
@@ -89,16 +89,18 @@ class TradeoffResult:
     def to_json(self) -> dict[str, Any]:
         """``{"systems": {ARM: {METRIC: {"value", "low", "high", "n"}}}, "parts": […], "closed": {…}, "holds", …}``."""
         return {
-            "systems": {
-                arm: {name: {**interval(one), "n": len(self.seeds)} for name, one in row.items()}
-                for arm, row in self.table.items()
-            },
+            "systems": systems_json(self.table, len(self.seeds)),
             "parts": [{"says": part.statement, **interval(part), "holds": part.holds} for part in self.parts],
             "closed": {name: self.closed(name) for name in ("hard", "hallucination")} if self.table else {},
             "holds": self.holds,
             "seeds": list(self.seeds),
             "stamp": self.stamp,
         }
+
+
+def systems_json(table: Mapping[str, Mapping[str, PartResult]], seeds: int) -> dict[str, Any]:
+    """``{ARM: {METRIC: {"value", "low", "high", "n"}}}`` of a table of `measure_rows`."""
+    return {arm: {name: {**interval(one), "n": seeds} for name, one in row.items()} for arm, row in table.items()}
 
 
 def interval(part: PartResult) -> dict[str, float | None]:
@@ -121,8 +123,17 @@ def run_tradeoff(
     Resumes after Ctrl-C.
     """
     known = arms(start, steps)
-    rows = list(names) or verdict_rows(known)
-    lab = ArmsLab(folder, known, TEST_SETS, DECODINGS)
+    lab, rows = ArmsLab(folder, known, TEST_SETS, DECODINGS), list(names) or verdict_rows()
+    result = TradeoffResult(tuple(seeds), measure_rows(lab, rows, seeds, workers))
+    if {"start", "sr", "truthful"} <= set(result.table):
+        result.parts = [_part(lab, seeds, part) for part in PARTS]
+    return result
+
+
+def measure_rows(
+    lab: ArmsLab, rows: Sequence[str], seeds: Sequence[int], workers: int = 1
+) -> dict[str, dict[str, PartResult]]:
+    """Each of `MEASURED` of each row, by row; what is not trained yet is trained, by ``workers`` processes."""
     decodings: dict[str, list[str]] = {}
     for arm, decoding in map(captions_of, rows):
         for one in lab.lineage(arm):
@@ -136,19 +147,17 @@ def run_tradeoff(
     if workers > 1:
         with WorkerPool(lab, tasks, workers) as pool:
             pool.finish({task.key for task in tasks})
-    result = TradeoffResult(tuple(seeds))
+    table = {}
     for row in rows:
         for seed in seeds:
             lab.prepare(of(row, "hard"), seed)
-        result.table[row] = {name: _measured(lab, seeds, of(row, name)) for name in MEASURED}
-    if {"start", "sr", "truthful"} <= set(result.table):
-        result.parts = [_part(lab, seeds, part) for part in PARTS]
-    return result
+        table[row] = {name: _measured(lab, seeds, of(row, name)) for name in MEASURED}
+    return table
 
 
-def verdict_rows(known: Iterable[str]) -> list[str]:
-    """The rows of a verdict's table: the arms but for those that were only tried, and other decodings."""
-    return [*(name for name in known if name not in TRIED), *DECODED_OTHERWISE]
+def verdict_rows() -> list[str]:
+    """The rows of a verdict's table: its arms, and other decodings of some."""
+    return [*JUDGED, *DECODED_OTHERWISE]
 
 
 def _measured(lab: Lab, seeds: Sequence[int], measurement: Measurement) -> PartResult:
@@ -167,12 +176,12 @@ def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
     the versions of the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
     """
     lab = Lab(folder, arms(start, steps), TEST_SETS, DECODINGS)
-    folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in lab.arms if name not in TRIED)
+    folders = sorted(lab.arm_folder(name, VERDICTS["tradeoff"][0]).name for name in JUDGED)
     parts = [repr(replace(part, statement="")) for part in PARTS]
-    decodings = {name: decoding.model_dump() for name, decoding in DECODINGS.items()}
+    decodings = {name: DECODINGS[name].model_dump() for _, name in map(captions_of, verdict_rows())}
     versions = code_versions("scenes", "decoding", "boost")
     rule = ["intervals", LEVEL, RESAMPLES, lab.test_sets.scorer_name, MEASURED, versions]
-    rows = [(row, *captions_of(row)) for row in verdict_rows(lab.arms)]
+    rows = [(row, *captions_of(row)) for row in verdict_rows()]
     return digest(json.dumps([folders, parts, TEST_SETS, decodings, rows, rule], sort_keys=True))
 
 

@@ -67,6 +67,10 @@ DECODINGS = {
     "confident": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.4),
     "greedy": Decoding(kind="greedy", max_tokens=40),
     "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
+    "best_of3": Decoding(kind="sample", samples=3, max_tokens=40),
+    "best_cold": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40),
+    "best_sure": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40, confidence=0.4),
+    "consensus": Decoding(kind="consensus", candidates=8, temperature=0.6, max_tokens=40),
 }
 # Further rows of the table: an arm's captions as another one decodes.
 DECODED_OTHERWISE = {
@@ -75,15 +79,25 @@ DECODED_OTHERWISE = {
     "sr_confident": ("sr", "confident"),
     "truthful_beams": ("truthful", "beams"),
 }
+# Rows of the curves of `replication.front`.
+FRONT_DECODED = {
+    "start_best_of3": ("start", "best_of3"),
+    "start_consensus": ("start", "consensus"),
+    "sr_consensus": ("sr", "consensus"),
+    "sr_best_of": ("sr", "best_cold"),
+    **{f"detail{place:g}_best_of": (f"detail{place:g}", "best_sure") for place in PLACES},
+}
 CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
 AT_PLACES = {f"detail{place:g}": f"detail={place:g}" for place in PLACES}  # rows of the captioner of all levels
 CONFIDENT = ("truthful", "shuffled", "unselected", *CURVE, "detail", *AT_PLACES)
-TRIED = (*CURVE, "detail", *AT_PLACES, "truth2", "paid")  # not in a verdict: other designs and settings
+# The arms of the verdict on seeds 30 to 34; others are settings that were tried, and curves of `replication.front`.
+JUDGED = ["start", "sr", "truthful", "shuffled", "unselected", "length", "equal_kl", "sr_free", "sr_cider", "truth"]
 
 
 def captions_of(row: str) -> tuple[str, str]:
     """The arm and the decoding of a row of the table."""
-    return DECODED_OTHERWISE.get(row, (row, "confident" if row in CONFIDENT else "beams"))
+    otherwise = {**DECODED_OTHERWISE, **FRONT_DECODED}
+    return otherwise.get(row, (row, "confident" if row in CONFIDENT else "beams"))
 
 
 def of(row: str, name: str, factor: float = 1.0) -> Measurement:
@@ -113,6 +127,34 @@ PARTS = (
         lower=-math.inf, upper=0.1,
     ),
 )  # fmt: skip
+FURTHER_KL = (1.0, 0.05)  # beside 0.5 (equal_kl), 0.2 (sr) and 0 (sr_free)
+RENTS = (0.1, 1.0)  # a price of each content word, in nats, without KL
+OVERLAPS = (1.0, 4.0)  # weights of CIDEr beside self-retrieval, without KL
+AGREEMENTS = (2.0, 8.0)  # weights of consensus beside self-retrieval, without KL
+MASKS = (1.5, 3.0)  # BalCapRL: words of a caption over those of references, beyond which fluency is not paid
+FIDELITIES = (0.3, 0.7)  # MOCHa: the share of fidelity in the reward
+
+
+def agreement(weight: float) -> dict[str, Any]:
+    """The reward of words that the start's own samples agree on."""
+    return {"kind": "consensus", "weight": weight, "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}}
+
+
+def balanced(within: float) -> dict[str, Any]:
+    """BalCapRL (Ye et al. 2026) with our parts: utility, coverage and fluency, each by its deviation (GDPO).
+
+    Utility is self-retrieval, coverage CIDEr, fluency the likelihood under the start, which pays captions alone that
+    are not too long (length-conditional masking).
+    """
+    fluency = {"kind": "likelihood", "within": within}
+    return {"rewards": [RETRIEVAL, overlap(), fluency], "group_normalization": True, "baseline": "group_mean"}
+
+
+def faithful(share: float) -> list[dict[str, Any]]:
+    """MOCHa (Ben-Kish et al. 2024) with our parts: fidelity is the consensus of samples, adequacy CIDEr."""
+    return [agreement(share), overlap(1 - share)]
+
+
 CONTROLS = {
     "shuffled": "self-distillation, but which words are believed is dealt out to others of the same kind",
     "unselected": "self-distillation, but chance chooses among its candidates, not the scorer",
@@ -124,13 +166,13 @@ CONTROLS = {
 def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
     """Every arm by name. ``start``: the captioner that all start from."""
 
-    def arm(name: str, **settings: Any) -> Arm:
-        made = reward(name, steps=steps, precision=None, pictures=data(n=PICTURES), **settings)
+    def arm(name: str, *, turns: int = 1, **settings: Any) -> Arm:
+        made = reward(name, steps=turns * steps, precision=None, pictures=data(n=PICTURES), **settings)
         return replace(made, table={key: part for key, part in (made.table or {}).items() if key != "captioner"})
 
-    def truthful(name: str, **changes: Any) -> Arm:
+    def truthful(name: str, *, turns: int = 1, **changes: Any) -> Arm:
         """The preset, on more pictures a step: as many captions are read as self-retrieval samples."""
-        plain = arm(name)
+        plain = arm(name, turns=turns)
         table: dict[str, Any] = {**(plain.table or {})}
         captions = table["training"]["batch_size"] * table["objective"]["decoding"]["samples"]
         table["objective"] = {**PRESETS["self-distillation"], **changes}
@@ -157,7 +199,13 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
         truth("truth2", 2.0),
         arm("paid", rewards=paid(per="caption", penalty=0.3)),
         *(truthful(f"speaker{factor}", speaker=factor) for factor in SPEAKERS),
-        truthful("detail", detail=LEVELS),
+        truthful("detail", turns=len(LEVELS), detail=LEVELS),  # as many steps as separate trainings have
         *(Arm(name, start="detail", options=options) for name, options in AT_PLACES.items()),
+        *(arm(f"kl{weight:g}", kl=weight) for weight in FURTHER_KL),
+        *(arm(f"length{cost:g}", kl=0.0, rewards=paid(penalty=0.0, rent=cost, baseline="none")) for cost in RENTS),
+        *(arm(f"cider{weight:g}", kl=0.0, rewards=[RETRIEVAL, overlap(weight)]) for weight in OVERLAPS),
+        *(arm(f"consensus{weight:g}", rewards=[RETRIEVAL, agreement(weight)], kl=0.0) for weight in AGREEMENTS),
+        *(arm(f"balcap{within:g}", **balanced(within)) for within in MASKS),
+        *(arm(f"mocha{share:g}", rewards=faithful(share)) for share in FIDELITIES),
     ]
     return {one.name: one for one in every}

@@ -81,13 +81,14 @@ def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
 def claims_verdict(
     claims: Sequence[Claim],
     lab: Lab,
-    run: Callable[[], Sequence[ClaimResult]],
+    run: Callable[[], Mapping[str, Any]],
     records: Path = RECORDS,
     command: str = "claims",
 ) -> dict[str, Any]:
     """``{"claims": […], "stamp": {…}}``: read where it was given for these settings, else from ``run``, and kept.
 
-    command: that which gives this verdict.
+    run: returns what `to_json` does of these claims, and what else is to be kept. command: that which gives this
+    verdict.
 
     Raises `UsageError` outside a clone of the project, where there is no commit to name, and where the power of these
     settings was not kept before.
@@ -101,7 +102,7 @@ def claims_verdict(
                 f"python -m replication {TYPED[command]} --seeds dev, then python -m replication {TYPED[command]} "
                 "--power"
             )
-    return give_verdict(path, settings, lambda: to_json(run()))
+    return give_verdict(path, settings, run)
 
 
 def outcomes(given: Mapping[str, Any], claims: Sequence[Claim]) -> dict[str, str]:

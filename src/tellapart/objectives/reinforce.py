@@ -30,7 +30,7 @@ from tellapart.rewards.base import (
     build_reward,
 )
 from tellapart.rewards.retrieval import SelfRetrieval
-from tellapart.types import Batch, Loss, Rollout, StepContext, in_mode
+from tellapart.types import Batch, Item, Loss, Rollout, StepContext, in_mode
 from tellapart.utils.messages import say
 from tellapart.utils.options import option_tables
 from tellapart.utils.registry import LazyModule, one_line
@@ -60,7 +60,8 @@ class RewardTerm:
     Every reward has its own baseline, so a reward that abstains (NaN) does not affect the others. ``greedy`` is the
     same reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017). A reward of single
     tokens (B×S×T) is compared with the rewards of words of the same class in the other captions. ``prices``: the weight
-    at each level of detail, in place of ``weight``.
+    at each level of detail, in place of ``weight``. ``most_words_N``: by training picture, the number of words beyond
+    which a caption's reward is 0.
     """
 
     reward: Reward
@@ -68,6 +69,7 @@ class RewardTerm:
     weight: float = 1.0
     name: str = "reward"
     prices: tuple[float, ...] = ()
+    most_words_N: torch.Tensor | None = None
 
 
 class Reinforce:
@@ -182,6 +184,7 @@ class Reinforce:
                     table.weight,
                     table.kind if names.count(table.kind) == 1 else f"{table.kind}{place}",
                     tuple(price_list(self.detail, table.weight)) if several and table.kind == "likelihood" else (),
+                    None if table.within is None else most_words(parts.train_items, table.within),
                 )
                 for place, table in enumerate(self.rewards, 1)
             ]
@@ -391,7 +394,18 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
         reward = reward.masked_fill(~valid_BST.to(reward.device), math.nan)
     if bool(reward.isinf().any()):
         raise TellapartError(f"reward '{term.name}' is infinite; expected a number, or NaN to abstain")
+    if term.most_words_N is not None:
+        words_BS = torch.tensor([float(len(text.split())) for text in rollout.texts]).view(reward.shape[:2])
+        longer_BS = (words_BS > term.most_words_N[batch.rows_B][:, None]).to(reward.device)
+        reward = reward.masked_fill(longer_BS if reward.ndim == 2 else longer_BS[..., None], 0.0)
     return reward
+
+
+def most_words(items: Sequence[Item], within: float) -> torch.Tensor:
+    """Computes ``within`` times the mean number of words of each picture's references, N."""
+    return torch.tensor(
+        [within * sum(len(text.split()) for text in item.references) / len(item.references) for item in items]
+    )
 
 
 def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tellapart.models.protocols import CaptionerLike, FrozenScorer
 from tellapart.types import Batch, Item, Rollout
@@ -66,15 +66,33 @@ class RunParts:
 
 
 class RewardOptions(Strict):
-    """The options of every reward: ``kind = "name"`` chooses it, ``weight`` multiplies it. Subclasses add their own."""
+    """The options of every reward: ``kind = "name"`` chooses it, ``weight`` multiplies it. Subclasses add their own.
+
+    ``within`` is the length-conditional masking of BalCapRL (Ye et al. 2026): a reward that longer captions cannot
+    collect.
+    """
 
     kind: str
     weight: float = 1.0
     baseline: BaselineName | None = Field(None, description="in place of the objective's, for this reward alone")
+    within: float | None = Field(
+        None,
+        gt=0,
+        exclude_if=lambda value: value is None,  # fingerprints stay what they were
+        description="0 for captions of more than this many times the mean number of words of the picture's references",
+    )
+
+    @model_validator(mode="after")
+    def is_of_captions(self) -> RewardOptions:
+        """Check that ``within`` stands beside a reward of whole captions."""
+        if self.within is not None and self.per_token:
+            raise ValueError("within is of rewards of whole captions, and this one is of single tokens; leave it out")
+        return self
 
     def needs(self) -> tuple[str, ...]:
         """Returns what the reward requires of the run: ``references``, ``scorer``, ``start``, ``truth``."""
-        return REWARDS.find(self.kind).needs
+        own = REWARDS.find(self.kind).needs
+        return own if self.within is None or "references" in own else (*own, "references")
 
     def scorer_names(self) -> tuple[str, ...]:
         """Returns scorers named here in place of the recipe's [scorer]."""
