@@ -37,11 +37,12 @@ AGAINST = {
     "kl1": "detail0",
     "equal_kl": "detail0",
     "sr": "detail0.25",
-    "kl0.05": "detail0.75",
+    "kl0.1": "detail0.75",
+    "kl0.05": "detail1_best_of",
     "sr_free": "detail1_best_of",
 }
 UPPER_END = "detail1_best_of"
-KL = {"kl1": "1", "equal_kl": "0.5", "sr": "0.2", "kl0.05": "0.05", "sr_free": "0"}
+KL = {"kl1": "1", "equal_kl": "0.5", "sr": "0.2", "kl0.1": "0.1", "kl0.05": "0.05", "sr_free": "0"}
 
 
 def _against(theirs: str, ours: str) -> Claim:
@@ -137,13 +138,13 @@ class Curve:
 CURVES = (
     Curve(("detail0", "detail0.25", "detail0.5", "detail0.75", "detail1"), "one captioner, --detail", ours=True),
     Curve(("detail0_best_of", "detail0.5_best_of", "detail1_best_of"), "the same, best of 10", ours=True),
-    Curve(("kl1", "equal_kl", "sr", "kl0.05", "sr_free"), "self-retrieval, by KL"),
-    Curve(("length0.1", "length", "length1"), "a price of words"),
-    Curve(("sr_cider", "cider1", "cider4"), "CIDEr beside it"),
-    Curve(("consensus2", "consensus8"), "consensus beside it"),
+    Curve(("kl1", "equal_kl", "sr", "kl0.1", "kl0.05", "sr_free"), "self-retrieval, by KL"),
+    Curve(("length0.03", "length0.1"), "a price of words"),
+    Curve(("sr_cider", "cider1", "cider2"), "CIDEr beside it"),
+    Curve(("consensus0.5", "consensus2"), "consensus beside it"),
     Curve(("start", "start_consensus", "start_best_of3", "start_best_of"), "start, best of N"),
-    Curve(("balcap1.5", "balcap3"), "BalCapRL"),
-    Curve(("mocha0.3", "mocha0.7"), "MOCHa"),
+    Curve(("balcap4", "balcap16"), "BalCapRL"),
+    Curve(("mocha0.5",), "MOCHa"),
 )
 
 

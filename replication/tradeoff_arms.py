@@ -21,6 +21,7 @@ from tellapart.recipe.presets import PRESETS
 
 STEPS = 70  # the demo's
 PICTURES = 3000  # without references: of fewer, each comes up too often
+DETAIL_PICTURES = 6000  # of the captioner of all levels, which takes as many steps as captioners of one level together
 RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
 SHARE = 1 / 3  # of self-retrieval's false claims that may remain
@@ -127,12 +128,12 @@ PARTS = (
         lower=-math.inf, upper=0.1,
     ),
 )  # fmt: skip
-FURTHER_KL = (1.0, 0.05)  # beside 0.5 (equal_kl), 0.2 (sr) and 0 (sr_free)
-RENTS = (0.1, 1.0)  # a price of each content word, in nats, without KL
-OVERLAPS = (1.0, 4.0)  # weights of CIDEr beside self-retrieval, without KL
-AGREEMENTS = (2.0, 8.0)  # weights of consensus beside self-retrieval, without KL
-MASKS = (1.5, 3.0)  # BalCapRL: words of a caption over those of references, beyond which fluency is not paid
-FIDELITIES = (0.3, 0.7)  # MOCHa: the share of fidelity in the reward
+FURTHER_KL = (1.0, 0.1, 0.05)  # beside 0.5 (equal_kl), 0.2 (sr) and 0 (sr_free)
+RENTS = (0.03, 0.1)  # a price of each content word, in nats, without KL
+OVERLAPS = (1.0, 2.0)  # weights of CIDEr beside self-retrieval, without KL
+AGREEMENTS = (0.5, 2.0)  # weights of consensus beside self-retrieval, without KL
+UTILITIES = (4.0, 16.0)  # BalCapRL: the weight of utility beside coverage and fluency
+FIDELITIES = (0.5,)  # MOCHa: the share of fidelity in the reward
 
 
 def agreement(weight: float) -> dict[str, Any]:
@@ -140,14 +141,14 @@ def agreement(weight: float) -> dict[str, Any]:
     return {"kind": "consensus", "weight": weight, "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}}
 
 
-def balanced(within: float) -> dict[str, Any]:
+def balanced(weight: float) -> dict[str, Any]:
     """BalCapRL (Ye et al. 2026) with our parts: utility, coverage and fluency, each by its deviation (GDPO).
 
-    Utility is self-retrieval, coverage CIDEr, fluency the likelihood under the start, which pays captions alone that
-    are not too long (length-conditional masking).
+    Utility is self-retrieval, coverage CIDEr, fluency the consensus of the start's samples, which is paid only for
+    captions of at most twice as many words as references have (length-conditional masking).
     """
-    fluency = {"kind": "likelihood", "within": within}
-    return {"rewards": [RETRIEVAL, overlap(), fluency], "group_normalization": True, "baseline": "group_mean"}
+    rewards = [{**RETRIEVAL, "weight": weight}, overlap(), {**agreement(1.0), "within": 2.0}]
+    return {"rewards": rewards, "group_normalization": True, "baseline": "group_mean"}
 
 
 def faithful(share: float) -> list[dict[str, Any]]:
@@ -166,13 +167,13 @@ CONTROLS = {
 def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
     """Every arm by name. ``start``: the captioner that all start from."""
 
-    def arm(name: str, *, turns: int = 1, **settings: Any) -> Arm:
-        made = reward(name, steps=turns * steps, precision=None, pictures=data(n=PICTURES), **settings)
+    def arm(name: str, *, turns: int = 1, pictures: int = PICTURES, **settings: Any) -> Arm:
+        made = reward(name, steps=turns * steps, precision=None, pictures=data(n=pictures), **settings)
         return replace(made, table={key: part for key, part in (made.table or {}).items() if key != "captioner"})
 
-    def truthful(name: str, *, turns: int = 1, **changes: Any) -> Arm:
+    def truthful(name: str, *, turns: int = 1, pictures: int = PICTURES, **changes: Any) -> Arm:
         """The preset, on more pictures a step: as many captions are read as self-retrieval samples."""
-        plain = arm(name, turns=turns)
+        plain = arm(name, turns=turns, pictures=pictures)
         table: dict[str, Any] = {**(plain.table or {})}
         captions = table["training"]["batch_size"] * table["objective"]["decoding"]["samples"]
         table["objective"] = {**PRESETS["self-distillation"], **changes}
@@ -199,13 +200,13 @@ def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
         truth("truth2", 2.0),
         arm("paid", rewards=paid(per="caption", penalty=0.3)),
         *(truthful(f"speaker{factor}", speaker=factor) for factor in SPEAKERS),
-        truthful("detail", turns=len(LEVELS), detail=LEVELS),  # as many steps as separate trainings have
+        truthful("detail", turns=len(LEVELS), pictures=DETAIL_PICTURES, detail=LEVELS),
         *(Arm(name, start="detail", options=options) for name, options in AT_PLACES.items()),
         *(arm(f"kl{weight:g}", kl=weight) for weight in FURTHER_KL),
         *(arm(f"length{cost:g}", kl=0.0, rewards=paid(penalty=0.0, rent=cost, baseline="none")) for cost in RENTS),
         *(arm(f"cider{weight:g}", kl=0.0, rewards=[RETRIEVAL, overlap(weight)]) for weight in OVERLAPS),
         *(arm(f"consensus{weight:g}", rewards=[RETRIEVAL, agreement(weight)], kl=0.0) for weight in AGREEMENTS),
-        *(arm(f"balcap{within:g}", **balanced(within)) for within in MASKS),
+        *(arm(f"balcap{weight:g}", **balanced(weight)) for weight in UTILITIES),
         *(arm(f"mocha{share:g}", rewards=faithful(share)) for share in FIDELITIES),
     ]
     return {one.name: one for one in every}

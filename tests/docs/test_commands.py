@@ -77,6 +77,7 @@ NOT_RUN = {
     "python -m replication claims vcb-captions": "trains for minutes; tests/replication does it on little data",
     "python -m replication claims smile-length": "trains for minutes; tests/replication does it on little data",
     "python -m replication tradeoff": "trains for minutes; tests/replication does it on little data",
+    "python -m replication front": "trains for an hour; tests/replication does it on little data",
     "python -m replication price": "trains for minutes; tests/replication does it on little data",
     "python -m replication signals": "a minute; tests/replication/test_signals.py has it on little data",
     "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",

@@ -12,13 +12,22 @@ import torch
 
 from benchmarks.transformers_generate import generation_config, token_samplers
 from tellapart.captioners import load_captioner
+from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError
 from tellapart.models.loading import Decoding
 from tellapart.objectives import Mle, Reinforce, RunningMean, leave_one_out, mle_loss, no_baseline
-from tellapart.objectives.reinforce import RewardTerm, caption_log_probs, generate, token_log_probs, whitened
+from tellapart.objectives.reinforce import (
+    RewardTerm,
+    caption_log_probs,
+    compute_reward,
+    generate,
+    most_words,
+    token_log_probs,
+    whitened,
+)
 from tellapart.rewards import SelfRetrieval
 from tellapart.scenes import Scenes
-from tellapart.types import Batch, Rollout
+from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.rng import ItemSeeds
 
 END = 9
@@ -136,6 +145,29 @@ class Learner:
 
     def logits(self, visual: torch.Tensor, tokens: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
         return self.table
+
+
+def test_a_reward_within_a_length_is_nothing_for_longer_captions() -> None:
+    """BalCapRL's length-conditional masking, with references of 4 and 2 words: at most 1.5 times as many, 6 and 3."""
+    texts = ("one two three", "one two three four five"), ("one two",)
+    items = [Item(str(n), BytesPicture(b"", str(n)), own) for n, own in enumerate(texts)]
+    most_N = most_words(items, 1.5)
+    assert most_N.tolist() == [6.0, 3.0]
+    captions = ["w w w w w w", "w w w w w w w", "w w w", "w w w w"]
+    told = Rollout(torch.zeros(4, 1).long(), torch.ones(4, 1, dtype=torch.bool), captions, 2)
+    term = RewardTerm(lambda r, b: torch.full((2, 2), -0.5), no_baseline, most_words_N=most_N)
+    assert compute_reward(term, told, batch(2)).tolist() == [[-0.5, 0.0], [-0.5, 0.0]]
+    shuffled = Batch([], torch.tensor([1, 0]), torch.zeros(2, 1))
+    assert compute_reward(term, told, shuffled).tolist() == [[0.0, 0.0], [-0.5, -0.5]]
+
+
+def test_a_recipe_masks_a_reward_by_length_and_needs_references_for_it() -> None:
+    table = {"kind": "reinforce", "rewards": [{"kind": "likelihood", "within": 1.5}]}
+    options = Reinforce.Config.model_validate(table)
+    assert options.rewards[0].needs() == ("start", "references")
+    assert "within" not in Reinforce.Config().model_dump()["rewards"][0], "fingerprints stay"
+    with pytest.raises(ValueError, match="within is of rewards of whole captions"):
+        Reinforce.Config.model_validate({**table, "rewards": [{"kind": "pmi", "per": "word", "within": 2.0}]})
 
 
 @pytest.mark.parametrize("reward", [[1.0, -2.0], [1.5, float("nan")]])

@@ -11,11 +11,12 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from replication import tradeoff, tradeoff_arms
+from replication import front, tradeoff, tradeoff_arms
 from replication.bootstrap import PartResult
-from replication.front import LETTER, LINE, Dot, front_svg, labels
+from replication.front import LETTER, LINE, Curve, Dot, front_svg, labels
 from replication.lab import Lab
 from replication.stamp import read_verdicts
+from replication.verdict import settings_digest
 from tellapart.errors import UsageError
 from tellapart.objectives.base import OBJECTIVES
 from tellapart.recipe.reading import check_recipe
@@ -32,9 +33,14 @@ def test_every_arm_is_a_recipe_that_differs_from_self_retrieval_in_its_objective
         recipe = lab.recipe(name, 0)
         if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
             check(recipe.objective)
-        assert recipe.data == plain.data and recipe.captioner == plain.captioner
-        same = recipe.training.model_copy(update={"batch_size": plain.training.batch_size})
-        assert same == plain.training and captions_a_step(recipe) <= captions_a_step(plain)
+        assert recipe.captioner == plain.captioner and captions_a_step(recipe) <= captions_a_step(plain)
+        own = {"batch_size": plain.training.batch_size}
+        if name == "detail":  # as many steps as captioners of one level take together, on more pictures
+            assert recipe.training.steps == len(tradeoff_arms.LEVELS) * plain.training.steps
+            own |= {key: getattr(plain.training, key) for key in ("steps", "checkpoint_every")}
+        else:
+            assert recipe.data == plain.data
+        assert recipe.training.model_copy(update=own) == plain.training
         assert name == "sr" or recipe.objective != plain.objective
     assert {*tradeoff_arms.CONTROLS, "truth", "start", "truthful"} <= set(arms)
 
@@ -139,7 +145,7 @@ def test_the_picture_has_every_arm_that_claims_something_and_joins_those_of_the_
         }
 
     systems = {"sr": row(5.0, 30.0), "truthful": row(1.0, 31.0), "speaker<1>": row(2.0, 35.0), "empty": row(None, 1.0)}
-    svg = ElementTree.fromstring(front_svg(systems))
+    svg = ElementTree.fromstring(front_svg(systems, [Curve(("truthful", "speaker<1>"), ours=True)]))
     texts = [one.text for one in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert {"sr", "truthful", "speaker<1>"} <= set(texts) and "empty" not in texts
     (line,) = svg.iter("{http://www.w3.org/2000/svg}polyline")
@@ -158,6 +164,48 @@ def test_no_name_in_the_picture_stands_on_another_or_on_a_dot() -> None:
     for place, (left, top, right, bottom) in enumerate(boxes):
         for other in crowd[:place] + crowd[place + 1 :]:
             assert right <= other[0] or other[2] <= left or bottom <= other[1] or other[3] <= top
+
+
+def test_the_front_has_every_curve_and_each_claim_its_control(tmp_path: Path) -> None:
+    lab, rows = front.make_lab(tmp_path), [row for curve in front.CURVES for row in curve.rows]
+    assert len(set(rows)) == len(rows) and {*front.AGAINST, *front.AGAINST.values(), front.UPPER_END} <= set(rows)
+    for row in rows:
+        arm, decoding = tradeoff_arms.captions_of(row)
+        assert arm in lab.arms and decoding in lab.decodings
+    for claim in front.CLAIMS:
+        assert claim.control is not None
+        for part in claim.parts:
+            compared = [one.arm for one in part.measurements]
+            controlled = [one.arm for one in claim.control.apply(part).measurements]
+            assert controlled != compared and len(set(controlled)) == len(controlled), "no arm against itself"
+    first = settings_digest(front.CLAIMS, lab, front.COMMAND)
+    assert first == settings_digest(front.CLAIMS, lab, front.COMMAND)
+    assert first != settings_digest(front.CLAIMS[1:], lab, front.COMMAND)
+
+
+@pytest.mark.long
+def test_a_front_is_measured_and_drawn(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two curves and one claim with tiny models of one step."""
+    rows = front.Curve(("sr", "sr_free"), "by KL"), front.Curve(("start", "start_best_of"), "best of N", ours=True)
+    monkeypatch.setattr(front, "CURVES", rows)
+    parts = tuple(
+        replace(part, measurements=tuple(replace(one, arm="start", decoding="beams") for one in part.measurements[:1]))
+        for part in front.CLAIMS[-1].parts
+    )
+    monkeypatch.setattr(front, "CLAIMS", (replace(front.CLAIMS[-1], parts=parts),))
+    lab = tradeoff.ArmsLab(tmp_path, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
+    monkeypatch.setattr(front, "make_lab", lambda folder: lab)
+    found = json.loads(json.dumps(front.run_front((0,), tmp_path)))
+    assert set(found["systems"]) == {"sr", "sr_free", "start", "start_best_of"} and found["seeds"] == [0]
+    assert [claim["id"] for claim in found["claims"]] == ["front-upper-end"] and len(found["claims"][0]["parts"]) == 2
+    assert found["held"] == 0, "a tiny captioner does not reach 45"
+    for row in found["systems"].values():  # whatever they claim, the picture has them
+        row["hallucination"] = {"value": 1.0, "low": 0.5, "high": 2.0}
+    svg = ElementTree.fromstring(front.front_svg(found["systems"], front.CURVES))
+    space = "{http://www.w3.org/2000/svg}"
+    assert {"by KL", "best of N"} <= {one.text for one in svg.iter(f"{space}text")}
+    assert len(list(svg.iter(f"{space}polyline"))) == 2
+    assert {one.text for one in svg.iter(f"{space}title")} >= set(found["systems"]), "each dot names its row"
 
 
 def two_alike(number: int) -> list[dict[str, float]]:

@@ -37,6 +37,7 @@ def test_seeds_have_names_or_are_typed() -> None:
     assert parse_seeds("dev", "claims").numbers == (0, 1, 2, 3, 4, 5)
     assert parse_seeds("verdict", "claims").numbers == (20, 21, 22, 23, 24)
     assert parse_seeds("verdict", "tradeoff").numbers == (30, 31, 32, 33, 34)
+    assert parse_seeds("verdict", "front").numbers == (50, 51, 52, 53, 54)
     typed = parse_seeds("101,100,101", "claims")
     assert (typed.kind, typed.numbers, typed.option, typed.label) == ("seeds", (101, 100), "101,100", "seeds-101-100")
     assert parse_seeds(typed.option, "claims") == typed
