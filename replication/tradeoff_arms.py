@@ -30,7 +30,7 @@ SPEAKERS = (0.002, 0.005, 0.010, 0.015)  # beside the recipe's own: how much the
 # One captioner for all of them: a prompt for each, the recipe's own without one. Places from 0, which says least, to 1.
 # Behind the last two the start says most (10 and 25 words, else 3 to 6): other words take more steps to be told apart.
 LEVELS = (
-    {"prompt": "little", "speaker": 0.015},
+    {"prompt": "little", "speaker": 0.02},
     {"prompt": "few", "speaker": 0.010},
     {"prompt": ""},
     {"prompt": "everything in this picture", "speaker": 0.005},
@@ -70,7 +70,8 @@ DECODINGS = {
     "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
     "best_of3": Decoding(kind="sample", samples=3, max_tokens=40),
     "best_cold": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40),
-    "best_sure": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40, confidence=0.4),
+    "best_sure": Decoding(kind="sample", samples=16, temperature=0.4, max_tokens=40, confidence=0.7),
+    "sure": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.7),
     "consensus": Decoding(kind="consensus", candidates=8, temperature=0.6, max_tokens=40),
 }
 # Further rows of the table: an arm's captions as another one decodes.
@@ -86,6 +87,7 @@ FRONT_DECODED = {
     "start_consensus": ("start", "consensus"),
     "sr_consensus": ("sr", "consensus"),
     "sr_best_of": ("sr", "best_cold"),
+    **{f"detail{place:g}_sure": (f"detail{place:g}", "sure") for place in PLACES},
     **{f"detail{place:g}_best_of": (f"detail{place:g}", "best_sure") for place in PLACES},
 }
 CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
