@@ -190,16 +190,45 @@ def price(
         bool,
         typer.Option("--place", help="Also what the shipped captioner and trained arms omit and invent."),
     ] = False,
+    on_photos: Annotated[
+        bool, typer.Option("--photos", help="In place of scenes: a retriever on Flickr8k, with nouns swapped.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the retriever's recipe on photos.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure what a false claim costs models that learn from captions, in omitted facts. Resumes after Ctrl-C."""
-    from replication.price import parse_cells, run_price
+    from replication.price import parse_cells, price_on_photos, run_price
     from replication.seeds import parse_seeds
 
+    if settings and not on_photos:
+        raise UsageError("--set is of the retriever on photos; add --photos, or leave it out")
+    if on_photos:
+        if place or cells is not None:
+            raise UsageError("--cells and --place are of scenes; leave them out beside --photos")
+        of_photos = price_on_photos(settings or ())
+        show(of_photos, lambda: photo_price_table(of_photos), as_json)
+        return
     chosen = parse_seeds(seeds, "price")
     sizes = (pictures, max(2, pictures // 6))
     found = run_price(chosen.numbers, parse_cells(cells), sizes=sizes, steps=steps, place=place)
     show(found, lambda: price_tables(found), as_json)
+
+
+def photo_price_table(found: dict[str, Any]) -> Group:
+    """The table of the cells of photos, and the exchange rate."""
+    from rich import box
+    from rich.console import Group
+    from rich.table import Table
+
+    from replication.price import format_interval, price_line
+
+    title = f"{found['n']:,} test photos, R@1 among {found['candidates']}; 95 % intervals"
+    table = Table("nouns left out", "of them false", "R@1", box=box.SIMPLE_HEAD, title=title)
+    for row in found["cells"]:
+        table.add_row(str(row["omitted"]), str(row["false"]), format_interval(row["retriever"]))
+    return Group(table, price_line("retriever", found["price"]))
 
 
 def price_tables(found: dict[str, Any]) -> Group:

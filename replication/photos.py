@@ -93,8 +93,8 @@ class Job:
         return read_recipe(find_recipe(self.name), list(self.settings))
 
     def run(self) -> None:
-        if self.evaluate:
-            train(self.recipe(), resume=True, wait=True)
+        if self.evaluate or self.settings:
+            train(self.recipe(), resume=True, wait=True, evaluate=self.evaluate)
         else:
             upstream(self.name)
 

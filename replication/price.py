@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,18 +24,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from replication.lab import code_versions, digest
+from tellapart.boost.output import Output, record
+from tellapart.boost.types import Boosted
+from tellapart.data import open_data
 from tellapart.errors import UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.language.words import content_words
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import holds
 from tellapart.scenes.truth import count_claims, listener_probabilities
 from tellapart.scenes.world import Scene, Scenes
+from tellapart.scorers import load_scorer
+from tellapart.training.runs import train
 from tellapart.utils.files import replace_text
 from tellapart.utils.messages import Progress, json_value
 from tellapart.utils.rng import RandomStream
 
 if TYPE_CHECKING:
     from replication.price_learners import Pictures
+    from tellapart.recipe.schema import Recipe
 
 FOLDER = Path("runs") / "price"
 VERSION = 1  # of the captions, the learners and their settings: outcomes of another one are not read
@@ -386,6 +394,89 @@ def _interval(value_SN: Sequence[np.ndarray]) -> dict[str, float]:
     drawn_R = np.einsum("rn,rn->r", values_SN[seed_RS].mean(1), of_pictures_RN) / values_SN.shape[1]
     low, high = np.quantile(drawn_R, (0.5 - LEVEL / 2, 0.5 + LEVEL / 2))
     return {"value": float(values_SN.mean()), "low": float(low), "high": float(high)}
+
+
+# Photos: what a false noun costs a retriever.
+
+PHOTO_SCORER = "photos_scorer"  # the recipe: heads on pretrained encoders
+PHOTO_CELLS = (Cell(0, 0), Cell(0, 1), Cell(1, 1))  # as people wrote; a noun left out of each caption; swapped
+CANDIDATES = 100  # test photos among which one is to be found
+
+
+def noun_texts(caption: str) -> list[str]:
+    """The nouns of a caption in lower case."""
+    return [caption[word.start : word.end].lower() for word in content_words(caption) if word.kind == "head"]
+
+
+def change_nouns(caption: str, cell: Cell, said: Collection[str], pool: Sequence[str], rng: RandomStream) -> str:
+    """The caption with ``cell.omitted`` of its nouns, as far as it has so many, left out or ``cell.false`` swapped.
+
+    One that is left out becomes "thing"; one that is swapped a noun of the ``pool`` that is not among ``said``, those
+    of the photo's own captions.
+    """
+    nouns = [word for word in content_words(caption) if word.kind == "head"]
+    chosen = rng.sample(range(len(nouns)), min(cell.omitted, len(nouns)))
+    for place in sorted(chosen, reverse=True):
+        swapped = chosen.index(place) < cell.false
+        other = rng.choice(pool) if swapped else "thing"
+        while swapped and other in said:
+            other = rng.choice(pool)
+        caption = caption[: nouns[place].start] + other + caption[nouns[place].end :]
+    return caption
+
+
+def write_photo_captions(data: str, cell: Cell, folder: Path) -> Path:
+    """Writes the photos of ``data`` with the captions of a cell into a file of ``folder``, and returns its path."""
+    path = folder / f"photos-{cell.name}-{digest(f'{VERSION} {data}')}.jsonl"
+    if path.is_file():
+        return path
+    items = list(open_data(data))
+    pool = [noun for item in items for text in item.references for noun in noun_texts(text)]
+    with Output.open(path, {"data": data, "cell": cell.name}) as output:
+        for item in items:
+            said = {noun for text in item.references for noun in noun_texts(text)}
+            texts = [
+                change_nouns(text, cell, said, pool, RandomStream("price nouns", item.id, number))
+                for number, text in enumerate(item.references)
+            ]
+            output.write(record(Boosted(item, {}), "", path) | {"captions": texts})
+    return path
+
+
+def price_on_photos(settings: Sequence[str] = (), folder: Path = FOLDER) -> dict[str, Any]:
+    """``{"cells": […], "price": {…}, "n", "candidates"}``: k of a retriever that learns Flickr8k's captions.
+
+    For each of `PHOTO_CELLS` the recipe's scorer is trained on captions of the training photos with as many nouns left
+    out or false; the outcome is R@1 of test photos by people's first caption, unchanged. settings: ``KEY=VALUE``, as
+    ``--set`` has them. What is trained already is not trained again.
+    """
+    from replication import cores
+    from replication.photos import Job, train_jobs
+
+    recipe = Job(PHOTO_SCORER, tuple(settings)).recipe()
+    files = [write_photo_captions(str(recipe.data.train), cell, folder) for cell in PHOTO_CELLS]
+    jobs = [Job(PHOTO_SCORER, (*settings, f"data.train={file}"), evaluate=False) for file in files]
+    train_jobs(jobs, cores())
+    found_CN = np.array([100.0 * _found_photos(job.recipe(), str(recipe.data.test)) for job in jobs])
+    price = fit_price(PHOTO_CELLS, found_CN[None]).to_json()
+    cells = [
+        {"cell": cell.name, "false": cell.false, "omitted": cell.omitted, "retriever": _interval([found_N])}
+        for cell, found_N in zip(PHOTO_CELLS, found_CN, strict=True)
+    ]
+    return {"cells": cells, "price": price, "n": found_CN.shape[1], "candidates": CANDIDATES}
+
+
+def _found_photos(recipe: Recipe, data: str) -> np.ndarray:
+    """found_N: whether each test photo is found by its first caption among a hundred, in the order of the data."""
+    scorer, items = load_scorer(str(train(recipe, resume=True, evaluate=False).folder)), list(open_data(data))
+    image_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
+    text_ND = scorer.text_features([item.references[0] for item in items]).cpu().numpy()
+    found = []
+    for start in range(0, len(items), CANDIDATES):
+        part = slice(start, start + CANDIDATES)
+        score_CC = text_ND[part] @ image_ND[part].T
+        found.append(score_CC.diagonal()[:, None] >= score_CC)
+    return np.concatenate([better.all(1).astype(float) for better in found])
 
 
 # Systems on the exchange rate: what their captions omit and what of them is false.
