@@ -29,7 +29,7 @@ from tellapart.boost.types import Boosted
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.language.words import content_words
+from tellapart.language.words import tagged_words
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import holds
@@ -404,8 +404,8 @@ CANDIDATES = 100  # test photos among which one is to be found
 
 
 def noun_texts(caption: str) -> list[str]:
-    """The nouns of a caption in lower case."""
-    return [caption[word.start : word.end].lower() for word in content_words(caption) if word.kind == "head"]
+    """The nouns of a caption in lower case, by the tagger HanTa."""
+    return [caption[word.start : word.end].lower() for word in tagged_words(caption) if word.kind == "head"]
 
 
 def change_nouns(caption: str, cell: Cell, said: Collection[str], pool: Sequence[str], rng: RandomStream) -> str:
@@ -414,7 +414,7 @@ def change_nouns(caption: str, cell: Cell, said: Collection[str], pool: Sequence
     One that is left out becomes "thing"; one that is swapped a noun of the ``pool`` that is not among ``said``, those
     of the photo's own captions.
     """
-    nouns = [word for word in content_words(caption) if word.kind == "head"]
+    nouns = [word for word in tagged_words(caption) if word.kind == "head"]
     chosen = rng.sample(range(len(nouns)), min(cell.omitted, len(nouns)))
     for place in sorted(chosen, reverse=True):
         swapped = chosen.index(place) < cell.false
