@@ -74,7 +74,7 @@ CLAIMS = (
             Part("R@1 among look-alikes above 45", (of(UPPER_END, "hard"),), lower=45.0, effect=3.0),
             Part("hallucination below 1.5", (of(UPPER_END, "hallucination"),), upper=1.5, effect=0.2),
         ),
-        Control("self-retrieval without KL in its place", {captions_of(UPPER_END)[0]: "sr_free"}),
+        Control("self-retrieval with CIDEr in its place", {captions_of(UPPER_END)[0]: "sr_cider"}),
     ),
 )  # fmt: skip
 
@@ -89,7 +89,7 @@ def run_front(seeds: Sequence[int], folder: Path = FOLDER) -> dict[str, Any]:
     lab = make_lab(folder)
     rows = list(dict.fromkeys(row for curve in CURVES for row in curve.rows))
     systems = systems_json(measure_rows(lab, rows, seeds, cores()), len(seeds))
-    return {**to_json(replay(CLAIMS, lab, seeds)), "systems": systems, "seeds": list(seeds)}
+    return {**to_json(replay(CLAIMS, lab, seeds, workers=cores())), "systems": systems, "seeds": list(seeds)}
 
 
 def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
