@@ -36,10 +36,10 @@ SHARE = 0.25  # of self-retrieval's false claims that may remain
 AGAINST = {
     "kl1": "detail0_sure",
     "equal_kl": "detail0.25_sure",
-    "sr": "detail0.5",
+    "sr": "detail0.5_sure",
     "kl0.1": "detail0.5",
     "kl0.05": "detail1_best_of",
-    "sr_free": "detail1_best_of",
+    "sr_free": "detail1_bold",
 }
 UPPER_END = "detail1_best_of"
 KL = {"kl1": "1", "equal_kl": "0.5", "sr": "0.2", "kl0.1": "0.1", "kl0.05": "0.05", "sr_free": "0"}
@@ -138,7 +138,7 @@ class Curve:
 CURVES = (
     Curve(("detail0", "detail0.25", "detail0.5", "detail0.75", "detail1"), "--detail 0 to 1", ours=True),
     Curve(("detail0_sure", "detail0.25_sure", "detail0.5_sure"), "--confidence 0.7", ours=True),
-    Curve(("detail0_best_of", "detail0.5_best_of", "detail1_best_of"), "--best-of 16", ours=True),
+    Curve(("detail0_best_of", "detail0.5_best_of", "detail1_best_of", "detail1_bold"), "--best-of 16", ours=True),
     Curve(("kl1", "equal_kl", "sr", "kl0.1", "kl0.05", "sr_free"), "self-retrieval, by KL"),
     Curve(("length0.03", "length0.1"), "a price of words"),
     Curve(("sr_cider", "cider1", "cider2"), "CIDEr beside it"),

@@ -70,7 +70,8 @@ DECODINGS = {
     "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
     "best_of3": Decoding(kind="sample", samples=3, max_tokens=40),
     "best_cold": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40),
-    "best_sure": Decoding(kind="sample", samples=16, temperature=0.4, max_tokens=40, confidence=0.7),
+    "best_sure": Decoding(kind="sample", samples=16, temperature=0.3, max_tokens=40, confidence=0.7),
+    "best_bold": Decoding(kind="sample", samples=16, temperature=0.5, max_tokens=40, confidence=0.4),
     "sure": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.7),
     "consensus": Decoding(kind="consensus", candidates=8, temperature=0.6, max_tokens=40),
 }
@@ -89,6 +90,7 @@ FRONT_DECODED = {
     "sr_best_of": ("sr", "best_cold"),
     **{f"detail{place:g}_sure": (f"detail{place:g}", "sure") for place in PLACES},
     **{f"detail{place:g}_best_of": (f"detail{place:g}", "best_sure") for place in PLACES},
+    "detail1_bold": ("detail1", "best_bold"),
 }
 CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
 AT_PLACES = {f"detail{place:g}": f"detail={place:g}" for place in PLACES}  # rows of the captioner of all levels
