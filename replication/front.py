@@ -138,7 +138,7 @@ class Curve:
 CURVES = (
     Curve(("detail0", "detail0.25", "detail0.5", "detail0.75", "detail1"), "--detail 0 to 1", ours=True),
     Curve(("detail0_sure", "detail0.25_sure", "detail0.5_sure"), "--confidence 0.7", ours=True),
-    Curve(("detail0_best_of", "detail0.5_best_of", "detail1_best_of", "detail1_bold"), "--best-of 16", ours=True),
+    Curve(("detail0_best_of", "detail0.5_best_of", "detail1_best_of", "detail1_bold"), "--best-of 24", ours=True),
     Curve(("kl1", "equal_kl", "sr", "kl0.1", "kl0.05", "sr_free"), "self-retrieval, by KL"),
     Curve(("length0.03", "length0.1"), "a price of words"),
     Curve(("sr_cider", "cider1", "cider2"), "CIDEr beside it"),

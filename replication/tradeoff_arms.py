@@ -70,8 +70,8 @@ DECODINGS = {
     "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
     "best_of3": Decoding(kind="sample", samples=3, max_tokens=40),
     "best_cold": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40),
-    "best_sure": Decoding(kind="sample", samples=16, temperature=0.3, max_tokens=40, confidence=0.7),
-    "best_bold": Decoding(kind="sample", samples=16, temperature=0.5, max_tokens=40, confidence=0.4),
+    "best_sure": Decoding(kind="sample", samples=24, temperature=0.35, max_tokens=40, confidence=0.75),
+    "best_bold": Decoding(kind="sample", samples=24, temperature=0.5, max_tokens=40, confidence=0.4),
     "sure": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.7),
     "consensus": Decoding(kind="consensus", candidates=8, temperature=0.6, max_tokens=40),
 }
