@@ -140,7 +140,7 @@ CURVES = (
     Curve(("detail0_sure", "detail0.25_sure", "detail0.5_sure"), "--confidence 0.7", ours=True),
     Curve(("detail0_best_of", "detail0.5_best_of", "detail1_best_of", "detail1_bold"), "--best-of 24", ours=True),
     Curve(("kl1", "equal_kl", "sr", "kl0.1", "kl0.05", "sr_free"), "self-retrieval, by KL"),
-    Curve(("length0.03", "length0.1"), "a price of words"),
+    Curve(("length", "length0.1"), "a price of words"),
     Curve(("sr_cider", "cider1", "cider2"), "CIDEr beside it"),
     Curve(("consensus0.5", "consensus2"), "consensus beside it"),
     Curve(("start", "start_consensus", "start_best_of3", "start_best_of"), "start, best of N"),

@@ -133,7 +133,7 @@ PARTS = (
     ),
 )  # fmt: skip
 FURTHER_KL = (1.0, 0.1, 0.05)  # beside 0.5 (equal_kl), 0.2 (sr) and 0 (sr_free)
-RENTS = (0.03, 0.1)  # a price of each content word, in nats, without KL
+RENTS = (0.1,)  # a price of each content word, in nats, without KL; `length` has 0.3 with KL
 OVERLAPS = (1.0, 2.0)  # weights of CIDEr beside self-retrieval, without KL
 AGREEMENTS = (0.5, 2.0)  # weights of consensus beside self-retrieval, without KL
 UTILITIES = (4.0, 16.0)  # BalCapRL: the weight of utility beside coverage and fluency
