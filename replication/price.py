@@ -399,7 +399,8 @@ def _interval(value_SN: Sequence[np.ndarray]) -> dict[str, float]:
 # Photos: what a false noun costs a retriever.
 
 PHOTO_SCORER = "photos_scorer"  # the recipe: heads on pretrained encoders
-PHOTO_CELLS = (Cell(0, 0), Cell(0, 1), Cell(1, 1))  # as people wrote; a noun left out of each caption; swapped
+# As people wrote; one noun or two left out of each caption; as many swapped.
+PHOTO_CELLS = (Cell(0, 0), Cell(0, 1), Cell(1, 1), Cell(0, 2), Cell(2, 2))
 CANDIDATES = 100  # test photos among which one is to be found
 
 

@@ -156,6 +156,7 @@ def test_nouns_are_left_out_or_swapped_for_those_of_other_photos() -> None:
             "A black dog runs after a red thing.",
         )
         assert changed[2] == changed[1].replace("thing", "car"), "the same noun, by one of no caption of the photo"
+        assert changed[3:] == ["A black thing runs after a red thing.", "A black car runs after a red car."]
     assert price.change_nouns("Running fast.", price.PHOTO_CELLS[1], said, pool, RandomStream(0)) == "Running fast."
 
 
@@ -165,9 +166,9 @@ def test_the_price_on_photos_is_of_a_scorer_for_each_set_of_captions(parts: dict
     result = CliRunner().invoke(app_of([app]), ["price", "--photos", "--json", *typed])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    assert [row["cell"] for row in found["cells"]] == ["0-0", "0-1", "1-1"] and found["candidates"] == 100
+    assert [row["cell"] for row in found["cells"]] == ["0-0", "0-1", "1-1", "0-2", "2-2"] and found["candidates"] == 100
     written = [json.loads(path.read_text().splitlines()[0]) for path in sorted(Path("runs/price").glob("*.jsonl"))]
-    assert len({tuple(row["captions"]) for row in written}) == 3 and len({row["image"] for row in written}) == 1
+    assert len({tuple(row["captions"]) for row in written}) == 5 and len({row["image"] for row in written}) == 1
     runs = sorted(Path("runs").glob("photos_scorer-*"))
     before = [run.stat().st_mtime_ns for run in runs]
     again = CliRunner().invoke(app_of([app]), ["price", "--photos", "--json", *typed])
