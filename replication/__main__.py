@@ -100,7 +100,9 @@ def tradeoff(
     ] = None,
     seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (30-34, once), or numbers: 0,1.")] = "quick",
     start: Annotated[str, typer.Option(help="The captioner that all arms start from.")] = "scenes",
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of every arm.")] = 70,
+    steps: Annotated[
+        int, typer.Option(min=1, help="Training steps of every arm; detail takes five times as many.")
+    ] = 70,
     svg: Annotated[Path | None, typer.Option(help="Draw R@1 against hallucination into this file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -148,7 +150,9 @@ def front(
     check_folder("--svg", svg)
     chosen = parse_seeds(seeds, compared.COMMAND)
     if power:
-        if chosen.kind == "verdict" or svg is not None:
+        if svg is not None:
+            raise UsageError("--power measures no curves to draw; leave --svg out")
+        if chosen.kind == "verdict":
             raise UsageError("--power is computed before a verdict, from development seeds; type: --power --seeds 0,1")
         each, record = compared.front_power(chosen)
         show(record, lambda: power_table(each, len(VERDICTS[compared.COMMAND])), as_json)
@@ -183,15 +187,20 @@ def price(
     cells: Annotated[
         str | None, typer.Option(metavar="FALSE-OMITTED,…", help="Which cells. Default: 0-4 to 4-8, all 25.")
     ] = None,
-    seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), or numbers: 0,1.")] = "quick",
-    pictures: Annotated[int, typer.Option(min=1, help="Training pictures; a sixth as many are tested on.")] = 3000,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of each learner.")] = 250,
+    seeds: Annotated[
+        str | None, typer.Option(help="quick (0, the default), dev (0-5), or numbers: 0,1.", show_default=False)
+    ] = None,
+    pictures: Annotated[
+        int | None, typer.Option(min=1, help="Training pictures, 3000 by default; a sixth as many are tested on.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps of each learner; 250 by default.")] = None,
     place: Annotated[
         bool,
         typer.Option("--place", help="Also what the shipped captioner and trained arms omit and invent."),
     ] = False,
     on_photos: Annotated[
-        bool, typer.Option("--photos", help="In place of scenes: a retriever on Flickr8k, with nouns swapped.")
+        bool,
+        typer.Option("--photos", help="In place of scenes: a retriever on Flickr8k, with nouns left out or swapped."),
     ] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the retriever's recipe on photos.")
@@ -199,19 +208,20 @@ def price(
     as_json: Json = False,
 ) -> None:
     """Measure what a false claim costs models that learn from captions, in omitted facts. Resumes after Ctrl-C."""
-    from replication.price import parse_cells, price_on_photos, run_price
+    from replication.price import TRAIN, parse_cells, price_on_photos, run_price
     from replication.seeds import parse_seeds
 
     if settings and not on_photos:
         raise UsageError("--set is of the retriever on photos; add --photos, or leave it out")
     if on_photos:
-        if place or cells is not None:
-            raise UsageError("--cells and --place are of scenes; leave them out beside --photos")
+        given = {"--cells": cells, "--seeds": seeds, "--pictures": pictures, "--steps": steps, "--place": place or None}
+        for option in (name for name, value in given.items() if value is not None):
+            raise UsageError(f"{option} is of scenes; leave it out beside --photos")
         of_photos = price_on_photos(settings or ())
         show(of_photos, lambda: photo_price_table(of_photos), as_json)
         return
-    chosen = parse_seeds(seeds, "price")
-    sizes = (pictures, max(2, pictures // 6))
+    chosen, count = parse_seeds(seeds or "quick", "price"), pictures or TRAIN
+    sizes = (count, max(2, count // 6))
     found = run_price(chosen.numbers, parse_cells(cells), sizes=sizes, steps=steps, place=place)
     show(found, lambda: price_tables(found), as_json)
 
@@ -225,7 +235,7 @@ def photo_price_table(found: dict[str, Any]) -> Group:
     from replication.price import format_interval, price_line
 
     title = f"{found['n']:,} test photos, R@1 among {found['candidates']}; 95 % intervals"
-    table = Table("nouns left out", "of them false", "R@1", box=box.SIMPLE_HEAD, title=title)
+    table = Table("nouns changed", "of them swapped", "R@1", box=box.SIMPLE_HEAD, title=title)
     for row in found["cells"]:
         table.add_row(str(row["omitted"]), str(row["false"]), format_interval(row["retriever"]))
     return Group(table, price_line("retriever", found["price"]))

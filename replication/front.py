@@ -1,11 +1,12 @@
 """``replication front``: what a caption tells apart against what it says falsely, of every method as a curve.
 
-One captioner, trained once, writes with five amounts of detail, by beams or as the best of several samples. Beside it
-stand self-retrieval with any KL and with a price of words, CIDEr or consensus beside it, best-of-N, consensus without
-training, and the objectives of BalCapRL and MOCHa with our parts. The claims say that at each R@1 among look-alikes
-that self-retrieval reaches with one of five weights of KL, ours has at most a quarter of its hallucinations and wrong
-bindings and no lower CIDEr, and how far its upper end reaches. Settings were chosen on seeds 0 and 1; the rule stands
-here since before the verdict on seeds 50 to 54.
+One captioner, trained once, writes with five amounts of detail, by beams or as the best of several samples, which the
+scorer chooses among the very look-alikes that measure it. Beside it stand self-retrieval with any KL and with a price
+of words, CIDEr or consensus beside it, best-of-N and consensus of the start, and objectives after BalCapRL and MOCHa
+with our parts; points of one curve may differ in KL, see `replication.tradeoff_arms`. Each claim is about
+self-retrieval with one of six weights of KL: a row of ours, with R@1 among look-alikes at most 2 points lower, has at
+most a quarter of its hallucinations and wrong bindings, and higher CIDEr. The last one says how far the upper end
+reaches. Settings were chosen on seeds 0 and 1; the rule stands here since before the verdict on seeds 50 to 54.
 
 The picture (``--svg``, also of ``tradeoff``) has R@1 among look-alikes against hallucination, with intervals.
 """
@@ -42,24 +43,32 @@ AGAINST = {
     "sr_free": "detail1_bold",
 }
 UPPER_END = "detail1_best_of"
+TYPE = {  # what is typed for a row of ours
+    "detail0_sure": "--detail 0 --confidence 0.7",
+    "detail0.25_sure": "--detail 0.25 --confidence 0.7",
+    "detail0.5_sure": "--detail 0.5 --confidence 0.7",
+    "detail0.5": "--detail 0.5",
+    "detail1_best_of": "--detail 1 --best-of 24 at temperature 0.35 and confidence 0.75",
+    "detail1_bold": "--detail 1 --best-of 24 at temperature 0.5 and confidence 0.4",
+}
 KL = {"kl1": "1", "equal_kl": "0.5", "sr": "0.2", "kl0.1": "0.1", "kl0.05": "0.05", "sr_free": "0"}
 
 
 def _against(theirs: str, ours: str) -> Claim:
-    """The claim that our row is better than self-retrieval with a weight of KL."""
+    """Makes the claim that our row is better than self-retrieval with a weight of KL."""
 
     def fewer(name: str, what: str) -> Part:
         return greater(f"at most a quarter of its {what}", of(theirs, name, SHARE), of(ours, name), effect=0.2)
 
     return Claim(
         f"front-kl-{KL[theirs]}", 3, "section 3",
-        f"{ours} tells apart as well as self-retrieval with KL {KL[theirs]}, with a quarter of its false claims",
+        f"{TYPE[ours]} tells apart as well as self-retrieval with KL {KL[theirs]}, with a quarter of its false claims",
         "no figures: the paper has no KL and does not count false claims",
         (
-            greater("R@1 is no lower", of(ours, "hard"), of(theirs, "hard"), tolerance=TOLERANCE, effect=3.0),
+            greater("R@1 at most 2 lower", of(ours, "hard"), of(theirs, "hard"), tolerance=TOLERANCE, effect=3.0),
             fewer("hallucination", "hallucinations"),
             fewer("bindings", "wrong bindings"),
-            greater("CIDEr", of(ours, "cider"), of(theirs, "cider"), effect=5.0),
+            greater("higher CIDEr", of(ours, "cider"), of(theirs, "cider"), effect=5.0),
         ),
         Control("self-retrieval with CIDEr in its place", {captions_of(ours)[0]: "sr_cider"}),
     )  # fmt: skip
@@ -72,6 +81,7 @@ CLAIMS = (
         "no figures: the paper has no look-alikes and does not count false claims",
         (
             Part("R@1 among look-alikes above 45", (of(UPPER_END, "hard"),), lower=45.0, effect=3.0),
+            # Between 0 and 1.5, so that its interval alone counts, and its power is that of the middle.
             Part("hallucination below 1.5", (of(UPPER_END, "hallucination"),), upper=1.5, effect=0.2),
         ),
         Control("self-retrieval with CIDEr in its place", {captions_of(UPPER_END)[0]: "sr_cider"}),
@@ -80,12 +90,12 @@ CLAIMS = (
 
 
 def make_lab(folder: Path = FOLDER) -> ArmsLab:
-    """The lab of ``replication tradeoff``: both train the same arms in one folder."""
+    """Makes the lab of ``replication tradeoff``: both train the same arms in one folder."""
     return ArmsLab(folder, arms(), TEST_SETS, DECODINGS)
 
 
 def run_front(seeds: Sequence[int], folder: Path = FOLDER) -> dict[str, Any]:
-    """``{"claims": […], "systems": {…}, …}`` on these seeds; what is trained already is not trained again."""
+    """Measures all on these seeds: ``{"claims": […], "systems": {…}, …}``. What is trained is not trained again."""
     lab = make_lab(folder)
     rows = list(dict.fromkeys(row for curve in CURVES for row in curve.rows))
     systems = systems_json(measure_rows(lab, rows, seeds, cores()), len(seeds))
@@ -93,7 +103,7 @@ def run_front(seeds: Sequence[int], folder: Path = FOLDER) -> dict[str, Any]:
 
 
 def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """The power of the claims with the verdict's number of seeds, and its record, which is kept for the verdict.
+    """Computes the power of the claims with the verdict's number of seeds; its record is kept for the verdict.
 
     Raises `UsageError` where an arm of these seeds is not trained.
     """
@@ -107,7 +117,7 @@ def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
 
 
 def front_verdict() -> dict[str, Any]:
-    """The verdict on seeds 50 to 54: given once for the same settings, after the power was kept."""
+    """Returns the verdict on seeds 50 to 54: given once for the same settings, after the power was kept."""
     return claims_verdict(CLAIMS, make_lab(), lambda: run_front(VERDICTS[COMMAND]), RECORDS, COMMAND)
 
 
@@ -144,8 +154,8 @@ CURVES = (
     Curve(("sr_cider", "cider1", "cider2"), "CIDEr beside it"),
     Curve(("consensus0.5", "consensus2"), "consensus beside it"),
     Curve(("start", "start_consensus", "start_best_of3", "start_best_of"), "start, best of N"),
-    Curve(("balcap4", "balcap16"), "BalCapRL"),
-    Curve(("mocha0.5",), "MOCHa"),
+    Curve(("balcap4", "balcap16"), "after BalCapRL"),
+    Curve(("mocha0.5",), "after MOCHa"),
 )
 
 

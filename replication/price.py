@@ -10,13 +10,15 @@ On the captions of each cell two learners are trained from random weights, on th
 captioner's vision encoder: a retriever (contrastive) and a captioner (maximum likelihood). No outcome has been a
 reward: whether the retriever finds a picture by a true query, and whether the exact listener finds it by the
 captioner's caption, sampled or greedy. Over the cells, outcome = a − b·(omitted facts + k·false claims).
+
+With ``--photos`` the same of a retriever on Flickr8k: nouns of its training captions are left out or swapped.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +33,7 @@ from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.language.words import tagged_words
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
+from tellapart.models.loading import resolve_device
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import holds
 from tellapart.scenes.truth import count_claims, listener_probabilities
@@ -290,10 +293,12 @@ def check_cells(cells: Sequence[Cell]) -> np.ndarray:
     return design_C3
 
 
-def fit_price(cells: Sequence[Cell], value_SCN: np.ndarray, resamples: int = RESAMPLES) -> Price:
+def fit_price(
+    cells: Sequence[Cell], value_SCN: np.ndarray, resamples: int = RESAMPLES, *, draw_cells: bool = True
+) -> Price:
     """Fits outcome = a − b·(omitted + k·false) to the cells' means by least squares, S seeds, C cells, N pictures.
 
-    ``value_SCN`` in percent. A resample draws seeds, cells and pictures, each with replacement. Raises
+    ``value_SCN`` in percent. A resample draws seeds, cells (unless they are few) and pictures, with replacement. Raises
     `UsageError` as `check_cells`.
     """
     design_C3 = check_cells(cells)
@@ -305,7 +310,7 @@ def fit_price(cells: Sequence[Cell], value_SCN: np.ndarray, resamples: int = RES
     rng = np.random.default_rng([VERSION, seeds, count, pictures])
     drawn: list[np.ndarray] = []
     while len(drawn) < resamples:
-        cell_C = rng.integers(count, size=count)
+        cell_C = rng.integers(count, size=count) if draw_cells else np.arange(count)
         if np.linalg.matrix_rank(design_C3[cell_C]) < 3:
             continue
         weight_N = np.bincount(rng.integers(pictures, size=pictures), minlength=pictures) / pictures
@@ -405,16 +410,19 @@ CANDIDATES = 100  # test photos among which one is to be found
 
 
 def noun_texts(caption: str) -> list[str]:
-    """The nouns of a caption in lower case, by the tagger HanTa."""
+    """Returns the nouns of a caption in lower case, by the tagger HanTa."""
     return [caption[word.start : word.end].lower() for word in tagged_words(caption) if word.kind == "head"]
 
 
-def change_nouns(caption: str, cell: Cell, said: Collection[str], pool: Sequence[str], rng: RandomStream) -> str:
-    """The caption with ``cell.omitted`` of its nouns, as far as it has so many, left out or ``cell.false`` swapped.
+def change_nouns(caption: str, cell: Cell, said: Set[str], pool: Sequence[str], rng: RandomStream) -> str:
+    """Changes ``cell.omitted`` nouns of the caption, as far as it has so many; ``cell.false`` of them are swapped.
 
     One that is left out becomes "thing"; one that is swapped a noun of the ``pool`` that is not among ``said``, those
-    of the photo's own captions.
+    of the photo's own captions. It may still be true by another word ("person" for "man"), which makes k too low.
+    Raises `UsageError` where the pool has no other noun.
     """
+    if cell.false and said.issuperset(pool):
+        raise UsageError("no noun of the captions is another photo's alone; expected more photos")
     nouns = [word for word in tagged_words(caption) if word.kind == "head"]
     chosen = rng.sample(range(len(nouns)), min(cell.omitted, len(nouns)))
     for place in sorted(chosen, reverse=True):
@@ -445,7 +453,7 @@ def write_photo_captions(data: str, cell: Cell, folder: Path) -> Path:
 
 
 def price_on_photos(settings: Sequence[str] = (), folder: Path = FOLDER) -> dict[str, Any]:
-    """``{"cells": […], "price": {…}, "n", "candidates"}``: k of a retriever that learns Flickr8k's captions.
+    """Measures k of a retriever that learns Flickr8k's captions: ``{"cells": […], "price": {…}, "n", "candidates"}``.
 
     For each of `PHOTO_CELLS` the recipe's scorer is trained on captions of the training photos with as many nouns left
     out or false; the outcome is R@1 of test photos by people's first caption, unchanged. settings: ``KEY=VALUE``, as
@@ -457,9 +465,9 @@ def price_on_photos(settings: Sequence[str] = (), folder: Path = FOLDER) -> dict
     recipe = Job(PHOTO_SCORER, tuple(settings)).recipe()
     files = [write_photo_captions(str(recipe.data.train), cell, folder) for cell in PHOTO_CELLS]
     jobs = [Job(PHOTO_SCORER, (*settings, f"data.train={file}"), evaluate=False) for file in files]
-    train_jobs(jobs, cores())
+    train_jobs(jobs, cores() if resolve_device("auto").type == "cpu" else 1)
     found_CN = np.array([100.0 * _found_photos(job.recipe(), str(recipe.data.test)) for job in jobs])
-    price = fit_price(PHOTO_CELLS, found_CN[None]).to_json()
+    price = fit_price(PHOTO_CELLS, found_CN[None], draw_cells=False).to_json()
     cells = [
         {"cell": cell.name, "false": cell.false, "omitted": cell.omitted, "retriever": _interval([found_N])}
         for cell, found_N in zip(PHOTO_CELLS, found_CN, strict=True)

@@ -99,7 +99,7 @@ class TradeoffResult:
 
 
 def systems_json(table: Mapping[str, Mapping[str, PartResult]], seeds: int) -> dict[str, Any]:
-    """``{ARM: {METRIC: {"value", "low", "high", "n"}}}`` of a table of `measure_rows`."""
+    """Returns ``{ARM: {METRIC: {"value", "low", "high", "n"}}}`` of a table of `measure_rows`."""
     return {arm: {name: {**interval(one), "n": seeds} for name, one in row.items()} for arm, row in table.items()}
 
 

@@ -69,7 +69,6 @@ DECODINGS = {
     "greedy": Decoding(kind="greedy", max_tokens=40),
     "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
     "best_of3": Decoding(kind="sample", samples=3, max_tokens=40),
-    "best_cold": Decoding(kind="sample", samples=10, temperature=0.5, max_tokens=40),
     "best_sure": Decoding(kind="sample", samples=24, temperature=0.35, max_tokens=40, confidence=0.75),
     "best_bold": Decoding(kind="sample", samples=24, temperature=0.5, max_tokens=40, confidence=0.4),
     "sure": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.7),
@@ -82,14 +81,13 @@ DECODED_OTHERWISE = {
     "sr_confident": ("sr", "confident"),
     "truthful_beams": ("truthful", "beams"),
 }
-# Rows of the curves of `replication.front`.
+# Further rows of `replication.front`, and self-retrieval decoded as our boldest row is.
 FRONT_DECODED = {
     "start_best_of3": ("start", "best_of3"),
     "start_consensus": ("start", "consensus"),
-    "sr_consensus": ("sr", "consensus"),
-    "sr_best_of": ("sr", "best_cold"),
-    **{f"detail{place:g}_sure": (f"detail{place:g}", "sure") for place in PLACES},
-    **{f"detail{place:g}_best_of": (f"detail{place:g}", "best_sure") for place in PLACES},
+    "sr_best_of": ("sr", "best_bold"),
+    **{f"detail{place:g}_sure": (f"detail{place:g}", "sure") for place in PLACES[:3]},
+    **{f"detail{place:g}_best_of": (f"detail{place:g}", "best_sure") for place in PLACES[::2]},
     "detail1_bold": ("detail1", "best_bold"),
 }
 CURVE = tuple(f"speaker{factor}" for factor in SPEAKERS)
@@ -146,17 +144,22 @@ def agreement(weight: float) -> dict[str, Any]:
 
 
 def balanced(weight: float) -> dict[str, Any]:
-    """BalCapRL (Ye et al. 2026) with our parts: utility, coverage and fluency, each by its deviation (GDPO).
+    """After BalCapRL (Ye et al. 2026), with our parts: utility, coverage and fluency, each by its deviation (GDPO).
 
-    Utility is self-retrieval, coverage CIDEr, fluency the consensus of the start's samples, which is paid only for
-    captions of at most twice as many words as references have (length-conditional masking).
+    Utility is self-retrieval, where theirs counts correct statements by a language model; coverage is CIDEr; fluency is
+    the consensus of the start's samples, which is paid only for captions of at most twice as many words as references
+    have (length-conditional masking). KL as in ``sr``.
     """
     rewards = [{**RETRIEVAL, "weight": weight}, overlap(), {**agreement(1.0), "within": 2.0}]
     return {"rewards": rewards, "group_normalization": True, "baseline": "group_mean"}
 
 
 def faithful(share: float) -> list[dict[str, Any]]:
-    """MOCHa (Ben-Kish et al. 2024) with our parts: fidelity is the consensus of samples, adequacy CIDEr."""
+    """After MOCHa (Ben-Kish et al. 2024), with our parts: fidelity and adequacy, KL as in ``sr``.
+
+    Fidelity is the consensus of the start's samples, where theirs asks an entailment model about references; adequacy
+    is CIDEr.
+    """
     return [agreement(share), overlap(1 - share)]
 
 

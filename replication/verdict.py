@@ -100,7 +100,7 @@ def claims_verdict(
             raise UsageError(
                 f"the power of these settings ({settings}) is not in {records / POWER_FILE}; before a verdict type: "
                 f"python -m replication {TYPED[command]} --seeds dev, then python -m replication {TYPED[command]} "
-                "--power"
+                "--power --seeds dev"
             )
     return give_verdict(path, settings, run)
 

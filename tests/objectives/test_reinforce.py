@@ -155,14 +155,20 @@ def test_a_reward_within_a_length_is_nothing_for_longer_captions() -> None:
     assert most_N.tolist() == [6.0, 3.0]
     captions = ["w w w w w w", "w w w w w w w", "w w w", "w w w w"]
     told = Rollout(torch.zeros(4, 1).long(), torch.ones(4, 1, dtype=torch.bool), captions, 2)
-    term = RewardTerm(lambda r, b: torch.full((2, 2), -0.5), no_baseline, most_words_N=most_N)
-    assert compute_reward(term, told, batch(2)).tolist() == [[-0.5, 0.0], [-0.5, 0.0]]
+    term = RewardTerm(lambda r, b: torch.full((2, 2), 0.5), no_baseline, most_words_N=most_N)
+    assert compute_reward(term, told, batch(2)).tolist() == [[0.5, 0.0], [0.5, 0.0]]
     shuffled = Batch([], torch.tensor([1, 0]), torch.zeros(2, 1))
-    assert compute_reward(term, told, shuffled).tolist() == [[0.0, 0.0], [-0.5, -0.5]]
+    assert compute_reward(term, told, shuffled).tolist() == [[0.0, 0.0], [0.5, 0.5]]
+    abstains = RewardTerm(lambda r, b: torch.full((2, 2), math.nan), no_baseline, most_words_N=most_N)
+    assert compute_reward(abstains, told, batch(2)).isnan().all()
+    for value, found in ((torch.full((2, 2), -0.5), "-0.5 for a caption"), (torch.ones(2, 2, 1), "of single tokens")):
+        wrong = RewardTerm(lambda r, b, value=value: value, no_baseline, name="mine", most_words_N=most_N)
+        with pytest.raises(TellapartError, match=f"reward 'mine' is {found}; within masks"):
+            compute_reward(wrong, told, batch(2))
 
 
 def test_a_recipe_masks_a_reward_by_length_and_needs_references_for_it() -> None:
-    table = {"kind": "reinforce", "rewards": [{"kind": "likelihood", "within": 1.5}]}
+    table = {"kind": "reinforce", "rewards": [{"kind": "consensus", "within": 1.5}]}
     options = Reinforce.Config.model_validate(table)
     assert options.rewards[0].needs() == ("start", "references")
     assert "within" not in Reinforce.Config().model_dump()["rewards"][0], "fingerprints stay"

@@ -394,11 +394,22 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
         reward = reward.masked_fill(~valid_BST.to(reward.device), math.nan)
     if bool(reward.isinf().any()):
         raise TellapartError(f"reward '{term.name}' is infinite; expected a number, or NaN to abstain")
-    if term.most_words_N is not None:
-        words_BS = torch.tensor([float(len(text.split())) for text in rollout.texts]).view(reward.shape[:2])
-        longer_BS = (words_BS > term.most_words_N[batch.rows_B][:, None]).to(reward.device)
-        reward = reward.masked_fill(longer_BS if reward.ndim == 2 else longer_BS[..., None], 0.0)
-    return reward
+    return reward if term.most_words_N is None else masked_by_length(term, reward, rollout, batch)
+
+
+def masked_by_length(term: RewardTerm, reward: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
+    """Sets reward_BS to 0 for captions of more words than ``term.most_words_N`` allows; NaN stays.
+
+    Raises `TellapartError` for rewards below 0, of which a long caption would be spared, and for those of tokens.
+    """
+    if reward.ndim == 3 or bool((reward < 0).any()):
+        found = "of single tokens" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for a caption"
+        raise TellapartError(
+            f"reward '{term.name}' is {found}; within masks rewards of whole captions that are at least 0: leave it out"
+        )
+    words_BS = torch.tensor([float(len(text.split())) for text in rollout.texts]).view(reward.shape)
+    longer_BS = (words_BS > term.most_words_N[batch.rows_B][:, None]).to(reward.device)
+    return reward.masked_fill(longer_BS & ~reward.isnan(), 0.0)
 
 
 def most_words(items: Sequence[Item], within: float) -> torch.Tensor:

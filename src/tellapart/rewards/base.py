@@ -68,8 +68,8 @@ class RunParts:
 class RewardOptions(Strict):
     """The options of every reward: ``kind = "name"`` chooses it, ``weight`` multiplies it. Subclasses add their own.
 
-    ``within`` is the length-conditional masking of BalCapRL (Ye et al. 2026): a reward that longer captions cannot
-    collect.
+    ``within`` is the length-conditional masking of BalCapRL (Ye et al. 2026), of rewards that are at least 0: longer
+    captions cannot collect it.
     """
 
     kind: str
@@ -84,7 +84,7 @@ class RewardOptions(Strict):
 
     @model_validator(mode="after")
     def is_of_captions(self) -> RewardOptions:
-        """Check that ``within`` stands beside a reward of whole captions."""
+        """Checks that ``within`` stands beside a reward of whole captions."""
         if self.within is not None and self.per_token:
             raise ValueError("within is of rewards of whole captions, and this one is of single tokens; leave it out")
         return self
