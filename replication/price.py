@@ -421,7 +421,7 @@ def change_nouns(caption: str, cell: Cell, said: Set[str], pool: Sequence[str], 
     of the photo's own captions. It may still be true by another word ("person" for "man"), which makes k too low.
     Raises `UsageError` where the pool has no other noun.
     """
-    if cell.false and said.issuperset(pool):
+    if cell.false and said >= set(pool):
         raise UsageError("no noun of the captions is another photo's alone; expected more photos")
     nouns = [word for word in tagged_words(caption) if word.kind == "head"]
     chosen = rng.sample(range(len(nouns)), min(cell.omitted, len(nouns)))

@@ -394,21 +394,23 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
         reward = reward.masked_fill(~valid_BST.to(reward.device), math.nan)
     if bool(reward.isinf().any()):
         raise TellapartError(f"reward '{term.name}' is infinite; expected a number, or NaN to abstain")
-    return reward if term.most_words_N is None else masked_by_length(term, reward, rollout, batch)
+    if term.most_words_N is None:
+        return reward
+    return masked_by_length(term.name, reward, rollout, term.most_words_N[batch.rows_B])
 
 
-def masked_by_length(term: RewardTerm, reward: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-    """Sets reward_BS to 0 for captions of more words than ``term.most_words_N`` allows; NaN stays.
+def masked_by_length(name: str, reward: torch.Tensor, rollout: Rollout, most_B: torch.Tensor) -> torch.Tensor:
+    """Sets reward_BS to 0 for captions of more words than their picture's ``most_B``; NaN stays.
 
     Raises `TellapartError` for rewards below 0, of which a long caption would be spared, and for those of tokens.
     """
     if reward.ndim == 3 or bool((reward < 0).any()):
         found = "of single tokens" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for a caption"
         raise TellapartError(
-            f"reward '{term.name}' is {found}; within masks rewards of whole captions that are at least 0: leave it out"
+            f"reward '{name}' is {found}; within masks rewards of whole captions that are at least 0: leave it out"
         )
     words_BS = torch.tensor([float(len(text.split())) for text in rollout.texts]).view(reward.shape)
-    longer_BS = (words_BS > term.most_words_N[batch.rows_B][:, None]).to(reward.device)
+    longer_BS = (words_BS > most_B[:, None]).to(reward.device)
     return reward.masked_fill(longer_BS & ~reward.isnan(), 0.0)
 
 
