@@ -78,7 +78,6 @@ class RewardOptions(Strict):
     within: float | None = Field(
         None,
         gt=0,
-        exclude_if=lambda value: value is None,  # fingerprints stay what they were
         description="0 for captions of more than this many times the mean number of words of the picture's references",
     )
 
