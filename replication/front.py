@@ -96,10 +96,10 @@ def make_lab(folder: Path = FOLDER) -> ArmsLab:
 
 def run_front(seeds: Sequence[int], folder: Path = FOLDER) -> dict[str, Any]:
     """Measures all on these seeds: ``{"claims": […], "systems": {…}, …}``. What is trained is not trained again."""
-    lab = make_lab(folder)
     rows = list(dict.fromkeys(row for curve in CURVES for row in curve.rows))
-    systems = systems_json(measure_rows(lab, rows, seeds, cores()), len(seeds))
-    return {**to_json(replay(CLAIMS, lab, seeds, workers=cores())), "systems": systems, "seeds": list(seeds)}
+    results = replay(CLAIMS, make_lab(folder), seeds, workers=cores())
+    table = measure_rows(make_lab(folder), rows, seeds, cores())  # a lab that has measured cannot go to other processes
+    return {**to_json(results), "systems": systems_json(table, len(seeds)), "seeds": list(seeds)}
 
 
 def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:

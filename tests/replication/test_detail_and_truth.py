@@ -193,8 +193,11 @@ def test_a_front_is_measured_and_drawn(small: Path, tmp_path: Path, monkeypatch:
         for part in front.CLAIMS[-1].parts
     )
     monkeypatch.setattr(front, "CLAIMS", (replace(front.CLAIMS[-1], parts=parts),))
-    lab = tradeoff.ArmsLab(tmp_path, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
-    monkeypatch.setattr(front, "make_lab", lambda folder: lab)
+
+    def make_lab(folder: Path) -> tradeoff.ArmsLab:
+        return tradeoff.ArmsLab(folder, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
+
+    monkeypatch.setattr(front, "make_lab", make_lab)
     found = json.loads(json.dumps(front.run_front((0,), tmp_path)))
     assert set(found["systems"]) == {"sr", "sr_free", "start", "start_best_of"} and found["seeds"] == [0]
     assert [claim["id"] for claim in found["claims"]] == ["front-upper-end"] and len(found["claims"][0]["parts"]) == 2

@@ -28,6 +28,7 @@ from replication.verdict import (
     outcomes,
     power_of_claims,
     settings_digest,
+    to_json,
 )
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import Decoding
@@ -203,7 +204,7 @@ def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
     with pytest.raises(UsageError, match=r"no clone|this is none.*--seeds 100"):
         claims_verdict(claims, lab, lambda: pytest.fail("without commit"), records)
     monkeypatch.setattr("replication.stamp.commit", lambda: "1a2b3c4")
-    found = claims_verdict(claims, lab, lambda: replay(claims, lab, (0, 1)), records)
+    found = claims_verdict(claims, lab, lambda: to_json(replay(claims, lab, (0, 1))), records)
     assert [one["id"] for one in found["claims"]] == ["tiny"] and found["stamp"]["number"] == 1
     assert {"p", "p_holm", "low_holm", "test"} <= set(found["claims"][0]["parts"][0])
     assert found["claims"][0]["parts"][1]["test"] == "tost"
