@@ -12,7 +12,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all,dev]'
 	touch $@
 
-demo: setup  ## the main job on the embedded world, in about two minutes
+# The package alone, where `make setup` has not brought in all else.
+$(VENV)/.core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -e $(VENV)/.ready || $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	touch $@
+
+demo: $(VENV)/.core  ## the main job on the embedded world; with its set-up in about two minutes
 	$(BIN)/tellapart demo --out runs/demo
 
 # Three workers on two cores: tests wait for the processes that they start.

@@ -7,6 +7,7 @@ of all rows, and uses the optimizer's default settings. Both draw the same numbe
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from transformers.activations import ACT2FN
 
 from benchmarks.full_size import clip_scorer, full_size_captioner
 from tellapart.captioners.blip import Blip
@@ -105,6 +107,7 @@ class TrainingStep:
 
     def __init__(self, name: str, device: torch.device) -> None:
         self.name, self.device = name, device
+        self.prepared: Prepared | None = None
         torch.manual_seed(0)
 
     @cached_property
@@ -113,6 +116,31 @@ class TrainingStep:
         captioner.model.to(self.device)
         captioner.model.train()
         return captioner
+
+    @cached_property
+    def plain_scorer(self) -> Any:
+        """The same scorer with the layers of torch, which `Scorer` replaces."""
+        plain = copy.copy(self.scorer)
+        plain.model = copy.deepcopy(self.scorer.model)
+        for module in plain.model.modules():
+            vars(module).pop("forward", None)
+        return plain
+
+    @cached_property
+    def plain_captioner(self) -> Any:
+        """The same captioner with the layers of torch and transformers, which `Captioner` replaces."""
+        plain = copy.copy(self.captioner)
+        plain.model = copy.deepcopy(self.captioner.model)
+        for module in list(plain.model.modules()):
+            vars(module).pop("forward", None)
+            for name, child in module.named_children():
+                if isinstance(child, torch.nn.GELU) and child.approximate == "tanh":
+                    setattr(module, name, ACT2FN["gelu_new"])
+        return plain
+
+    @cached_property
+    def plain_trainable(self) -> TrainableParts:
+        return TrainableParts(self.plain_captioner, tuple(self.trainable.modules))
 
     @cached_property
     def scorer(self) -> Any:
@@ -139,7 +167,7 @@ class TrainingStep:
 
     @cached_property
     def their_optimizer(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.trainable.parameters, lr=self.settings.learning_rate)
+        return torch.optim.AdamW(self.plain_trainable.parameters, lr=self.settings.learning_rate)
 
     def pictures(self, work: Work) -> tuple[torch.Tensor, torch.Tensor]:
         """Pixels of noise for the captioner and for the scorer."""
@@ -150,12 +178,15 @@ class TrainingStep:
         return self.captioner.pixels(images), self.scorer.pixels(images)
 
     def prepare(self, work: Work) -> Prepared:
-        """What our side has stored before training, and what theirs starts from."""
+        """What our side has stored before training, and what theirs starts from; the last one is kept."""
+        if self.prepared is not None and self.prepared.work == work:
+            return self.prepared
         pixels, scorer_pixels = self.pictures(work)
         with torch.no_grad():
             visual = self.captioner.encode(pixels.to(self.device, self.pixel_dtype)).float()
             features_BD = self.scorer.image_features(scorer_pixels).cpu().numpy()
-        return Prepared(work, pixels, scorer_pixels, visual, features_BD)
+        self.prepared = Prepared(work, pixels, scorer_pixels, visual, features_BD)
+        return self.prepared
 
     @property
     def pixel_dtype(self) -> torch.dtype:
@@ -184,10 +215,10 @@ class TrainingStep:
 
     def theirs(self, prepared: Prepared, number: int, *, bf16: bool) -> Milliseconds:
         """The plain way."""
-        clock, work, scorer = Clock(self.device), prepared.work, self.scorer
+        clock, work, scorer = Clock(self.device), prepared.work, self.plain_scorer
         with clock(STEP):
             with clock("vision"), torch.no_grad(), self.autocast(bf16):
-                visual = self.captioner.encode(prepared.pixels.to(self.device, self.pixel_dtype))
+                visual = self.plain_captioner.encode(prepared.pixels.to(self.device, self.pixel_dtype))
                 visual_R = visual.repeat_interleave(work.samples, dim=0)
                 image_BD = scorer.image_features(prepared.scorer_pixels)
             with clock("generate"), torch.no_grad(), self.autocast(bf16):
@@ -209,7 +240,7 @@ class TrainingStep:
             self.their_optimizer.zero_grad()
             with clock("backward"):
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(self.trainable.parameters, self.settings.max_grad_norm)
+                torch.nn.utils.clip_grad_norm_(self.plain_trainable.parameters, self.settings.max_grad_norm)
             with clock("optimizer"):
                 self.their_optimizer.step()
         return clock.parts
@@ -219,14 +250,14 @@ class TrainingStep:
         from benchmarks import transformers_generate
         from tellapart.captioners.base import to_rollout
 
-        captioner, decoding = self.captioner, work.decoding.model_copy(update={"samples": 1})
+        captioner, decoding = self.plain_captioner, work.decoding.model_copy(update={"samples": 1})
         uniform_RT = ForcedLengths(work, number).uniform().to(self.device)
         tokens_RT = transformers_generate.generate(captioner, visual_R, decoding, uniform_RT)
         return to_rollout(tokens_RT, captioner.tokenizer, [captioner.end], 1)
 
     def plain_logits(self, visual_R: torch.Tensor, rollout: Rollout) -> torch.Tensor:
         """Logits R×T×V, of those of all positions."""
-        captioner, tokens_RT = self.captioner, rollout.tokens_RT
+        captioner, tokens_RT = self.plain_captioner, rollout.tokens_RT
         if isinstance(captioner, ClipCap):
             model, prefix_RPH = captioner.model.language_model, captioner.model.mapper(visual_R)
             embeds_RTH = model.get_input_embeddings()(tokens_RT[:, :-1])
@@ -245,7 +276,13 @@ class TrainingStep:
     def gap(self, prepared: Prepared) -> float:
         """The largest difference between the two ways' log-probabilities of the same captions, dropout off."""
         self.captioner.model.eval()
+        self.plain_captioner.model.eval()
         with torch.no_grad():
+            # Steps before have moved the two apart.
+            for plain, ours in zip(
+                self.plain_captioner.model.parameters(), self.captioner.model.parameters(), strict=True
+            ):
+                plain.copy_(ours)
             rollout = self.captioner.generate(prepared.visual, prepared.work.decoding, ForcedLengths(prepared.work, 0))
             visual_R = prepared.visual.repeat_interleave(prepared.work.samples, dim=0)
             ours, theirs = (
@@ -256,6 +293,7 @@ class TrainingStep:
                 )
             )
         self.captioner.model.train()
+        self.plain_captioner.model.train()
         return float((ours - theirs).abs().max())
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 import torch
+from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
 from tellapart.captioners.base import replaced_forward
 from tellapart.captioners.transformers import identity
 from tellapart.models import loading
-from tellapart.models.loading import PackedLinear, packed_linears, packs
+from tellapart.models.loading import OneDnnLinear, PackedLinear, packed_linears, packs, speed_up
+from tellapart.models.output_layer import linear
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
@@ -49,6 +52,69 @@ def test_products_are_those_of_torch(
                 assert product.dtype == dtype and product.shape == plain.shape
                 assert (product - plain).abs().max() <= DTYPES[dtype]
         assert "forward" not in vars(module) and torch.equal(module(x), plain)
+
+
+AVX512 = pytest.mark.skipif(
+    not packs(torch.nn.Linear(2, 2)) or not torch.cpu._is_avx512_supported(), reason="torch has no oneDNN for this CPU"
+)
+
+
+@AVX512
+@pytest.mark.parametrize("kind", ["Linear", "without bias", "Conv1D"])
+@pytest.mark.parametrize("shape", [(5,), (577,), (2, 7), (3, 1, 5)])
+def test_large_models_learn_by_onednn_as_by_torch(
+    kind: str, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "LARGE", 0)
+    x = torch.randn(*shape, 48, generator=torch.manual_seed(1))
+    found = []
+    for fast in (False, True):
+        model = torch.nn.Sequential(layer(kind, torch.float32), NewGELUActivation(), torch.nn.Linear(30, 4))
+        if fast:
+            speed_up(model)
+            assert all(isinstance(vars(model[place])["forward"], OneDnnLinear) for place in (0, 2))
+            assert type(model[1]) is torch.nn.GELU
+            model = copy.deepcopy(model)  # its layers multiply by their own weights
+            assert vars(model[0])["forward"].module is model[0]
+        inner = x.clone().requires_grad_(True)
+        out = model(inner)
+        out.square().sum().backward()
+        named = dict(model.named_parameters())
+        assert all(parameter.grad.stride() == parameter.stride() for parameter in named.values())
+        with torch.no_grad():
+            assert torch.allclose(model(x), out, atol=1e-5)
+        found.append([out.detach(), inner.grad, *(named[name].grad for name in sorted(named))])
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@AVX512
+def test_small_models_other_precisions_and_transposed_rows_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = torch.nn.Sequential(layer("Linear", torch.float32), NewGELUActivation())
+    speed_up(small)
+    assert "forward" not in vars(small[0]) and type(small[1]) is NewGELUActivation
+    monkeypatch.setattr(loading, "LARGE", 0)
+    monkeypatch.setattr("tellapart.models.output_layer.LARGE", 0)
+    speed_up(small)
+    x = torch.randn(48, 6, generator=torch.manual_seed(1)).T
+    plain = torch.nn.functional.linear(x, small[0].weight, small[0].bias)
+    assert torch.allclose(small[0](x), plain, atol=1e-5)
+    assert torch.allclose(linear(x, small[0].weight, small[0].bias), plain, atol=1e-5)
+    assert small[0](x[:0]).shape == (0, 30)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert small[0](x).dtype == linear(x, small[0].weight).dtype == torch.bfloat16
+    assert small.double()[0](x.double()).dtype == torch.float64
+
+
+@AVX512
+def test_layers_that_captioning_packs_are_given_back_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "LARGE", 0)
+    module = layer("Linear", torch.float32)
+    speed_up(module)
+    before = vars(module)["forward"]
+    with packed_linears(module):
+        assert isinstance(vars(module)["forward"], PackedLinear)
+    assert vars(module)["forward"] is before
 
 
 @CPU_HAS_IT

@@ -54,6 +54,7 @@ from tellapart.models.loading import (
     loading_errors,
     precision_of,
     prompt_of_detail,
+    speed_up,
     resolve_device,
     resolve_precision,
     saved_options,
@@ -62,6 +63,7 @@ from tellapart.models.loading import (
     silence_transformers,
     weights_fingerprint,
 )
+from tellapart.models.output_layer import linear
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
 from tellapart.utils.files import check_sums, readable_weights, write_sums
@@ -95,6 +97,7 @@ class Captioner(ABC):
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
+        speed_up(model)
         self.cut_texts = 0  # texts that were longer than allowed and were cut in `tokenize`
         self.generated = self.cut_captions = 0  # captions that were generated, and those cut at the most tokens
         self.cut: set[str] = set()  # the texts of those, of the last pictures whose captions were generated
@@ -102,7 +105,7 @@ class Captioner(ABC):
         self.chosen: dict[str, Any] = {}
         self.decoding: Decoding | None = None  # the generation settings that it is saved with; None: none
         self.levels: Levels = ()  # the amounts of detail that it was trained for
-        wanted = os.environ.get("TELLAPART_CUDA_GRAPHS", "") == "1"
+        wanted = os.environ.get("TELLAPART_CUDA_GRAPHS", "1") != "0"
         self.graphs = StepGraphs() if self.graphed and wanted else None
 
     def with_prompt(self, prompt: str) -> Self:
@@ -295,7 +298,7 @@ class Captioner(ABC):
         if (layer := self.output_layer) is not None:
             logits_NV: torch.Tensor = layer(hidden_NH)
             return logits_NV
-        return hidden_NH if (head := self.head()) is None else F.linear(hidden_NH, *head)
+        return hidden_NH if (head := self.head()) is None else linear(hidden_NH, *head)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         """Generates captions for ``visual``, without gradient; dropout as the model's mode says.
@@ -352,8 +355,8 @@ class Captioner(ABC):
             return hidden_RTH
         V = len(head[0])
         if hidden_RTH.device.type != "cpu" or valid_RT.numel() * V < LARGE or bool(valid_RT.all()):
-            return F.linear(hidden_RTH, *head)
-        logits_NV = F.linear(hidden_RTH[valid_RT], *head)
+            return linear(hidden_RTH, *head)
+        logits_NV = linear(hidden_RTH[valid_RT], *head)
         return logits_NV.new_zeros(*valid_RT.shape, V).index_put((valid_RT,), logits_NV)
 
     @property

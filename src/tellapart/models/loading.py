@@ -15,6 +15,7 @@ than multiplying a few rows. The results are the same but for rounding.
 from __future__ import annotations
 
 import difflib
+import functools
 import gc
 import hashlib
 import json
@@ -751,6 +752,51 @@ ACTIVATED = {
 }
 
 
+class OneDnnLinear:
+    """The forward of ``nn.Linear`` or of transformers' ``Conv1D`` in fp32 on a CPU, with gradient, by oneDNN.
+
+    MKL, which torch takes for fp32, multiplies in its slower path on CPUs that are not Intel's.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        module = self.module
+        if not multiplies_by_onednn(x, module.weight):
+            plain: torch.Tensor = type(module).forward(module, x)
+            return plain
+        from tellapart.models.output_layer import onednn_linear
+
+        weight_NK = module.weight if isinstance(module, torch.nn.Linear) else module.weight.T
+        return onednn_linear(x, weight_NK, module.bias)
+
+
+def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Returns whether `OneDnnLinear` is faster: both are fp32 on a CPU with AVX512, and there is no autocast."""
+    fits = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu" and x.numel()
+    return bool(fits) and not torch.is_autocast_enabled("cpu") and has_onednn() and torch.cpu._is_avx512_supported()
+
+
+def speed_up(model: torch.nn.Module) -> None:
+    """Makes the layers of a large model faster, results the same but for rounding; smaller models stay as they are.
+
+    ``gelu_new``, eight operations in transformers, becomes torch's one of the same function, and linear layers are
+    `OneDnnLinear`.
+    """
+    if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
+        return
+    for module in list(model.modules()):
+        if "forward" not in vars(module) and packs(module):
+            cast(Any, module).forward = OneDnnLinear(module)
+        for name, child in module.named_children():
+            if type(child).__name__ == "NewGELUActivation":
+                setattr(module, name, torch.nn.GELU("tanh"))
+
+
+LARGE = 2**24  # parameters: 64 MB in fp32
+
+
 class PackedLinear:
     """The forward of ``nn.Linear`` or of transformers' ``Conv1D``, without gradient; with one it is the module's own.
 
@@ -800,7 +846,7 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
 class _Use:
     """The modules of a model whose forward is replaced, and how many threads need that."""
 
-    changed: list[torch.nn.Module]
+    changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
     threads: int = 0
 
 
@@ -808,28 +854,32 @@ _LOCK = threading.Lock()
 _IN_USE: dict[torch.nn.Module, _Use] = {}
 
 
-def _replaced(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules whose forward is replaced from now on."""
-    changed: list[torch.nn.Module] = []
+def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
+    """The modules whose forward is replaced from now on, each with what replaced it before."""
+    changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
     room = MOST_BYTES
     try:
         for module in model.modules():
-            if "forward" not in vars(module) and packs(module):
+            before = vars(module).get("forward")
+            if isinstance(before, OneDnnLinear | None) and packs(module):
                 weight: torch.Tensor = cast(Any, module).weight
                 room -= weight.numel() * weight.element_size()
                 if room >= 0 or (weight.dtype == torch.float32 and isinstance(module, torch.nn.Linear)):
                     cast(Any, module).forward = PackedLinear(module, copied=room >= 0)
-                    changed.append(module)
-        changed += [activation for module in model.modules() if (activation := fused_activation(module)) is not None]
+                    changed.append((module, before))
+        fused = [activation for module in model.modules() if (activation := fused_activation(module)) is not None]
+        changed += [(activation, None) for activation in fused]
     except BaseException:
         _give_back(changed)
         raise
     return changed
 
 
-def _give_back(changed: list[torch.nn.Module]) -> None:
-    for module in changed:
+def _give_back(changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]) -> None:
+    for module, before in changed:
         del cast(Any, module).forward
+        if before is not None:
+            cast(Any, module).forward = before
 
 
 def fused_activation(module: Any) -> torch.nn.Module | None:
@@ -853,18 +903,21 @@ def _as_it_is(states: torch.Tensor) -> torch.Tensor:
 
 def packs(module: torch.nn.Module) -> bool:
     """Returns whether `PackedLinear` can stand for a module's forward."""
-    if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D) or platform.machine() not in ("x86_64", "AMD64"):
+    if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
         return False
     weight: torch.Tensor = cast(Any, module).weight
-    if weight.device.type != "cpu" or not torch.backends.mkldnn.is_available() or not _has_operators():
+    if weight.device.type != "cpu" or not has_onednn():
         return False
     if weight.dtype == torch.bfloat16:
         return multiplies_in_bf16(weight.device) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return weight.dtype == torch.float32
 
 
-def _has_operators() -> bool:
-    """Returns whether this torch has what its compiler calls for linear layers on a CPU."""
+@functools.cache
+def has_onednn() -> bool:
+    """Returns whether this is a CPU of x86, and torch has what its compiler calls for linear layers there."""
+    if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+        return False
     operators: tuple[Callable[[], Any], ...] = (
         lambda: torch.ops.mkldnn._reorder_linear_weight.default,
         lambda: torch.ops.mkldnn._linear_pointwise.default,

@@ -1,4 +1,5 @@
-"""Cross-entropies of an output layer that never hold all its scores (B×T×V) at once.
+"""Linear layers by oneDNN, with gradient, and cross-entropies of an output layer that never hold all its scores (B×T×V)
+at once.
 
 A loss is a sum of terms: tokens scored against the whole vocabulary, a few at a time (`Whole`), and captions scored
 against words of their own, whose rows of the layer are all that is multiplied (`Own`). The gradient is made
@@ -12,10 +13,58 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from tellapart.models.loading import multiplies_by_onednn
+
+LARGE = 2**24  # weights: below, sums stay in the order in which torch adds them up
 CHUNK_SCORES = 2**23  # that may be held at once: 32 MB
 FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast's precision
+
+
+def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Computes ``F.linear``; a large layer in fp32 on a CPU with AVX512 by oneDNN, as `OneDnnLinear` does."""
+    if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
+        return onednn_linear(x, weight_NK, bias_N)
+    return F.linear(x, weight_NK, bias_N)
+
+
+def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+    """Computes ``F.linear`` by oneDNN, in fp32 on a CPU; can be differentiated once. Weights may be a transposed view."""
+    product: torch.Tensor = Product.apply(x, weight_NK, bias_N)  # type: ignore[no-untyped-call]
+    return product
+
+
+class Product(torch.autograd.Function):
+    """``F.linear`` of fp32 on a CPU, forward and backward by oneDNN."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+        ctx.save_for_backward(x, weight_NK)
+        return multiply(x, weight_NK, bias_N)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, weight_NK = ctx.saved_tensors
+        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+        x_MK, slope_MN = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
+        to_weight_NK = None
+        if wants_weight and weight_NK.is_contiguous():  # laid out as the weights are: an optimizer keeps it as it is
+            to_weight_NK = multiply(slope_MN.T, x_MK.T)
+        elif wants_weight:
+            to_weight_NK = multiply(x_MK.T, slope_MN.T).T
+        return (
+            multiply(slope, weight_NK.T) if wants_x else None,
+            to_weight_NK,
+            slope_MN.sum(0) if wants_bias else None,
+        )
+
+
+def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_NK, bias_N, "none", [], "")
+    return product
 
 
 class LossTerm(Protocol):
@@ -154,7 +203,7 @@ class VocabularyTerm:
         step = max(1, CHUNK_SCORES // len(weight_VH))
         for start in range(0, len(hidden_NH), step):
             n = slice(start, start + step)
-            scores_nV = torch.mm(hidden_NH[n], weight_VH.T).to(layer.wide)
+            scores_nV = linear(hidden_NH[n], weight_VH).to(layer.wide)
             if layer.bias_V is not None:
                 scores_nV += layer.bias_V
             loss, slope_nV = self.cross_entropy(scores_nV, n, layer.learns)
@@ -188,7 +237,7 @@ class VocabularyTerm:
             layer.to_bias_V += slope_nV.sum(0)
         slope_nV = slope_nV.to(hidden_nH.dtype)
         if layer.to_hidden_BTH is not None:
-            back_nH = torch.mm(slope_nV, weight_VH).to(layer.wide)
+            back_nH = linear(slope_nV, weight_VH.T).to(layer.wide)
             layer.to_hidden_BTH.flatten(0, 1).index_add_(0, self.place_N[n], back_nH)
         if layer.wants_weight:
             layer.add_to_weight(slope_nV, hidden_nH)

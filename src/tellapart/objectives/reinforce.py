@@ -463,8 +463,10 @@ def reward_logs(
 
 def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
     """Computes the log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
-    logits_RTV = (logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()) / temperature
-    return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)
+    logits_RTV = logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()
+    logits_RTV = logits_RTV if temperature == 1.0 else logits_RTV / temperature
+    nats_N = torch.nn.functional.cross_entropy(logits_RTV.flatten(0, -2), tokens_RT.flatten(), reduction="none")
+    return -nats_N.view_as(tokens_RT)
 
 
 def caption_log_probs(

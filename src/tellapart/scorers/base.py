@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
-from tellapart.models.loading import settings_of, silence_transformers, weights_fingerprint
+from tellapart.models.loading import settings_of, silence_transformers, speed_up, weights_fingerprint
 from tellapart.types import Encoder, in_mode, pad_rows
 from tellapart.utils.files import readable_weights, write_sums
 
@@ -33,6 +33,7 @@ class Scorer:
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
+        speed_up(model)
         self.window = text_window(model, tokenizer)
         self.cut_texts = 0  # how many texts were longer than the window and were truncated
         self.shared = False  # whether all ranks encode the same texts, and each takes a share of them

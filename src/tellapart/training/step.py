@@ -22,6 +22,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from tellapart.captioners.lora import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
+from tellapart.models.loading import LARGE
 from tellapart.models.protocols import Learner
 from tellapart.objectives.base import Objective
 from tellapart.recipe.schema import Training
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 else:  # a second that a run without shares does not need
     fsdp, dtensor = LazyModule("torch.distributed.fsdp"), LazyModule("torch.distributed.tensor")
 
-LARGE = 2**24  # parameters: 64 MB in fp32
 
 
 def train_step(
