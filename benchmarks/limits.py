@@ -17,7 +17,8 @@ import torch
 from benchmarks.full_size import full_size_captioner
 from benchmarks.rows import Row
 from benchmarks.step_rows import device_words
-from tellapart.models.loading import best_device, multiplies_in_bf16
+from tellapart.models.loading import best_device, multiplies_by_onednn, multiplies_in_bf16
+from tellapart.models.output_layer import multiply
 from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def product_rates(
 
     def run() -> None:
         for matrix in matrices:
-            vectors[matrix.shape[0]] @ matrix
+            vector = vectors[matrix.shape[0]]
+            multiply(vector, matrix.T) if multiplies_by_onednn(vector, matrix) else vector @ matrix
 
     return [operations / seconds / 1e9 for seconds in timed(run, device)]
 

@@ -54,13 +54,13 @@ from tellapart.models.loading import (
     loading_errors,
     precision_of,
     prompt_of_detail,
-    speed_up,
     resolve_device,
     resolve_precision,
     saved_options,
     set_precision,
     settings_of,
     silence_transformers,
+    speed_up,
     weights_fingerprint,
 )
 from tellapart.models.output_layer import linear

@@ -1,5 +1,4 @@
-"""Linear layers by oneDNN, with gradient, and cross-entropies of an output layer that never hold all its scores (B×T×V)
-at once.
+"""Cross-entropies of an output layer that never hold all its scores (B×T×V) at once, and linear layers by oneDNN.
 
 A loss is a sum of terms: tokens scored against the whole vocabulary, a few at a time (`Whole`), and captions scored
 against words of their own, whose rows of the layer are all that is multiplied (`Own`). The gradient is made
@@ -31,7 +30,10 @@ def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None
 
 
 def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
-    """Computes ``F.linear`` by oneDNN, in fp32 on a CPU; can be differentiated once. Weights may be a transposed view."""
+    """Computes ``F.linear`` of fp32 on a CPU by oneDNN; can be differentiated once.
+
+    weight_NK: N×K, or the transposed view of weights K×N.
+    """
     product: torch.Tensor = Product.apply(x, weight_NK, bias_N)  # type: ignore[no-untyped-call]
     return product
 

@@ -38,7 +38,6 @@ else:  # a second that a run without shares does not need
     fsdp, dtensor = LazyModule("torch.distributed.fsdp"), LazyModule("torch.distributed.tensor")
 
 
-
 def train_step(
     setup: TrainingSetup,
     data: TrainingSet,
