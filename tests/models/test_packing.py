@@ -13,8 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from tellapart.captioners.base import replaced_forward
 from tellapart.captioners.transformers import identity
 from tellapart.models import loading
-from tellapart.models.loading import OneDnnLinear, PackedLinear, packed_linears, packs, speed_up
-from tellapart.models.output_layer import linear
+from tellapart.models.loading import OneDnnLinear, PackedLinear, linear, packed_linears, packs, speed_up
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
@@ -94,7 +93,6 @@ def test_small_models_other_precisions_and_transposed_rows_stay_right(monkeypatc
     speed_up(small)
     assert "forward" not in vars(small[0]) and type(small[1]) is NewGELUActivation
     monkeypatch.setattr(loading, "LARGE", 0)
-    monkeypatch.setattr("tellapart.models.output_layer.LARGE", 0)
     speed_up(small)
     x = torch.randn(48, 6, generator=torch.manual_seed(1)).T
     plain = torch.nn.functional.linear(x, small[0].weight, small[0].bias)

@@ -51,6 +51,7 @@ from tellapart.models.loading import (
     dtype_of,
     is_server,
     levels_in,
+    linear,
     loading_errors,
     precision_of,
     prompt_of_detail,
@@ -63,7 +64,6 @@ from tellapart.models.loading import (
     speed_up,
     weights_fingerprint,
 )
-from tellapart.models.output_layer import linear
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
 from tellapart.utils.files import check_sums, readable_weights, write_sums
@@ -77,6 +77,7 @@ else:
     transformers = LazyModule("transformers")
 
 
+LARGE_LAYER = 2**24  # weights: `linear` has another way for these
 LARGE = 2**22  # scores: below so many, padding costs less than leaving it out
 
 
@@ -298,7 +299,7 @@ class Captioner(ABC):
         if (layer := self.output_layer) is not None:
             logits_NV: torch.Tensor = layer(hidden_NH)
             return logits_NV
-        return hidden_NH if (head := self.head()) is None else linear(hidden_NH, *head)
+        return hidden_NH if (head := self.head()) is None else apply_head(hidden_NH, head)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
         """Generates captions for ``visual``, without gradient; dropout as the model's mode says.
@@ -355,8 +356,8 @@ class Captioner(ABC):
             return hidden_RTH
         V = len(head[0])
         if hidden_RTH.device.type != "cpu" or valid_RT.numel() * V < LARGE or bool(valid_RT.all()):
-            return linear(hidden_RTH, *head)
-        logits_NV = linear(hidden_RTH[valid_RT], *head)
+            return apply_head(hidden_RTH, head)
+        logits_NV = apply_head(hidden_RTH[valid_RT], head)
         return logits_NV.new_zeros(*valid_RT.shape, V).index_put((valid_RT,), logits_NV)
 
     @property
@@ -411,6 +412,11 @@ class Captioner(ABC):
     def _encode_frozen(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         with in_mode(self.model, False), torch.no_grad():
             return self.encode(self.inputs(pixels_BCHW)).float()
+
+
+def apply_head(hidden: torch.Tensor, head: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
+    """Computes logits from hidden states …×H by `Captioner.head`."""
+    return (F.linear if head[0].numel() < LARGE_LAYER else linear)(hidden, *head)
 
 
 class Uncached:

@@ -7,9 +7,10 @@ which a recipe's ``decoding`` and the options of ``tellapart caption`` say, too.
 The device ``auto`` is the accelerator that torch finds, else the CPU; the precision ``auto`` is, for inference,
 bfloat16 where that device multiplies in it, else float32. `docs/devices.md` has the table of what each command does.
 
-On a CPU `packed_linears` multiplies by oneDNN from weights that it has arranged once: torch multiplies fp32 by MKL,
-which takes its slower path on CPUs that are not Intel's, and arranges bf16 weights anew at every call, which costs more
-than multiplying a few rows. The results are the same but for rounding.
+On a CPU large models multiply by oneDNN, in training too (`speed_up`): torch multiplies fp32 by MKL, which takes its
+slower path on CPUs that are not Intel's. `packed_linears` multiplies from weights that it has arranged once: torch
+arranges bf16 weights anew at every call, which costs more than multiplying a few rows. The results are the same but for
+rounding.
 """
 
 from __future__ import annotations
@@ -766,8 +767,6 @@ class OneDnnLinear:
         if not multiplies_by_onednn(x, module.weight):
             plain: torch.Tensor = type(module).forward(module, x)
             return plain
-        from tellapart.models.output_layer import onednn_linear
-
         weight_NK = module.weight if isinstance(module, torch.nn.Linear) else module.weight.T
         return onednn_linear(x, weight_NK, module.bias)
 
@@ -794,7 +793,58 @@ def speed_up(model: torch.nn.Module) -> None:
                 setattr(module, name, torch.nn.GELU("tanh"))
 
 
-LARGE = 2**24  # parameters: 64 MB in fp32
+LARGE = 2**24  # weights, 64 MB in fp32: below, sums stay in the order in which torch adds them up
+
+
+def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Computes ``F.linear``; a large layer in fp32 on a CPU with AVX512 by oneDNN, as `OneDnnLinear` does."""
+    if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
+        return onednn_linear(x, weight_NK, bias_N)
+    return F.linear(x, weight_NK, bias_N)
+
+
+def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+    """Computes ``F.linear`` of fp32 on a CPU by oneDNN; can be differentiated once.
+
+    weight_NK: N×K, or the transposed view of weights K×N.
+    """
+    product: torch.Tensor = product_function().apply(x, weight_NK, bias_N)
+    return product
+
+
+@functools.cache
+def product_function() -> Any:
+    """Returns the `torch.autograd.Function` of `onednn_linear`; made at its first use, which is when torch is there."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+            ctx.save_for_backward(x, weight_NK)
+            return multiply(x, weight_NK, bias_N)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            x, weight_NK = ctx.saved_tensors
+            wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+            x_MK, slope_MN = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
+            to_weight_NK = None
+            if wants_weight and weight_NK.is_contiguous():  # laid out as the weights are, as optimizers want it
+                to_weight_NK = multiply(slope_MN.T, x_MK.T)
+            elif wants_weight:
+                to_weight_NK = multiply(x_MK.T, slope_MN.T).T
+            return (
+                multiply(slope, weight_NK.T) if wants_x else None,
+                to_weight_NK,
+                slope_MN.sum(0) if wants_bias else None,
+            )
+
+    return Product
+
+
+def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_NK, bias_N, "none", [], "")
+    return product
 
 
 class PackedLinear:

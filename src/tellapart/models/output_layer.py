@@ -1,4 +1,4 @@
-"""Cross-entropies of an output layer that never hold all its scores (B×T×V) at once, and linear layers by oneDNN.
+"""Cross-entropies of an output layer that never hold all its scores (B×T×V) at once.
 
 A loss is a sum of terms: tokens scored against the whole vocabulary, a few at a time (`Whole`), and captions scored
 against words of their own, whose rows of the layer are all that is multiplied (`Own`). The gradient is made
@@ -12,61 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from tellapart.models.loading import multiplies_by_onednn
+from tellapart.models.loading import linear
 
-LARGE = 2**24  # weights: below, sums stay in the order in which torch adds them up
 CHUNK_SCORES = 2**23  # that may be held at once: 32 MB
 FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast's precision
-
-
-def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes ``F.linear``; a large layer in fp32 on a CPU with AVX512 by oneDNN, as `OneDnnLinear` does."""
-    if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
-        return onednn_linear(x, weight_NK, bias_N)
-    return F.linear(x, weight_NK, bias_N)
-
-
-def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
-    """Computes ``F.linear`` of fp32 on a CPU by oneDNN; can be differentiated once.
-
-    weight_NK: N×K, or the transposed view of weights K×N.
-    """
-    product: torch.Tensor = Product.apply(x, weight_NK, bias_N)  # type: ignore[no-untyped-call]
-    return product
-
-
-class Product(torch.autograd.Function):
-    """``F.linear`` of fp32 on a CPU, forward and backward by oneDNN."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
-        ctx.save_for_backward(x, weight_NK)
-        return multiply(x, weight_NK, bias_N)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        x, weight_NK = ctx.saved_tensors
-        wants_x, wants_weight, wants_bias = ctx.needs_input_grad
-        x_MK, slope_MN = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
-        to_weight_NK = None
-        if wants_weight and weight_NK.is_contiguous():  # laid out as the weights are: an optimizer keeps it as it is
-            to_weight_NK = multiply(slope_MN.T, x_MK.T)
-        elif wants_weight:
-            to_weight_NK = multiply(x_MK.T, slope_MN.T).T
-        return (
-            multiply(slope, weight_NK.T) if wants_x else None,
-            to_weight_NK,
-            slope_MN.sum(0) if wants_bias else None,
-        )
-
-
-def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_NK, bias_N, "none", [], "")
-    return product
 
 
 class LossTerm(Protocol):
