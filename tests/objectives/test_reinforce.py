@@ -81,6 +81,21 @@ def test_token_log_probs_are_those_of_the_tempered_softmax() -> None:
     assert token_log_probs(logits, torch.tensor([[2]]), 0.5).item() == pytest.approx(expected.item())
 
 
+def test_token_log_probs_of_many_logits_and_their_gradient_are_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.manual_seed(0)
+    logits_RTV, tokens_RT = torch.randn(3, 4, 7, generator=generator), torch.randint(7, (3, 4), generator=generator)
+    logits_RTV[0, 0, (tokens_RT[0, 0] + 1) % 7] = -torch.inf  # a token that is never generated
+    found = []
+    for many in (2**22, 0):
+        monkeypatch.setattr("tellapart.objectives.reinforce.MANY_LOGITS", many)
+        scores_RTV = logits_RTV.clone().requires_grad_(True)
+        log_p_RT = token_log_probs(scores_RTV, tokens_RT, 0.7)
+        (log_p_RT * torch.arange(12.0).view(3, 4)).sum().backward()
+        found.append((log_p_RT.detach(), scores_RTV.grad))
+    for ours, plain in zip(*found, strict=True):
+        assert ours is not None and plain is not None and torch.allclose(ours, plain, atol=1e-5)
+
+
 def test_the_running_mean_starts_at_zero_is_used_first_and_updated_after() -> None:
     baseline = RunningMean()
     values = [baseline(torch.full((4, 1), r), batch(4))[0, 0].item() for r in (-2.0, -4.0, -9.0, 0.0)]

@@ -50,6 +50,7 @@ else:
 
 # ``baseline(reward_BS, batch) -> value_BS``, or B×S×T alike: what each reward is compared with.
 Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
+MANY_LOGITS = 2**22  # from here on one operation, which needs less memory, in another order of adding up
 EPSILON = 1e-4  # added to standard deviations that advantages are divided by
 
 
@@ -465,6 +466,8 @@ def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperatu
     """Computes the log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
     logits_RTV = logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()
     logits_RTV = logits_RTV if temperature == 1.0 else logits_RTV / temperature
+    if logits_RTV.numel() < MANY_LOGITS:
+        return logits_RTV.gather(-1, tokens_RT[..., None]).squeeze(-1) - logits_RTV.logsumexp(-1)
     nats_N = torch.nn.functional.cross_entropy(logits_RTV.flatten(0, -2), tokens_RT.flatten(), reduction="none")
     return -nats_N.view_as(tokens_RT)
 
