@@ -119,24 +119,11 @@ class TrainingStep:
 
     @cached_property
     def plain_scorer(self) -> Any:
-        """The same scorer with the layers of torch, which `Scorer` replaces."""
-        plain = copy.copy(self.scorer)
-        plain.model = copy.deepcopy(self.scorer.model)
-        for module in plain.model.modules():
-            vars(module).pop("forward", None)
-        return plain
+        return as_transformers_makes_it(self.scorer)
 
     @cached_property
     def plain_captioner(self) -> Any:
-        """The same captioner with the layers of torch and transformers, which `Captioner` replaces."""
-        plain = copy.copy(self.captioner)
-        plain.model = copy.deepcopy(self.captioner.model)
-        for module in list(plain.model.modules()):
-            vars(module).pop("forward", None)
-            for name, child in module.named_children():
-                if isinstance(child, torch.nn.GELU) and child.approximate == "tanh":
-                    setattr(module, name, ACT2FN["gelu_new"])
-        return plain
+        return as_transformers_makes_it(self.captioner)
 
     @cached_property
     def plain_trainable(self) -> TrainableParts:
@@ -295,6 +282,18 @@ class TrainingStep:
         self.captioner.model.train()
         self.plain_captioner.model.train()
         return float((ours - theirs).abs().max())
+
+
+def as_transformers_makes_it(part: Any) -> Any:
+    """Returns a copy of a captioner or scorer whose model has the layers again that `speed_up` replaced."""
+    plain = copy.copy(part)
+    plain.model = copy.deepcopy(part.model)
+    for module in list(plain.model.modules()):
+        vars(module).pop("forward", None)
+        for name, child in module.named_children():
+            if isinstance(child, torch.nn.GELU) and child.approximate == "tanh":
+                setattr(module, name, ACT2FN["gelu_new"])
+    return plain
 
 
 @dataclass(frozen=True)

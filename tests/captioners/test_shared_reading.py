@@ -130,7 +130,7 @@ def test_padding_does_not_reach_the_output_layer(
     valid_RT = torch.arange(4) < torch.tensor([4, 1, 2, 3])[:, None]
     with torch.no_grad():
         whole_RTV = captioner.logits(visual, tokens_RT, valid_RT)
-        monkeypatch.setattr(base, "LARGE", 1)
+        monkeypatch.setattr(base, "MANY_SCORES", 1)
         some_RTV = captioner.logits(visual, tokens_RT, valid_RT)
     torch.testing.assert_close(some_RTV[valid_RT], whole_RTV[valid_RT], atol=1e-12, rtol=0)
     if captioner.head() is not None:

@@ -43,6 +43,7 @@ from tellapart.data.pictures import FilePicture, to_rgb
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.loading import (
     DEFAULT,
+    LARGE,
     OPTIONS_FILE,
     Decoding,
     Levels,
@@ -77,8 +78,7 @@ else:
     transformers = LazyModule("transformers")
 
 
-LARGE_LAYER = 2**24  # weights: `linear` has another way for these
-LARGE = 2**22  # scores: below so many, padding costs less than leaving it out
+MANY_SCORES = 2**22  # scores: below so many, padding costs less than leaving it out
 
 
 class Captioner(ABC):
@@ -355,7 +355,7 @@ class Captioner(ABC):
         if (head := self.head()) is None:
             return hidden_RTH
         V = len(head[0])
-        if hidden_RTH.device.type != "cpu" or valid_RT.numel() * V < LARGE or bool(valid_RT.all()):
+        if hidden_RTH.device.type != "cpu" or valid_RT.numel() * V < MANY_SCORES or bool(valid_RT.all()):
             return apply_head(hidden_RTH, head)
         logits_NV = apply_head(hidden_RTH[valid_RT], head)
         return logits_NV.new_zeros(*valid_RT.shape, V).index_put((valid_RT,), logits_NV)
@@ -416,7 +416,7 @@ class Captioner(ABC):
 
 def apply_head(hidden: torch.Tensor, head: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
     """Computes logits from hidden states …×H by `Captioner.head`."""
-    return (F.linear if head[0].numel() < LARGE_LAYER else linear)(hidden, *head)
+    return (F.linear if head[0].numel() < LARGE else linear)(hidden, *head)
 
 
 class Uncached:
