@@ -23,7 +23,7 @@ from benchmarks.caption_models import MODELS, PROMPT
 from benchmarks.rows import PairedRow, Row
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import Decoding, dtype_of, resolve_device, resolve_precision
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.io import Progress, say
 
 if TYPE_CHECKING:
     from benchmarks.caption_ours import Ours

@@ -18,7 +18,7 @@ from benchmarks.full_size import full_size_captioner
 from benchmarks.rows import Row
 from benchmarks.step_rows import device_words
 from tellapart.models.loading import best_device, multiplies_by_onednn, multiplies_in_bf16, multiply
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner

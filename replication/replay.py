@@ -16,7 +16,7 @@ from replication.lab import Lab
 from replication.multiple import holm, holm_levels
 from replication.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 
 
 @dataclass(frozen=True)

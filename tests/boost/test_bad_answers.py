@@ -15,7 +15,7 @@ from tellapart.boost import statistics as counted
 from tellapart.boost.backends import read_answer, redact
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.types import REDACTED, Answer, BackendError
-from tellapart.utils.files import without_reasoning
+from tellapart.utils.io import without_reasoning
 
 KEY = "sk-very-secret-0123456789abcdef"
 GOOD = "A brown dog lies on the lawn with a red ball in the sun."

@@ -18,7 +18,7 @@ from command_line import Cli
 from test_manifest import photo
 
 from tellapart.data import open_data
-from tellapart.utils.files import locked
+from tellapart.utils.io import locked
 
 COUNT = 150
 

@@ -20,11 +20,11 @@ import pytest
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.training.runs import train
-from tellapart.utils.files import NAME, locked
+from tellapart.utils.io import NAME, locked
 
 HOLD = """
-import pathlib, sys, tellapart.utils.files
-with tellapart.utils.files.locked(pathlib.Path(sys.argv[1]), wait=False):
+import pathlib, sys, tellapart.utils.io
+with tellapart.utils.io.locked(pathlib.Path(sys.argv[1]), wait=False):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -59,8 +59,28 @@ def test_a_folder_made_for_the_lock_alone_is_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_its_last_holder_removes_meanwhile_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Path.mkdir` finds it there, looks whether it is a folder, and by then it is not."""
+    made, mkdir = [], os.mkdir
+
+    def removed_once(path: Path, mode: int = 0o777) -> None:
+        made.append(path)
+        if len(made) == 1:
+            raise FileExistsError(path)
+        mkdir(path, mode)
+
+    monkeypatch.setattr(os, "mkdir", removed_once)
+    with locked(tmp_path / "run", wait=False):
+        assert len(made) == 2
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(FileExistsError), locked(tmp_path / "run", wait=True):
+        pass
+
+
 def test_many_who_wait_hold_it_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.utils.files.POLL_SECONDS", 0.001)
+    monkeypatch.setattr("tellapart.utils.io.POLL_SECONDS", 0.001)
     inside: list[int] = []
     most: list[int] = []
 

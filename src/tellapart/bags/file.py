@@ -12,8 +12,7 @@ from typing import Any
 
 from tellapart.data.dataset import read_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import parse_json, replace_text, writable_file
-from tellapart.utils.messages import json_value
+from tellapart.utils.io import json_value, parse_json, replace_text, writable_file
 
 KIND = "tellapart bags"
 FORMAT = 1

@@ -58,8 +58,7 @@ from tellapart.features.nearest import (
     nearest_neighbours,
     share_found,
 )
-from tellapart.utils.files import locked, parse_json, replace_file, replace_text, write_errors
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.io import Progress, locked, parse_json, replace_file, replace_text, say, write_errors
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

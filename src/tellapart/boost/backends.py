@@ -49,8 +49,7 @@ from tellapart.models.loading import (
 )
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Picture
-from tellapart.utils.files import clean_text, parse_json
-from tellapart.utils.messages import say
+from tellapart.utils.io import clean_text, parse_json, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

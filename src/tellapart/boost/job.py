@@ -35,8 +35,7 @@ from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, most_choices, prices_of
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import clean_text, without_reasoning, writable_file
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.io import Progress, clean_text, say, without_reasoning, writable_file
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState

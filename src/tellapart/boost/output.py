@@ -26,7 +26,7 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import parse_json, replace_file, replace_text, temporary_beside, writable_file, write_errors
+from tellapart.utils.io import parse_json, replace_file, replace_text, temporary_beside, writable_file, write_errors
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 

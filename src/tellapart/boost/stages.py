@@ -31,7 +31,7 @@ from pathlib import Path
 from tellapart.boost.types import REDACTED, Backend, BackendError, Message, Request, Stage
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.files import broken
+from tellapart.utils.io import broken
 
 BUILTIN = Path(__file__).parent / "prompts"
 PLACEHOLDERS = {

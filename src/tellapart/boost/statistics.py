@@ -31,8 +31,7 @@ from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.truth import align, count_claims, mark_caption
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
-from tellapart.utils.files import replace_text
-from tellapart.utils.messages import json_value, track
+from tellapart.utils.io import json_value, replace_text, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

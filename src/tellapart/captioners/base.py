@@ -67,8 +67,7 @@ from tellapart.models.loading import (
 )
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, Rows, in_mode, pad_rows
-from tellapart.utils.files import check_sums, readable_weights, write_sums
-from tellapart.utils.messages import say_once
+from tellapart.utils.io import check_sums, readable_weights, say_once, write_sums
 from tellapart.utils.registry import Entry, LazyModule, Registry, call_factory, code_path
 from tellapart.utils.rng import ItemSeeds
 

@@ -12,7 +12,7 @@ import torch
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.loading import loading_errors
 from tellapart.models.protocols import CaptionerLike
-from tellapart.utils.files import parse_json
+from tellapart.utils.io import parse_json
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

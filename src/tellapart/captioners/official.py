@@ -24,7 +24,7 @@ from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapM
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
 from tellapart.models.loading import check_name, loading_errors
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

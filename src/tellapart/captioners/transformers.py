@@ -36,7 +36,7 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.chat import rendered
 from tellapart.models.loading import load_whole, precision_of, weights_fingerprint
 from tellapart.types import Encoder
-from tellapart.utils.files import write_sums
+from tellapart.utils.io import write_sums
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

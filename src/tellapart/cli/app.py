@@ -32,8 +32,16 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import stdout_errors
-from tellapart.utils.messages import Verbosity, console, for_terminal, json_text, say, set_verbosity, single_line
+from tellapart.utils.io import (
+    Verbosity,
+    console,
+    for_terminal,
+    json_text,
+    say,
+    set_verbosity,
+    single_line,
+    stdout_errors,
+)
 from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ import typer
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.files import stdout_errors
-from tellapart.utils.messages import say
+from tellapart.utils.io import say, stdout_errors
 from tellapart.utils.registry import allowed_code
 
 if TYPE_CHECKING:
@@ -323,7 +322,7 @@ def caption(
     from tellapart.inference.prompts import Prompts, has_fields
     from tellapart.inference.server import MAX_TOKENS, open_server
     from tellapart.models.loading import DEFAULT, default_decoding, is_server
-    from tellapart.utils.files import is_url
+    from tellapart.utils.io import is_url
 
     served = is_server(model)
     if purpose.maker() is not None:
@@ -540,7 +539,7 @@ def caption_job(
     from tellapart.inference.caption import caption_request, settings_file
     from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works import check_format, merge_job, write_pictures
-    from tellapart.utils.files import is_url, replace_text
+    from tellapart.utils.io import is_url, replace_text
 
     if format is not None and check_format(out) != f".{format}":
         raise UsageError(f"{out}: with --workers the name says the format; leave out --format {format}")
@@ -694,7 +693,7 @@ class Texts:
         from tellapart.data.caption_matching import CaptionFile
         from tellapart.evaluation.check import CAPTION, KINDS, check_captions
         from tellapart.inference.purposes import CHARACTERS, review_lines, write_review_page
-        from tellapart.utils.files import replace_text
+        from tellapart.utils.io import replace_text
 
         texts = {key: [one.text] for key, one in edited.items() if one.text}
         found: dict[str, list[tuple[str, str]]] = {}

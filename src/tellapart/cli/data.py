@@ -13,7 +13,7 @@ import typer
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 
 app = App(name="data", help="Make other data sets of captions.", no_args_is_help=True)
 KEPT = ("subject", "svo")
@@ -38,7 +38,7 @@ def simplify(
     from tellapart.data.caption_files import read_reference_file
     from tellapart.evaluation.facts import check_tagger
     from tellapart.evaluation.facts.extract import simplify_all
-    from tellapart.utils.files import replace_text, write_errors
+    from tellapart.utils.io import replace_text, write_errors
 
     if keep not in KEPT:
         raise UsageError(f"--keep is '{keep}'{nearest(keep, KEPT)}; expected {' or '.join(KEPT)}")

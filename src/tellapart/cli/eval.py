@@ -13,8 +13,7 @@ from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, Judg
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
-from tellapart.utils.files import stdout_errors
-from tellapart.utils.messages import say, typed_command
+from tellapart.utils.io import say, stdout_errors, typed_command
 
 if TYPE_CHECKING:
     from rich.table import Table

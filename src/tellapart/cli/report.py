@@ -11,8 +11,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
-from tellapart.utils.files import stdout_errors
-from tellapart.utils.messages import for_terminal, say
+from tellapart.utils.io import for_terminal, say, stdout_errors
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -137,7 +136,7 @@ def tokens(
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
     from tellapart.report.curves import draw_token_losses
-    from tellapart.utils.files import replace_text
+    from tellapart.utils.io import replace_text
 
     items = {item.id: item for item in open_data(data)}
     item = items.get(picture) if picture is not None else next(iter(items.values()), None)

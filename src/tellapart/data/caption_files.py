@@ -58,8 +58,7 @@ from tellapart.data.records import (
 )
 from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.files import clean_text, parse_json
-from tellapart.utils.messages import say
+from tellapart.utils.io import clean_text, parse_json, say
 
 
 @dataclass(frozen=True)

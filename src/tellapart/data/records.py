@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.utils.files import parse_json
+from tellapart.utils.io import parse_json
 
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),

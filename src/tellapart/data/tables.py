@@ -57,7 +57,7 @@ from tellapart.data.pictures import FilePicture, picture_file
 from tellapart.data.records import DATA_KEYS, NotTextError, find_key, picture_key, text_keys
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.messages import track
+from tellapart.utils.io import track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

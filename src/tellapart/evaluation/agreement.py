@@ -25,8 +25,7 @@ from tellapart.evaluation.evaluate import choose
 from tellapart.evaluation.inputs import load_scorers, read_object_inputs, read_references
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
-from tellapart.utils.files import parse_json
-from tellapart.utils.messages import track
+from tellapart.utils.io import parse_json, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

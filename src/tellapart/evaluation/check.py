@@ -28,8 +28,7 @@ from tellapart.features.views import make_view
 from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.files import replace_text
-from tellapart.utils.messages import json_value, say, track
+from tellapart.utils.io import json_value, replace_text, say, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

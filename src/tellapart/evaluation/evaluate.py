@@ -35,7 +35,7 @@ from tellapart.metrics.statistics import (
     system_slots,
 )
 from tellapart.metrics.words import associated_words, tagger_signature
-from tellapart.utils.messages import detail, say_once
+from tellapart.utils.io import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
 
 if TYPE_CHECKING:

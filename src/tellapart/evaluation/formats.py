@@ -16,8 +16,7 @@ from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
-from tellapart.utils.files import parse_json, replace_text, writable_file
-from tellapart.utils.messages import console, for_terminal, json_text, json_value
+from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json, replace_text, writable_file
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metric, in_order
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.metrics.statistics import CaptionSlot, Measurement
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

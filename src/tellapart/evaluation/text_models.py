@@ -21,8 +21,7 @@ from tellapart.models.loading import (
     resolve_device,
     weights_fingerprint,
 )
-from tellapart.utils.files import parse_json
-from tellapart.utils.messages import track
+from tellapart.utils.io import parse_json, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

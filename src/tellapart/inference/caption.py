@@ -67,15 +67,18 @@ from tellapart.models.loading import (
 )
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Encoder, Item, Picture, Rollout
-from tellapart.utils.files import (
+from tellapart.utils.io import (
+    Progress,
+    for_terminal,
+    json_text,
     parse_json,
     replace_text,
+    say,
     stdout_errors,
     temporary_beside,
     writable_file,
     write_errors,
 )
-from tellapart.utils.messages import Progress, for_terminal, json_text, say
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 

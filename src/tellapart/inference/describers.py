@@ -21,7 +21,7 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.inference.caption import CaptionEngine
 from tellapart.models.loading import Decoding, weights_fingerprint
 from tellapart.types import Item
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -33,8 +33,7 @@ from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
-from tellapart.utils.files import parse_json, replace_file, replace_text, write_errors
-from tellapart.utils.messages import json_text
+from tellapart.utils.io import json_text, parse_json, replace_file, replace_text, write_errors
 from tellapart.utils.rng import RandomStream
 
 CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice

@@ -47,7 +47,7 @@ from tellapart.models.loading import (
     warn_outside_scenes,
 )
 from tellapart.types import Item, Picture
-from tellapart.utils.messages import Progress, say
+from tellapart.utils.io import Progress, say
 
 if TYPE_CHECKING:
     from tellapart.features.store import FeatureStore

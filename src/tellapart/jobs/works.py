@@ -54,8 +54,7 @@ from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
 from tellapart.models.loading import Decoding, hardware, packed_linears, resolve_device, resolve_precision
-from tellapart.utils.files import is_url, parse_json, sha256
-from tellapart.utils.messages import track
+from tellapart.utils.io import is_url, parse_json, sha256, track
 from tellapart.utils.registry import allow_code
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from types import ModuleType
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
-from tellapart.utils.messages import Progress
+from tellapart.utils.io import Progress
 
 VERSION = 1
 LONGEST = 7  # words of the longest phrase in the table

@@ -35,8 +35,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.packages import PARTS, packaged_folder
-from tellapart.utils.files import check_sums, parse_json, sha256
-from tellapart.utils.messages import say, say_once
+from tellapart.utils.io import check_sums, parse_json, say, say_once, sha256
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import sha256, write_sums
-from tellapart.utils.messages import say
+from tellapart.utils.io import say, sha256, write_sums
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

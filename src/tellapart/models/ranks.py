@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from tellapart.errors import TellapartError
 from tellapart.models.loading import best_device
 from tellapart.types import share_of
-from tellapart.utils.messages import Verbosity, say, set_verbosity
+from tellapart.utils.io import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # numbers that are summed at once
 PATIENCE = timedelta(days=1)  # others wait while one encodes; the launcher ends them where one dies

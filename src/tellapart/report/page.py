@@ -44,7 +44,7 @@ from tellapart.report.verdict import (
     size_text,
     statistics,
 )
-from tellapart.utils.files import replace_text, writable_file
+from tellapart.utils.io import replace_text, writable_file
 
 # The strip that shows intervals, in its own units.
 STRIP = 120.0

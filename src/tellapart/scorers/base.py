@@ -16,7 +16,7 @@ from tellapart.errors import TellapartError
 from tellapart.models import ranks
 from tellapart.models.loading import settings_of, silence_transformers, speed_up, weights_fingerprint
 from tellapart.types import Encoder, in_mode, pad_rows
-from tellapart.utils.files import readable_weights, write_sums
+from tellapart.utils.io import readable_weights, write_sums
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -40,8 +40,7 @@ from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG, Study, option_counts, questions
 from tellapart.study.session import control_errors, exclusion
 from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer, moment
-from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.messages import json_value
+from tellapart.utils.io import json_value, replace_text, write_errors
 
 Floats = npt.NDArray[np.float64]
 NAN = float("nan")

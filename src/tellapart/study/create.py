@@ -52,8 +52,7 @@ from tellapart.study.design import (
     shuffled,
 )
 from tellapart.types import Item
-from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.messages import Progress, say, typed_command
+from tellapart.utils.io import Progress, replace_text, say, typed_command, write_errors
 from tellapart.utils.web import encode_picture
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from tellapart.metrics.statistics import Interval, format_p
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
-from tellapart.utils.files import replace_text, write_errors
-from tellapart.utils.messages import json_value, typed_command
+from tellapart.utils.io import json_value, replace_text, typed_command, write_errors
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

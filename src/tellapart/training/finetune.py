@@ -27,7 +27,7 @@ from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.registry import OPTION, LazyModule
 
 if TYPE_CHECKING:

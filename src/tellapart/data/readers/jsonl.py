@@ -34,7 +34,7 @@ from tellapart.data.records import DATA_KEYS, picture_path, text_keys
 from tellapart.data.tables import Lines, LineSource, RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.files import parse_json
+from tellapart.utils.io import parse_json
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:

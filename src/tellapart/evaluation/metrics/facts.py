@@ -16,7 +16,7 @@ from tellapart.evaluation.facts import FINE_KINDS, KINDS, check_tagger
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
-from tellapart.utils.messages import track
+from tellapart.utils.io import track
 from tellapart.utils.registry import Direction, LazyModule
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
-from tellapart.utils.messages import track
+from tellapart.utils.io import track
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
 

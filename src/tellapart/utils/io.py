@@ -1,10 +1,15 @@
-"""Atomic writes, errors of the file system as one line, locks that name their owner, checksums beside weights; and
-what is read from files of others: text, cleaned, and strict JSON, where a key that stands twice is an error.
+"""Writes to the disk and to the terminal: files, locks and checksums; messages and progress on stderr.
 
-A lock is the kernel's (``flock``) on a hidden file in the folder, so that a process killed at any moment leaves none
-behind, whatever the file says. The file names its holder's process and host for whoever finds it locked. On a network
-file system that passes ``flock`` on (NFS since Linux 2.6.12) it holds between hosts, too. Checksums are a
-``SHA256SUMS`` file, as ``sha256sum -c SHA256SUMS`` reads it. Paths are never cleaned.
+Files: atomic writes, errors of the file system as one line, locks that name their owner, checksums beside weights; and
+text of others, cleaned, and strict JSON, where a key that stands twice is an error. A lock is the kernel's (``flock``)
+on a hidden file in the folder, so that a process killed at any moment leaves none behind, whatever the file says. The
+file names its holder's process and host for whoever finds it locked. On a network file system that passes ``flock`` on
+(NFS since Linux 2.6.12) it holds between hosts, too. Checksums are a ``SHA256SUMS`` file, as ``sha256sum -c
+SHA256SUMS`` reads it. Paths are never cleaned.
+
+Messages: names, ids and captions are untrusted: escape sequences and rich markup in them are shown as text, never
+obeyed. The progress of a long job is a bar with rate and time left in a terminal, otherwise a line every 30 seconds;
+nothing is shown for the first two seconds.
 """
 
 from __future__ import annotations
@@ -15,26 +20,242 @@ import fcntl
 import functools
 import hashlib
 import json
+import math
 import os
 import re
+import shlex
 import shutil
 import stat
 import sys
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from enum import IntEnum
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import socket
+
+    import rich
+    import rich.console
+    import rich.progress
+    import rich.segment
 else:
     socket = LazyModule("socket")
+    rich = LazyModule("rich", "console", "progress", "segment")
+
+T = TypeVar("T")
+QUIET_SECONDS = 2.0
+LINE_SECONDS = 30.0
+LONGEST_LINE = 2000
+# What moves the cursor, ends a line, or turns the direction of writing, all of which forge a line; control characters.
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def for_terminal(text: str) -> str:
+    r"""Returns text as a terminal may show it: control characters, so escape sequences too, as ``\x1b``; line breaks
+    stay.
+    """
+    return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
+
+
+def single_line(text: str) -> str:
+    """Returns a message on one line of at most `LONGEST_LINE` characters, fit for a terminal."""
+    line = for_terminal(" ".join(text.split()))
+    if len(line) <= LONGEST_LINE:
+        return line
+    kept = LONGEST_LINE // 2
+    return f"{line[:kept]} … ({len(line) - 2 * kept:,} characters) … {line[-kept:]}"
+
+
+def json_text(value: Any) -> str:
+    """Returns JSON on one line that any terminal, pipe and parser takes: what `for_terminal` escapes is ``\\u…``
+    here.
+    """
+    return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
+
+
+def json_value(value: Any, places: int | None = None) -> Any:
+    """Returns a value as JSON can hold it: null for a number that is not finite, numpy's numbers as Python's, lists.
+
+    ``places``: decimals that floats are rounded to; None: none.
+    """
+    if isinstance(value, Mapping):
+        return {key: json_value(inner, places) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(inner, places) for inner in value]
+    if hasattr(value, "dtype"):
+        value = value.item()
+    if isinstance(value, float):
+        return None if not math.isfinite(value) else value if places is None else round(value, places)
+    return value
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+class Verbosity(IntEnum):
+    """The amount that a command prints: results and errors only, what a user needs to know, or every step."""
+
+    QUIET = 0
+    NORMAL = 1
+    VERBOSE = 2
+
+
+_verbosity = Verbosity.NORMAL
+
+
+def typed_command() -> str:
+    """Returns the command line of this process, quoted for a shell; pages and runs record it.
+
+    A byte of a file's name that is not UTF-8 is written as ``\\udcff``, for text files cannot hold it.
+    """
+    line = shlex.join(["tellapart", *sys.argv[1:]])
+    return line.encode("utf-8", "backslashreplace").decode()
+
+
+def set_verbosity(verbosity: Verbosity) -> None:
+    """Sets the verbosity of this process."""
+    global _verbosity
+    _verbosity = verbosity
+
+
+def quiet() -> bool:
+    """Returns whether to print results and errors only: no messages, no progress bars."""
+    return _verbosity == Verbosity.QUIET
+
+
+def say(line: str) -> None:
+    """Prints a line on stderr, unless ``--quiet`` is set."""
+    if _verbosity >= Verbosity.NORMAL:
+        print(for_terminal(line), file=sys.stderr, flush=True)
+
+
+@cache
+def say_once(line: str) -> None:
+    """`say`, once in a process for each line."""
+    say(line)
+
+
+def detail(line: str) -> None:
+    """Prints a line on stderr if ``--verbose`` is set."""
+    if _verbosity >= Verbosity.VERBOSE:
+        print(for_terminal(line), file=sys.stderr, flush=True)
+
+
+def console(**options: Any) -> rich.console.Console:
+    """Returns a rich console without markup and escape sequences in text. ``options``: those of
+    `rich.console.Console`.
+    """
+
+    class Plain(rich.console.Console):
+        def render_str(self, text: str, **more: Any) -> Any:  # before its width is measured
+            return super().render_str(for_terminal(text), **more)
+
+        def render(self, *arguments: Any, **more: Any) -> Any:
+            for segment in super().render(*arguments, **more):
+                yield segment if segment.control else rich.segment.Segment(for_terminal(segment.text), segment.style)
+
+    return Plain(markup=False, emoji=False, highlight=False, **options)
+
+
+class Progress:
+    """``with Progress(total, "encoding") as progress: … progress.advance(64)``.
+
+    ``total`` None: unknown, so only count and rate are shown. ``done``: the number already done, which counts
+    for the total and not for the rate. ``note``: shown behind the count; may be set at any time.
+    """
+
+    def __init__(self, total: int | None, label: str, *, done: int = 0, enabled: bool = True) -> None:
+        self.total, self.label, self.enabled = total, label, enabled and not quiet()
+        self.done = self._before = done
+        self.note = ""
+        self._started = self._last_line = time.monotonic()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def advance(self, count: int = 1) -> None:
+        """Record that ``count`` more are done."""
+        self.done += count
+        if not self.enabled:
+            return
+        now = time.monotonic()
+        if sys.stderr.isatty():
+            self._advance_bar(now)
+        elif now - self._last_line >= LINE_SECONDS:
+            self._last_line = now
+            say(self.line(now - self._started))
+
+    def line(self, seconds: float) -> str:
+        """The state after ``seconds`` in one line of text."""
+        rate, note = self._rate(seconds), f"; {self.note}" if self.note else ""
+        if self.total is None:
+            return f"{self.label}: {self.done:,}, {rate:.1f}/s{note}"
+        left = f"{_clock((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
+        return f"{self.label}: {self.done:,} of {self.total:,}, {rate:.1f}/s, {left}{note}"
+
+    def _rate(self, seconds: float) -> float:
+        return (self.done - self._before) / seconds if seconds > 0 else 0.0
+
+    def _advance_bar(self, now: float) -> None:
+        if self._bar is None:
+            if now - self._started < QUIET_SECONDS:
+                return
+            self._bar = _rich_bar()
+            self._bar.start()
+            self._task = self._bar.add_task(self.label, total=self.total, rate="", note="", start=False)
+            self._bar.update(self._task, completed=self._before)
+            self._bar.start_task(self._task)  # what was done before does not count for the rate
+        rate = self._rate(now - self._started)
+        self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s", note=self.note)
+
+
+def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
+    """Iterate and show the progress. ``total`` defaults to its length where it has one."""
+    if total is None and isinstance(iterable, Sized):
+        total = len(iterable)
+    with Progress(total, label, enabled=enabled) as progress:
+        for value in iterable:
+            yield value
+            progress.advance()
+
+
+def _rich_bar() -> Any:
+    columns = [
+        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.BarColumn(),
+        rich.progress.MofNCompleteColumn(),
+        rich.progress.TextColumn("{task.fields[rate]}"),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[note]}", markup=False),
+    ]
+    return rich.progress.Progress(*columns, console=console(stderr=True), transient=True)
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
 
 
 @contextlib.contextmanager
@@ -248,11 +469,7 @@ def _acquired(folder: Path, wait: bool) -> int:
 
 def _attempt(path: Path) -> int | None:
     """Returns the open file once this process holds it; None where another does."""
-    path.parent.mkdir(parents=True, exist_ok=True)  # its last holder may have removed it, being empty
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    except FileNotFoundError:  # or removes it now
-        return _attempt(path)
+    file = _opened(path)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_file(file, path):  # the last holder removed it between our opening and locking
@@ -273,6 +490,19 @@ def _attempt(path: Path) -> int | None:
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(owner).encode(), 0)
     return file
+
+
+def _opened(path: Path) -> int:
+    """Returns the lock's open file, in its folder, which is made: its last holder removes both, at any moment."""
+    attempts = 0
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except (FileExistsError, FileNotFoundError):  # there a moment ago, or not yet; or never: a file in its place
+            attempts += 1
+            if attempts == 100:
+                raise
 
 
 def _is_file(file: int, path: Path) -> bool:
