@@ -94,7 +94,7 @@ def unsupported(field: str) -> dict[str, str]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
     server: FaultServer
 
     def log_message(self, *_: Any) -> None:

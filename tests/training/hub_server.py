@@ -44,7 +44,7 @@ def hub() -> Iterator[Hub]:
 
 class Handler(BaseHTTPRequestHandler):
     server: Hub
-    protocol_version = "HTTP/1.1"
+    protocol_version, disable_nagle_algorithm = "HTTP/1.1", True
 
     def log_message(self, *_: object) -> None:
         pass

@@ -484,10 +484,12 @@ def run_command(recipe: Path, out: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ})
 
 
-@pytest.mark.long
-def test_kill_9_at_twenty_random_moments(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
-    """Twenty kills, wherever they fall (loading, a step, a checkpoint, validation): the same final weights."""
-    tiny_recipe["training"] |= {"steps": 400, "checkpoint_every": 4}
+@pytest.mark.parametrize(
+    ("kills", "steps"), [pytest.param(6, 120, marks=pytest.mark.long), pytest.param(20, 400, marks=pytest.mark.slow)]
+)
+def test_kill_9_at_random_moments(tiny_recipe: dict[str, Any], tmp_path: Path, kills: int, steps: int) -> None:
+    """Wherever they fall (loading, a step, a checkpoint, validation): the same final weights."""
+    tiny_recipe["training"] |= {"steps": steps, "checkpoint_every": 4}
     recipe = recipe_of(tiny_recipe)
     path = tmp_path / "recipe.toml"
     path.write_text(to_toml(recipe))
@@ -495,7 +497,7 @@ def test_kill_9_at_twenty_random_moments(tiny_recipe: dict[str, Any], tmp_path: 
     assert whole.wait() == 0, whole.stderr and whole.stderr.read().decode()
     rng = random.Random(0)
     steps_at_kill = []
-    for _ in range(20):
+    for _ in range(kills):
         before = (tmp_path / "killed" / "log.jsonl").stat().st_size if steps_at_kill else 0
         process = run_command(path, tmp_path / "killed")
         until_log_grows(process, tmp_path / "killed" / "log.jsonl", before)
@@ -503,7 +505,7 @@ def test_kill_9_at_twenty_random_moments(tiny_recipe: dict[str, Any], tmp_path: 
         process.send_signal(signal.SIGKILL)
         process.wait()
         steps_at_kill.append(Run(tmp_path / "killed", recipe).last())
-    assert not Run(tmp_path / "killed", recipe).finished, "the run was over before it was killed twenty times"
+    assert not Run(tmp_path / "killed", recipe).finished, f"the run was over before it was killed {kills} times"
     last = run_command(path, tmp_path / "killed")
     assert last.wait() == 0, last.stderr and last.stderr.read().decode()
     assert same(weights(tmp_path / "killed"), weights(tmp_path / "whole"))

@@ -29,12 +29,13 @@ SIZES = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 1
 
 
 def save_blip(folder: Path) -> None:
-    """BLIP base but for the depth of its vision: without gradients the states of one layer are held at a time."""
+    """BLIP base but for the depth of its vision, of which the states of one layer are held at a time without gradients,
+    and with half the text layers."""
     texts = [text for scene in Scenes(60) for text in scene.references]
     words = [*SPECIAL, *sorted({word for text in texts for word in re.findall(r"\w+", text.lower())})]
     (folder / "vocab.txt").write_text("\n".join(words))
     text = {
-        **SIZES, "num_hidden_layers": 12, "vocab_size": len(words), "max_position_embeddings": 64, "pad_token_id": 0,
+        **SIZES, "num_hidden_layers": 6, "vocab_size": len(words), "max_position_embeddings": 64, "pad_token_id": 0,
         "encoder_hidden_size": 768, "bos_token_id": 5, "sep_token_id": 3, "eos_token_id": 3,
     }  # fmt: skip
     vision = {**SIZES, "num_hidden_layers": 1, "image_size": 384, "patch_size": 16}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -267,9 +268,13 @@ class ClipCap(Captioner):
         asked = len(self.prompt_ids)
         if self.model.config.mapper != "linear":
             return int(self.model.config.prefix_length) + asked
+        return self._cells * self.frames + asked
 
+    @functools.cached_property
+    def _cells(self) -> int:
+        """The number of cells that the vision encoder gives of a frame."""
         blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
-        return int(blank_1PD.shape[1]) * self.frames + asked
+        return int(blank_1PD.shape[1])
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         return self.model.encode(pixels_BCHW.to(self.device, self.dtype))
