@@ -21,9 +21,9 @@ $(VENV)/.core: pyproject.toml constraints.txt
 demo: $(VENV)/.core  ## the main job on the embedded world; with its set-up in about two minutes
 	$(BIN)/tellapart demo --out runs/demo
 
-# Four workers on two cores: tests wait for the processes that they start, which find the package compiled.
+# Three workers on two cores: tests wait for the processes that they start, which find the package compiled.
 test: setup  ## all that this machine can run; what it cannot is named in the summary
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
 
 quick: setup  ## under three minutes: no network, no ../shared, no browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not long and not data and not browser and not oracle"
