@@ -25,7 +25,11 @@ def made_corpus(root: Path) -> dict[str, Path]:
     from tellapart.scenes import Scenes
     from tellapart.training.build import build_captioner, build_scorer
 
+    index = Path(os.environ.get("TELLAPART_CACHE", ""), "meteor").resolve()
     os.environ |= {"TELLAPART_CACHE": str(root / "cache"), "HF_HUB_OFFLINE": "1"}
+    (root / "cache").mkdir(exist_ok=True)
+    if index.is_dir() and not (root / "cache" / "meteor").exists():
+        (root / "cache" / "meteor").symlink_to(index)
     meteor(["a dog"], [["a cat"]])  # its tables are made once
     if not (root / "corpus").exists():
         torch.manual_seed(0)
