@@ -101,11 +101,8 @@ def table() -> Iterator[None]:
 def pairs() -> list[object]:
     """All pairs; long ones, or slow."""
     return [
-        pytest.param(
-            captioner, objective, marks=pytest.mark.slow if (captioner, objective) in FURTHER else pytest.mark.long
-        )
-        for captioner in CAPTIONERS
-        for objective in OBJECTIVES
+        pytest.param(*pair, marks=pytest.mark.slow if pair in FURTHER else pytest.mark.long)
+        for pair in itertools.product(CAPTIONERS, OBJECTIVES)
     ]
 
 
