@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import statistics
 import threading
 import time
 
@@ -15,7 +16,7 @@ from tellapart.utils.web import LOOPBACK, bind, server_of
 
 def test_a_second_request_of_a_connection_does_not_wait() -> None:
     """Issue: 44 ms each, for head and body of an answer were sent apart, by Nagle's rule, to a client that waits with
-    its acknowledgement. The least of twenty: on a busy machine some take longer."""
+    its acknowledgement. The median: on a busy machine some take longer."""
     listener = bind(0)
     server = server_of(Starlette(routes=[Route("/", lambda _: PlainTextResponse("a page"))]))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -31,4 +32,4 @@ def test_a_second_request_of_a_connection_does_not_wait() -> None:
     server.should_exit = True
     thread.join(10)
     listener.close()
-    assert min(seconds[1:]) < 0.02
+    assert statistics.median(seconds[1:]) < 0.03

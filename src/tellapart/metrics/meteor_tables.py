@@ -7,6 +7,7 @@ arrays, found by 64-bit hashes of words and phrases. KEY names the content of th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gzip
 import hashlib
@@ -24,7 +25,7 @@ from types import ModuleType
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
-from tellapart.utils.io import Progress
+from tellapart.utils.io import Progress, locked
 
 VERSION = 1
 LONGEST = 7  # words of the longest phrase in the table
@@ -95,28 +96,31 @@ def index_folder() -> Path:
     return home / "meteor" / _key(_sources())
 
 
+_NOT_THERE = (OSError, ValueError, KeyError)  # absent or damaged
+
+
 def open_tables() -> Tables:
     """The index, built where it is not there yet. Raises `MissingExtra` without pycocoevalcap."""
     jar, paraphrases = _sources()
     folder = index_folder()
     home = folder.parent
-    try:
+    with contextlib.suppress(*_NOT_THERE):
         return _read(folder)
-    except (OSError, ValueError, KeyError):  # absent or damaged
-        pass
     import tempfile
 
     try:
-        home.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
-        try:
-            _write(made, jar, paraphrases)
-            shutil.rmtree(folder, ignore_errors=True)
-            with _other_may_win(folder):
-                made.rename(folder)
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
-        return _read(folder)
+        with locked(home, wait=True):  # it takes ten seconds: another process may make it now
+            with contextlib.suppress(*_NOT_THERE):
+                return _read(folder)
+            made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
+            try:
+                _write(made, jar, paraphrases)
+                shutil.rmtree(folder, ignore_errors=True)
+                with _other_may_win(folder):
+                    made.rename(folder)
+            finally:
+                shutil.rmtree(made, ignore_errors=True)
+            return _read(folder)
     except OSError as error:
         raise TellapartError(
             f"{home}: METEOR's index cannot be written ({error.strerror or error}); set TELLAPART_CACHE to a folder "
@@ -125,7 +129,7 @@ def open_tables() -> Tables:
 
 
 class _other_may_win:
-    """Another process may have put the same index there meanwhile."""
+    """Another process may have put the same index there meanwhile, on a file system without locks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -32,7 +32,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from enum import IntEnum
-from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -142,7 +141,7 @@ def say(line: str) -> None:
         print(for_terminal(line), file=sys.stderr, flush=True)
 
 
-@cache
+@functools.cache
 def say_once(line: str) -> None:
     """`say`, once in a process for each line."""
     say(line)
@@ -393,7 +392,8 @@ MOMENT_SECONDS = 2.0
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool) -> Iterator[None]:
-    """Holds ``folder`` (made if it is not there, and removed again if it then is empty) for this process alone.
+    """Holds ``folder`` for this process alone. It is made if it is not there, and removed again if it then is empty and
+    nobody waited for it.
 
     Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who.
     """
@@ -469,20 +469,21 @@ def _acquired(folder: Path, wait: bool) -> int:
 
 def _attempt(path: Path) -> int | None:
     """Returns the open file once this process holds it; None where another does."""
-    file = _opened(path)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_file(file, path):  # the last holder removed it between our opening and locking
+    while True:
+        file = _opened(path)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP):
+                say(f"{path.parent}: this file system has no locks; keep other processes out of this folder")
+                return file
             os.close(file)
-            return _attempt(path)
-    except OSError as error:
-        if error.errno in (errno.ENOLCK, errno.ENOTSUP):
-            say(f"{path.parent}: this file system has no locks; keep other processes out of this folder")
-            return file
-        os.close(file)
-        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-            return None
-        raise
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return None
+            raise
+        if _is_file(file, path):
+            break
+        os.close(file)  # the last holder removed it between our opening and locking
     if (head := os.pread(file, len(BEGINS), 0)) and head != BEGINS:
         os.close(file)
         raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
