@@ -25,8 +25,8 @@ demo: $(VENV)/.core  ## the main job on the embedded world; with its set-up in a
 test: setup  ## all that this machine can run; what it cannot is named in the summary
 	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
 
-quick: setup  ## under three minutes: no network, no ../shared, no browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not long and not data and not browser and not oracle"
+quick: setup  ## under three minutes: no network, no ../shared, no browser, nothing long
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu and not long and not data and not browser and not oracle"
 
 check: setup  ## lint, types, import rules
 	$(BIN)/ruff check .

@@ -118,6 +118,7 @@ def test_docstrings_begin_with_a_verb() -> None:
     assert not found
 
 
+@pytest.mark.long
 def test_what_a_module_needs_stands_at_its_top() -> None:
     """Imports inside functions are few: what loads late is a `LazyModule` at the top, where there is no circle."""
     found = {
@@ -131,6 +132,7 @@ def test_what_a_module_needs_stands_at_its_top() -> None:
     assert len(found) <= IMPORTS_IN_FUNCTIONS, f"{len(found)} imports inside functions"
 
 
+@pytest.mark.long
 def test_no_module_imports_in_a_circle() -> None:
     """Imports inside functions and for type checking count as well."""
     files = {".".join(file.relative_to(ROOT.parent).with_suffix("").parts): file for file in ROOT.rglob("*.py")}

@@ -117,6 +117,7 @@ def captions_file(world: World, name: str, system: str) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_the_commands_of_every_table_are_printed_in_lines_that_a_shell_takes(cli: Cli) -> None:
     printed = cli("tables", "--dry-run").out
     for paper, table in find_tables([]):

@@ -136,6 +136,7 @@ def test_captioners_and_scorers_load_by_name_without_an_option(outside: Path) ->
     assert load_scorer("wrapped").name == "scenes"
 
 
+@pytest.mark.long
 def test_help_and_errors_name_them(outside: Path) -> None:
     text = " ".join(run(outside, "finetune", "--help").stdout.replace("│", " ").split())
     assert "hinge" in text and "brevity" in text and "shout" in text
@@ -187,6 +188,7 @@ def test_a_recipe_trains_with_them_and_the_report_names_them(
     assert reported in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.long
 def test_a_wrong_key_and_a_wrong_argument_are_one_line(outside: Path, tmp_path: Path) -> None:
     def refusal(objective: str) -> str:
         (tmp_path / "outside.toml").write_text(RECIPE.format(objective=objective))

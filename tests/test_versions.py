@@ -170,6 +170,7 @@ PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", VERSIONS)
 def test_a_part_that_gives_other_results_has_another_version(part: str, tiny_recipe: dict[str, Any]) -> None:
     make, version, expected = PARTS[part]

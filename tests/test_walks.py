@@ -149,6 +149,7 @@ ROWS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WALKS)
 def test_the_design_page_says_how_many_files_a_walk_opens(name: str) -> None:
     done = subprocess.run([sys.executable, __file__, name], capture_output=True, text=True, check=False)

@@ -48,6 +48,7 @@ def test_near_duplicates_give_their_places_to_others(capsys: pytest.CaptureFixtu
     assert len(bags) > N / 2 and max(bag.similarity for bag in bags) <= 0.9 + 2e-6
 
 
+@pytest.mark.long
 def test_what_the_filter_leaves_too_few_of_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     """A crowd so large that none of the pictures that may be asked for is another's."""
     features_ND = crowded(1500)

@@ -229,6 +229,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
         write_bags(tmp_path / "file" / "bags.jsonl", BagsFile(Header(), []))
 
 
+@pytest.mark.long
 def test_training_with_bags_stops_and_goes_on(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """A run with a curriculum: the batches of a resumed run are those that it would have had."""
     from tellapart.recipe.reading import check_recipe

@@ -36,6 +36,7 @@ def rows_of(table: dict[str, Any], bags: dict[str, Any]) -> list[list[int]]:
     return [batches.batch(step).rows_B.tolist() for step in range(4)]
 
 
+@pytest.mark.long
 def test_the_second_start_does_not_search(tiny_recipe: dict[str, Any], work: list[str]) -> None:
     first = rows_of(tiny_recipe, {"size": 3})
     assert work == ["nearest_neighbours"]

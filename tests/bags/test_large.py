@@ -83,6 +83,7 @@ def test_one_cluster_is_the_exact_search(
         assert ours.similarity_M == pytest.approx([bag.similarity for bag in bags], abs=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nearest", [2, 3])
 def test_neighbours_are_the_nearest_that_share_a_cluster(
     folder: Path, features_ND: np.ndarray, tmp_path: Path, nearest: int
@@ -106,6 +107,7 @@ def test_neighbours_are_the_nearest_that_share_a_cluster(
     assert 0.5 < share < 1
 
 
+@pytest.mark.long
 def test_what_is_done_is_not_done_again_and_a_kill_anywhere_changes_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +261,7 @@ def interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path / "bags.jsonl.work"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["centroids.npy", "before.npy", "begin/000001.npy", "refined/000000.npy"])
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01\0v\0{'descr'", b"PK\x03\x04", b"text"])
 def test_damaged_work_is_one_line(folder: Path, tmp_path: Path, interrupted: Path, name: str, damage: bytes) -> None:
@@ -323,6 +326,7 @@ def test_nothing_is_left_where_no_bags_are_found(folder: Path, tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["features"]
 
 
+@pytest.mark.long
 def test_there_may_be_more_files_than_a_process_may_open(features_ND: np.ndarray, tmp_path: Path) -> None:
     where = tmp_path / "features"
     where.mkdir()

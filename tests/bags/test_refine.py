@@ -46,6 +46,7 @@ def pairs_of(search: LargeSearch) -> np.ndarray:
     return np.concatenate([search.neighbours(shard) for shard in range(len(FILES))])
 
 
+@pytest.mark.long
 def test_rounds_find_what_two_clusters_miss(folder: Path, tmp_path: Path, refined: LargeSearch) -> None:
     tops = (2, 4, 6)
     assert max(recall(mined(folder, tmp_path, rounds=0), tops, 1000, progress=False)) < 0.8
@@ -61,6 +62,7 @@ def test_cosines_and_order_are_those_of_the_exact_search(features_ND: np.ndarray
     assert (pair_NK["row"] != np.arange(N)[:, None]).all()
 
 
+@pytest.mark.long
 def test_what_is_too_near_stays_out(folder: Path, tmp_path: Path) -> None:
     limit = 0.6
     search = mined(folder, tmp_path, max_cosine=limit)
@@ -70,6 +72,7 @@ def test_what_is_too_near_stays_out(folder: Path, tmp_path: Path) -> None:
     assert recall(search, (6,), 500, progress=False)[0] > 0.8
 
 
+@pytest.mark.long
 def test_an_interrupted_round_goes_on_where_it_was(
     folder: Path, tmp_path: Path, refined: LargeSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +102,7 @@ def test_an_interrupted_round_goes_on_where_it_was(
     assert len(list((tmp_path / "by-place").glob("round-*"))) == 1, "only the last round's neighbours stay"
 
 
+@pytest.mark.long
 def test_tasks_in_any_order_find_the_same(folder: Path, tmp_path: Path, refined: LargeSearch) -> None:
     def backwards(search: LargeSearch, name: str, numbers: Any) -> Any:
         for number in reversed(numbers):
@@ -110,6 +114,7 @@ def test_tasks_in_any_order_find_the_same(folder: Path, tmp_path: Path, refined:
     assert np.array_equal(pairs_of(search), pairs_of(refined))
 
 
+@pytest.mark.long
 def test_a_block_is_compared_with_no_more_at_once_than_memory_allows(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_the_table_says_the_spread_and_what_is_missed() -> None:
     assert ["b", "900", "MB", "1,024", "MB", "1.1×", "2×", "no"] in lines
 
 
+@pytest.mark.long
 def test_a_process_gives_its_json_its_time_and_its_memory() -> None:
     """Its own memory: that of this process is larger."""
     held = np.ones(100_000_000)  # 800 MB

@@ -17,6 +17,7 @@ from benchmarks.growth_data import REFERENCES, Captions, WordScorer, image_featu
 from tellapart.errors import UsageError
 
 
+@pytest.mark.long
 def test_a_size_is_measured_for_real(cli: Cli, tmp_path: Path) -> None:
     done = cli(
         "growth",

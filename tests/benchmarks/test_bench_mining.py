@@ -13,6 +13,7 @@ from tellapart.bags.shards import FeatureShards
 from tellapart.errors import UsageError
 
 
+@pytest.mark.long
 def test_a_small_run_measures_time_memory_and_what_is_found() -> None:
     rows = {row.work: row for row in mining.rows(1, to=3000)}
     work = "bags of 3, 5 and 7 among 3,000 × 512"

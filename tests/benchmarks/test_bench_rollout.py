@@ -16,6 +16,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollout, "TOKENS", 12)
 
 
+@pytest.mark.long
 def test_both_ways_are_timed_on_the_same_work() -> None:
     rows = rollout.rows(2)
     assert [row.work for row in rows] == [

@@ -48,6 +48,7 @@ def rows(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "text", ["A dog \ud83d on the lawn.", "A dog\x00 on the lawn.", "\x1b]0;x\x07A dog on the lawn."]
 )
@@ -121,6 +122,7 @@ def test_boost_reads_what_follows_the_reasoning(cli: Cli, server: FaultServer, t
     assert without_reasoning("◁think▷ a") is without_reasoning("x</think><think>b") is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("says", ["<think>What is it? A dog", "I'm sorry, but I cannot do that."])
 def test_a_job_whose_first_answers_are_all_bad_stops(cli: Cli, server: FaultServer, tmp_path: Path, says: str) -> None:
     server.says, model = lambda body: says, f"openai:m@{server.url}"

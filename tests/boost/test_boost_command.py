@@ -98,6 +98,7 @@ def test_what_does_not_fit_together_asks_nobody(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.long
 def test_each_reference_leads_to_a_caption_and_the_picture_is_described_once(tmp_path: Path) -> None:
     """Paper 2 has five HolisticCaps a picture: what `--per-reference`, the default, makes; others fall back alike."""
     told = boost(tmp_path / "b.jsonl", "--per-reference")

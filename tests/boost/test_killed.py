@@ -67,6 +67,7 @@ def run_until(arguments: list[str], ledger: Path, lines: int) -> None:
     process.wait()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("n", "kills", "stages"),
     [(30, 2, "blend,describe,holistic"), pytest.param(1000, 5, "blend", marks=pytest.mark.long)],

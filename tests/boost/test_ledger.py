@@ -161,6 +161,7 @@ def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
     assert len(keys) == len(set(keys)) == 75 + 2 * 75
 
 
+@pytest.mark.long
 def test_a_ledger_that_another_process_holds_says_which(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "l.jsonl"
     script = (

@@ -84,6 +84,7 @@ def test_what_cannot_be_asked_says_so(llm: Path, tmp_path: Path, photos: list[Fi
 NESTED = "".join(f"{{% for {name} in range(100000) %}}" for name in "abc") + "{% endfor %}" * 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("template", "said"),
     [

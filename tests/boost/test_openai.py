@@ -159,6 +159,7 @@ def odd() -> Iterator[str]:
         server.shutdown()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sent", [b"HTTP/1.1 102 Processing\r\n\r\n", b"HTTP/1.1 200 OK\r\nX-Slow: ", b"H"])
 def test_one_deadline_for_the_whole_answer(server: FaultServer, sent: bytes) -> None:
     server.trickle = sent

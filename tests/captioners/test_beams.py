@@ -20,6 +20,7 @@ TEXT = "a red dog on the green grass two cats and one blue ball near small house
 WORDS = TEXT.split()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lean", [-1.0, 0.5, 2.0])
 @pytest.mark.parametrize(("beams", "samples", "tokens"), [(5, 1, 9), (3, 3, 6), (2, 1, 1), (1, 1, 4), (5, 5, 15)])
 def test_hypotheses_of_any_length_are_those_of_transformers(

@@ -130,6 +130,7 @@ def test_its_defaults_are_rn50x4s() -> None:
     assert model.attnpool.positional_embedding.shape == (82, 2560)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", ["weights.pt", "half.pt", "open_clip_model.safetensors", "folder"])
 def test_a_clipcap_looks_through_clips_own_resnet(
     layout: str, theirs: OfficialResNet, gpt2: Path, tmp_path: Path, cli: Cli
@@ -183,6 +184,7 @@ def test_a_file_of_something_else_is_told(tmp_path: Path, gpt2: Path) -> None:
         load_vision(f"{path}?pixels=96")
 
 
+@pytest.mark.long
 def test_openais_file_is_a_program_and_is_refused_with_what_to_type(tmp_path: Path) -> None:
     clip = Clip().eval()
     program = torch.jit.trace_module(clip.visual, {"forward": torch.zeros(1, 3, SIDE, SIDE)})

@@ -40,6 +40,7 @@ def plain_log_probs(captioner: Any, visual: torch.Tensor, rollout: Any) -> list[
     return rows
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_nouns_of_a_smaller_probability_are_left_out(name: str, tmp_path: Path) -> None:
     captioner: Any = load_captioner(str(CAPTIONERS[name](tmp_path)), precision="fp32")

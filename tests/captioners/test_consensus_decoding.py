@@ -116,6 +116,7 @@ def test_the_sample_that_the_others_agree_with_is_kept() -> None:
     assert consensus(punctuated) == "A red dog, on grass."
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_captions_are_the_consensus_of_the_pictures_own_samples(name: str, tmp_path: Path) -> None:
     """Of 3:2 photos, in any batch; with words left out, among samples without them."""
@@ -141,6 +142,7 @@ def plain_choice(samples: list[str], scorer: Scorer, images_ND: np.ndarray, plac
     return written[int(np.argmax(totals))] if written else ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_a_scorer_chooses_too(name: str, tmp_path: Path, tiny_scorer: Path) -> None:
     """Of 3:2 photos: the choice is that of the definition, and a great weight makes another one."""
@@ -191,6 +193,7 @@ def test_a_captioner_alone_refuses_it(tiny_captioner: Path) -> None:
         Decoding(kind="consensus", samples=3)
 
 
+@pytest.mark.long
 def test_the_command(tmp_path: Path, cli: Any) -> None:
     (tmp_path / "photos").mkdir()
     for number in range(3):
@@ -211,6 +214,7 @@ def test_the_command(tmp_path: Path, cli: Any) -> None:
         assert done.status == 2 and f"{other[0]} is another way to write captions than --consensus 6" in done.line
 
 
+@pytest.mark.long
 def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) -> None:
     """Of 3:2 photos, BLIP: in any batch, resumed, and not mixed with captions by another weight."""
     (tmp_path / "photos").mkdir()

@@ -14,6 +14,7 @@ from tellapart.captioners import load_captioner
 from tellapart.models.loading import Decoding
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", list(FAMILIES))
 def test_every_family_writes_in_bf16_about_what_it_writes_in_fp32(family: str, tmp_path: Path) -> None:
     """Log-probabilities of random weights differ by what eight bits of mantissa leave."""

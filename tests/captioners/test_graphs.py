@@ -152,6 +152,7 @@ def captioner(request: pytest.FixtureRequest) -> Captioner:
     return captioner
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DECODINGS)
 def test_recorded_steps_write_what_the_loop_writes(captioner: Captioner, kind: str, recorded: list[Recorder]) -> None:
     graphs, decoding = StepGraphs(), DECODINGS[kind]

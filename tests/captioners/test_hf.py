@@ -72,6 +72,7 @@ DECODINGS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("decoding", DECODINGS, ids=lambda decoding: decoding.kind)
 def test_what_is_generated_is_what_teacher_forcing_scores(captioner: Hf, decoding: Decoding) -> None:
     visual = captioner.encode(captioner.pixels(pictures())).detach()
@@ -136,6 +137,7 @@ def as_transformers_reads(captioner: Hf, image: Image.Image) -> dict[str, torch.
     return dict(captioner.whole.apply_chat_template(turns, **settings))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", SHAPED)
 def test_photos_of_different_shapes_in_one_batch_are_captioned_as_transformers_does(
     family: str, tmp_path: Path
@@ -178,6 +180,7 @@ def test_the_tested_families_are_those_of_the_docs(tmp_path: Path) -> None:
     assert [line for line in found if line in rows.values()] == list(rows.values()), "\n".join(rows.values())
 
 
+@pytest.mark.long
 def test_saved_and_loaded_it_writes_the_same(folder: Path, tmp_path: Path) -> None:
     prompted = "" if folder.name.startswith("vit_gpt2") else "?prompt=a red"
     captioner = load_captioner(f"{folder}{prompted}")
@@ -198,6 +201,7 @@ def test_its_parts_are_all_of_it(captioner: Hf) -> None:
     assert missing == []
 
 
+@pytest.mark.long
 def test_lora_learns_and_is_merged_when_saved(folder: Path, tmp_path: Path) -> None:
     captioner = load_captioner(str(folder))
     modules = {"git": ["query", "value"], "blip2_t5": ["q", "v"], "vit_gpt2": ["c_attn"]}
@@ -252,6 +256,7 @@ OBJECTIVES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str, tiny_recipe: dict[str, Any]) -> None:
     small = {part: f"scenes:plain?n=6&split={part}" for part in ("train", "validation")}
@@ -276,6 +281,7 @@ def test_a_step_moves_what_learns_and_nothing_else(folder: Path, objective: str,
         assert moved & names, "the mapper learns though pictures are encoded once"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["blip2", "git", "llava", "llava_next", "qwen2_5_vl", "vit_gpt2"])
 def test_the_vision_tower_learns_from_pixels(family: str, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     small = {part: f"scenes:plain?n=6&split={part}" for part in ("train", "validation")}
@@ -305,6 +311,7 @@ def test_pictures_keep_their_shapes(family: str, tmp_path: Path) -> None:
         assert torch.allclose(captioner.encode(captioner.pixels([image]))[0], together[place], atol=1e-5)
 
 
+@pytest.mark.long
 def test_another_prompt_with_the_same_weights(captioner: Hf, folder: Path) -> None:
     if captioner.model.config.model_type == "vision-encoder-decoder":
         with pytest.raises(UsageError, match="this model reads pictures alone; leave prompt out"):

@@ -46,6 +46,7 @@ def learn(captioner: Any) -> None:
                 parameter.normal_(std=0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WITH_LORA)
 def test_every_part_of_every_family_is_adapted_and_saved_merged(name: str, tmp_path: Path) -> None:
     captioner = made(name, tmp_path)
@@ -164,6 +165,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 NEWEST = ("aya_vision", "ovis2", "glm4v", "deepseek_vl", "janus", "qwen3_5", "gemma4")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "family", ["BLIP", "git", "qwen2_vl", *(pytest.param(name, marks=pytest.mark.long) for name in NEWEST)]
 )

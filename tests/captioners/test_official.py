@@ -312,6 +312,7 @@ def test_clipcap_reads_rn50x4s_features_from_files(mapper: str, gpt2: Path, tmp_
     assert new.status == 2 and "a new ClipCap needs an encoder" in new.err
 
 
+@pytest.mark.long
 def test_clipcaps_pickle_of_features_is_refused_with_the_conversion_to_type(
     gpt2: Path, tmp_path: Path, cli: Cli
 ) -> None:
@@ -374,6 +375,7 @@ def test_a_checkpoint_that_holds_more_than_tensors_is_not_unpickled(
 # --- any encoder before any language model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("vision", ["clip", "siglip"])
 @pytest.mark.parametrize("language", ["gpt2", "opt", "llama"])
 def test_any_encoder_goes_before_any_language_model(vision: str, language: str, tmp_path: Path) -> None:

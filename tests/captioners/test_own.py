@@ -49,6 +49,7 @@ OBJECTIVES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", OBJECTIVES, ids=lambda objective: objective["kind"])
 def test_the_docs_example_trains_saves_and_loads(
     name: str, objective: dict[str, Any], tiny_recipe: dict[str, Any], tmp_path: Path
@@ -79,6 +80,7 @@ def made(name: str) -> Captioner:
     return captioner
 
 
+@pytest.mark.long
 def test_beam_search_by_steps_finds_what_trying_everything_finds(name: str) -> None:
     captioner = load_captioner(name)
     T, V, end = 2, len(WORDS), captioner.end

@@ -220,6 +220,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("attention", [False, True])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_it_trains_stops_and_goes_on(
@@ -267,6 +268,7 @@ def visual_of(setup: TrainingSetup) -> Any:
     return np.asarray(setup.visual(setup.validation_items))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["mle", "smile"])
 def test_the_loss_falls(tiny_scorer: Path, tmp_path: Path, kind: str) -> None:
     """Behind the vision tower of a scorer this time."""

@@ -51,6 +51,7 @@ def check(captioner: Any) -> None:
     assert free != captioner.generate(visual, WRITTEN, seeds).texts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_samples_belong_to_their_picture(name: str, tmp_path: Path) -> None:
     captioner = load_captioner(str(CAPTIONERS[name](tmp_path)))

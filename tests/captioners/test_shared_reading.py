@@ -97,6 +97,7 @@ def log_probs_and_gradients(
     return log_p_N.detach(), gradients
 
 
+@pytest.mark.long
 def test_log_probabilities_and_gradients_are_those_of_the_plain_way(
     captioner: Captioner, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

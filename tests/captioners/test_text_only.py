@@ -165,6 +165,7 @@ REINFORCE = {"kind": "reinforce", "rewards": [{"kind": "cider"}], "baseline": "l
              "decoding": {"kind": "sample", "samples": 3, "max_tokens": 6}}  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", [{"kind": "mle"}, {"kind": "smile"}, REINFORCE], ids=lambda o: o["kind"])
 def test_it_trains_in_the_one_loop_and_plain_transformers_loads_it(
     model: Path, data: Path, tmp_path: Path, objective: dict[str, Any]

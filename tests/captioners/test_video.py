@@ -158,6 +158,7 @@ def test_a_captioner_of_single_pictures_says_so(blip: Path) -> None:
         single.frames = 4
 
 
+@pytest.mark.long
 def test_self_retrieval_among_clips_from_a_recipe_to_the_gallery(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """A new captioner that sees the cells of two frames learns, is saved so, and its page shows frames."""
     scorer = tiny_recipe["scorer"]["name"]

@@ -166,6 +166,7 @@ def test_quiet_leaves_results_and_errors_and_verbose_tells_more(
     assert "contradict" in cli("cache", "--quiet", "--verbose").line
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
@@ -291,6 +292,7 @@ def test_what_triton_holds_is_freed_at_the_end(tmp_path: Path) -> None:
 
 
 # train and report
+@pytest.mark.long
 def test_train_ends_with_its_table_as_json_alone_and_report_makes_the_page_again(
     cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -313,6 +315,7 @@ def test_train_ends_with_its_table_as_json_alone_and_report_makes_the_page_again
     assert refused.status == 1 and "cannot be written" in refused.line
 
 
+@pytest.mark.long
 def test_ctrl_c_in_training_is_one_line_and_the_run_goes_on(
     cli: Cli, recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -701,6 +704,7 @@ def test_an_option_that_is_no_finite_number_is_one_line(cli: Cli, photos: Path, 
     assert not list(photos.glob("*.txt"))
 
 
+@pytest.mark.long
 def test_closed_streams_are_the_null_device(tmp_path: Path) -> None:
     """``>&-``: no traceback, and no file of a command takes the number of stdout, where libraries may print."""
     command = f"{shlex.quote(sys.executable)} -m tellapart"
@@ -714,6 +718,7 @@ def test_closed_streams_are_the_null_device(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.long
 def test_a_full_stdout_is_called_so(photos: Path) -> None:
     command = f"{shlex.quote(sys.executable)} -m tellapart"
     for verb in (

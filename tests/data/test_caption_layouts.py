@@ -178,6 +178,7 @@ def known_of(photos: Path) -> KnownIds:
     return KnownIds("the data", ids, {item.id: str(item.picture.path) for item in items})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_each_picture_its_caption(layout: str, photos: Path, tmp_path: Path) -> None:
     name, content = LAYOUTS[layout]

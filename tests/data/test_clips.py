@@ -66,6 +66,7 @@ def test_places_are_the_middles_of_equal_parts_of_the_time() -> None:
     assert uniform_frame_indices([0], 1, 3) == [0, 0, 0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("suffix", "codec"), [("mp4", "mpeg4"), ("avi", "mpeg4"), ("webm", "libvpx"), ("mkv", "h264")])
 @pytest.mark.parametrize("gop", [1, 5, 100])
 def test_frames_of_a_video_are_those_at_their_times(tmp_path: Path, suffix: str, codec: str, gop: int) -> None:

@@ -231,6 +231,7 @@ def pages() -> list[object]:
     return [pytest.param(name, marks=pytest.mark.long if name in long else ()) for name in names]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("page", pages())
 def test_the_commands_of_a_page_run(

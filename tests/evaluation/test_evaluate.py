@@ -399,6 +399,7 @@ def test_truth_metrics_are_those_of_the_truth_itself():
     assert pair.difference.high < 0 and pair.difference.p < 0.01
 
 
+@pytest.mark.long
 def test_what_kind_of_claim_is_forgotten_on_scenes(cli: Cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where --captioner writes its captions
     spec = "scenes:plain?split=test&n=40"

@@ -12,6 +12,7 @@ pytest.importorskip("HanTa")
 pytest.importorskip("pycocoevalcap")
 
 
+@pytest.mark.long
 def test_by_hand() -> None:
     # Caption: (dog), (dog, black), (grass), (dog, on, grass): of 4 tuples 3 are said; the references have 5 of which
     # those three are said: (dog), (dog, brown), (grass), (dog, on, grass), (ball).

@@ -124,6 +124,7 @@ def test_what_is_wrong_is_named(items: list[Item], tmp_path: Path, monkeypatch: 
         FeatureFiles.open(tmp_path / "a.h5")
 
 
+@pytest.mark.long
 def test_damaged_headers_of_npy_files_are_one_line(tmp_path: Path) -> None:
     """Any byte turned over, or other brackets, types and sizes: NumPy answers with almost any exception."""
     np.save(tmp_path / "a.npy", np.ones((4, 3), np.float32))
@@ -142,6 +143,7 @@ def test_damaged_headers_of_npy_files_are_one_line(tmp_path: Path) -> None:
     assert len(errors) > 20 and all(str(tmp_path) in error and "\n" not in error for error in errors)
 
 
+@pytest.mark.long
 def test_a_captioner_trains_and_speaks_with_features_from_files(
     items: list[Item], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

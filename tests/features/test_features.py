@@ -381,6 +381,7 @@ def worker(tmp_path: Path, delay: float = 0.0, flush: float = 0.0, wait: bool = 
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_kill_9_leaves_only_whole_rows(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
     process = worker(tmp_path, delay=0.1)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -400,6 +401,7 @@ def test_kill_9_leaves_only_whole_rows(tmp_path: Path, items: list[Item], store:
     np.testing.assert_allclose(features, [Counting().expected(item) for item in items], rtol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flush", [0.0, 60.0])
 def test_two_processes_at_once_share_the_work(
     tmp_path: Path, items: list[Item], store: FeatureStore, flush: float
@@ -429,6 +431,7 @@ def _started(pair: list[subprocess.Popen[str]]) -> list[subprocess.Popen[str]]:
     return pair
 
 
+@pytest.mark.long
 def test_what_a_killed_process_had_claimed_is_encoded_by_the_one_that_waits(
     tmp_path: Path, items: list[Item], store: FeatureStore
 ) -> None:
@@ -507,6 +510,7 @@ def test_a_lost_shard_costs_its_own_rows(store: FeatureStore, items: list[Item],
     assert use.pictures == COUNT
 
 
+@pytest.mark.long
 def test_what_is_open_is_not_evicted_and_what_no_longer_is_goes(
     tmp_path: Path, items: list[Item], small_shards: int
 ) -> None:
@@ -590,6 +594,7 @@ def test_streamed_rows_are_the_stores_and_nothing_is_kept(
     assert [use.bytes for use in fresh.usage()] == [COUNT]
 
 
+@pytest.mark.long
 def test_file_size_limit_stands_for_a_full_disk(tmp_path: Path, items: list[Item], store: FeatureStore) -> None:
     """A real write error of the system (RLIMIT_FSIZE), in the middle of a row."""
     code = f"""

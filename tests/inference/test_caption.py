@@ -131,6 +131,7 @@ def test_the_best_beams_are_kept(captioner: ClipCap, photos: Dataset, tmp_path: 
     assert [captions[0] for captions in written] == one, "the best beam stands first"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_resumes_after_a_kill_anywhere(captioner: ClipCap, photos: Dataset, tmp_path: Path, suffix: str) -> None:
     out = tmp_path / f"a.{suffix}"

@@ -70,6 +70,7 @@ def test_captions_are_those_of_the_plain_way_in_order(blip: Any, photos: Path, t
     assert summary.written == 19 and len(summary.skipped) == 1
 
 
+@pytest.mark.long
 def test_out_of_memory_halves_the_batch_and_goes_on(
     blip: Any, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -98,6 +99,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     assert "out of memory with 15 pictures at once (writing captions); going on with 7" in said
 
 
+@pytest.mark.long
 def test_one_picture_that_does_not_fit_is_one_line(
     blip: Any, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +127,7 @@ def test_another_error_of_the_model_is_not_tried_again(
     assert len(calls) == 1
 
 
+@pytest.mark.long
 def test_slow_pictures_are_read_while_the_model_works(
     blip: Any, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def captions(path: Path) -> dict[str, str]:
     return {row["id"]: row["caption"] for row in rows}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["qwen2_vl", "instructblip", "git"])
 def test_each_picture_has_its_own_prompt(cli: Cli, photos: Path, tmp_path: Path, family: str) -> None:
     model = getattr(families, family)(tmp_path / family)

@@ -259,6 +259,7 @@ def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
+@pytest.mark.long
 def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}
     out, review, copies = tmp_path / "alt.jsonl", tmp_path / "doubtful.jsonl", tmp_path / "copies"

@@ -181,6 +181,7 @@ def test_logprobs_are_those_of_the_captioner_token_by_token(
         assert [token.logprob for token in content] == pytest.approx(expected, abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["glm4v", "aya_vision", "deepseek_vl", "ovis2", "janus", "gemma4", "qwen3_5"])
 def test_every_newer_family_behind_the_server_says_how_sure_it_is(family: str, tmp_path: Path) -> None:
     """The captions of pictures of two shapes, and the log-probabilities of their tokens."""

@@ -118,6 +118,7 @@ def test_the_same_refusal_of_the_first_photos_ends_the_job_with_the_servers_word
     (tmp_path / "photos" / "00.jpg").unlink()
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_answer_is_named_after_some_seconds(
     server: FaultServer, photos: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

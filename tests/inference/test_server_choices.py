@@ -109,6 +109,7 @@ def compared(
     return captions_of(folder / "here.jsonl"), captions_of(folder / "there.jsonl"), summary, service
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("choice", ["consensus", "consensus with a scorer", "best-of", "samples", "sure consensus"])
 def test_what_is_chosen_behind_a_server_is_what_the_captioner_chooses(
     choice: str, captioner: Captioner, scorer: Scorer, pictures: Dataset, tmp_path: Path,
@@ -267,6 +268,7 @@ def test_what_does_not_go_together_is_refused(cli: Cli, tmp_path: Path, pictures
         caption_by_server(f"{name}?temperature=0", pictures, out, decoding=decoding)
 
 
+@pytest.mark.long
 def test_a_server_that_is_gone_keeps_what_was_answered(captioner: Captioner, pictures: Dataset, tmp_path: Path) -> None:
     """A picture whose scores are missing has no caption, and the same command asks for these alone."""
 

@@ -250,6 +250,7 @@ class Decoy:
         return torch.stack([1 - decoy_N, decoy_N], dim=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "rise"), [("GRPO", 1.0), ("RLOO", 0.5)])  # RLOO pays for leaving the start, too
 def test_five_steps_raise_the_reward(kind: str, rise: float, qwen: Path, tmp_path: Path) -> None:
     import trl

@@ -81,6 +81,7 @@ def peak_of_folder(items: int, folder: Path) -> float:
     return found[4]
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_items(tmp_path: Path) -> None:
     small, large = peak(10**5, tmp_path / "small"), peak(10**7, tmp_path / "large")
     assert small[:4] == (10**5, 98, 49, 49) and large[:4] == (10**7, 9766, 4883, 4883)
@@ -88,6 +89,7 @@ def test_memory_does_not_grow_with_the_items(tmp_path: Path) -> None:
     assert large[4] - small[4] < 25, (small, large)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("few", "many"), [(10_000, 30_000), pytest.param(100_000, 1_000_000, marks=pytest.mark.slow)])
 def test_a_folder_takes_less_than_a_kilobyte_a_picture(few: int, many: int, tmp_path: Path) -> None:
     small, large = peak_of_folder(few, tmp_path / "small"), peak_of_folder(many, tmp_path / "large")

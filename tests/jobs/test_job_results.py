@@ -126,6 +126,7 @@ def test_a_driver_of_another_time_has_stopped(cli: Cli, ahead: float, state: str
 DAMAGES = ("a line removed", "an edited caption", "an intruder", "half a line", "summary gone", "summary damaged")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_part_is_seen_by_merge_status_and_the_next_run(cli: Cli, kind: str, tmp_path: Path) -> None:
     job = captioned(tmp_path, [f"{n}.jpg" for n in range(6)], [("a dog",)] * 6)
@@ -167,6 +168,7 @@ BAD = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["job.json", "manifest.jsonl", "status.json", "failed/000001.json", "parts/summary"])
 def test_damaged_files_of_a_job_are_one_line(name: str, cli: Cli, tmp_path: Path) -> None:
     job = captioned(tmp_path, [f"{n}.jpg" for n in range(6)], [("a dog",)] * 6)

@@ -53,6 +53,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 def test_ranks_compute_the_corpus_of_all(tmp_path) -> None:  # type: ignore[no-untyped-def]
     texts = json.dumps([CAPTIONS, REFERENCES])
     started = [

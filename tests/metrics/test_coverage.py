@@ -209,6 +209,7 @@ def test_intervals_cover_the_expected_value(simulate: Callable[[int], Intervals]
     assert {name: share for name, share in shares.items() if not 0.91 <= share <= 0.99} == {}
 
 
+@pytest.mark.long
 def test_intervals_cover_the_expected_value_where_it_is_rare() -> None:
     # The exact interval of rare events covers more often than it says: with none of them it reaches to 3.6 in 100.
     assert {name: share for name, share in coverage(rare_intervals, 120).items() if share < 0.9} == {}
@@ -225,6 +226,7 @@ def test_every_metric_of_a_share_names_its_bounds() -> None:
     assert unbounded == ["attribute_precision", "attribute_recall", "hallucination_rate", "binding_error_rate"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("simulate", [lexical_intervals, retrieval_intervals, ratio_intervals])
 def test_intervals_cover_the_expected_value_in_a_few_data_sets(simulate: Callable[[int], Intervals]) -> None:
     # Of thirty intervals that cover in 95 %, fewer than 25 do so once in a thousand times.

@@ -95,6 +95,7 @@ def test_categories_and_what_is_no_number(stand_in: Any) -> None:
     assert len(runs()) == 1, "the same captions were given to the tool twice"
 
 
+@pytest.mark.long
 def test_training_with_spice_as_the_reward_asks_the_tool_once_a_step(
     stand_in: Any, tiny_recipe: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

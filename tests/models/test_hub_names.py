@@ -54,6 +54,7 @@ def online(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: Path) -> None:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache / "hub"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("load", [load_captioner, load_scorer, load_language_model])
 def test_the_hub_is_asked_once(load: object, asked: list[str]) -> None:
     with pytest.raises(

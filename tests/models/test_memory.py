@@ -25,6 +25,7 @@ print(before - early, before - resident(), all(bool((small == 1).all()) for smal
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not GLIBC, reason="the C library is not glibc, which keeps what is freed")
 def test_holes_between_what_is_kept_are_given_back() -> None:
     """In a process of its own: what other tests left decides where memory comes from."""

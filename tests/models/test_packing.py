@@ -25,6 +25,7 @@ def layer(kind: str, dtype: torch.dtype) -> Any:
     return made.to(dtype)
 
 
+@pytest.mark.long
 @CPU_HAS_IT
 @pytest.mark.parametrize("kind", ["Linear", "without bias", "Conv1D"])
 @pytest.mark.parametrize("dtype", DTYPES)

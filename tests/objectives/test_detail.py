@@ -70,6 +70,7 @@ def distilled(table: dict[str, Any], **changes: Any) -> tuple[SelfDistillation, 
     return objective, setup
 
 
+@pytest.mark.long
 def test_each_level_learns_what_its_price_alone_would_choose_behind_its_prompt(shipped: dict[str, Any]) -> None:
     objective, setup = distilled(shipped, detail=LEVELS)
     learner, batch = setup.captioner, setup.training_set().batch(0)
@@ -99,6 +100,7 @@ def test_each_level_learns_what_its_price_alone_would_choose_behind_its_prompt(s
     assert resumed.captions(batch) == objective.captions(batch) != texts
 
 
+@pytest.mark.long
 def test_one_level_without_a_prompt_is_the_objective_as_it_is_without_levels(shipped: dict[str, Any]) -> None:
     one, setup = distilled(shipped, detail=[{"prompt": ""}])
     plain = SelfDistillation(one.describer, one.listener, one.choice)
@@ -134,6 +136,7 @@ def rewarded(table: dict[str, Any], **changes: Any) -> tuple[Reinforce, Training
     return objective, setup
 
 
+@pytest.mark.long
 def test_policy_gradients_write_and_score_behind_the_prompt_and_pay_the_price_of_the_level(
     tiny_recipe: dict[str, Any],
 ) -> None:
@@ -197,6 +200,7 @@ def test_levels_need_a_price_that_counts(shipped: dict[str, Any]) -> None:
             check_recipe({**shipped, "objective": changes}, "test")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["scenes", "blip"])
 def test_a_trained_captioner_is_asked_for_detail(
     family: str, cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path

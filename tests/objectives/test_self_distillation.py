@@ -150,6 +150,7 @@ def shipped() -> TrainingSetup:
     return TrainingSetup(check_recipe(table, "test"), lambda name: name)
 
 
+@pytest.mark.long
 def test_what_is_learned_is_true_of_pictures_and_says_more_than_plain_captions(shipped: TrainingSetup) -> None:
     objective, data = shipped.objective(), shipped.training_set()
     assert isinstance(objective, SelfDistillation)

@@ -86,6 +86,7 @@ def test_the_form_of_the_head_is_the_form_of_the_scores(way: dict[str, Any], mon
             torch.testing.assert_close(mine, other, rtol=0, atol=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS[::2] + WAYS[1:2], ids=lambda way: "-".join(str(v) for v in way.values()))
 def test_gradients_are_those_of_small_differences(way: dict[str, Any]) -> None:
     labels_BT, valid_BT = captions(3, 1)

@@ -130,6 +130,7 @@ def test_a_captioner_without_a_head_learns_from_its_scores(tiny_recipe: dict[str
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", [{"mle_weight": 0.1, "label_smoothing": 0.1}, {"subset": "random"}], ids=str)
 def test_a_run_learns_and_resumes_to_the_same_end(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]

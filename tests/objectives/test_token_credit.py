@@ -222,6 +222,7 @@ REWARDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", REWARDS)
 def test_rewards_of_tokens_train_beside_self_retrieval(tiny_recipe: dict[str, Any], name: str) -> None:
     """A step of the loop in one part and in three gives the same; greedy baselines and GDPO run."""

@@ -48,6 +48,7 @@ def run_of(name: str, settings: Sequence[str], evaluate: bool = False) -> Run:
     return train(read_recipe(find_recipe(name), [*SMALL, *settings]), evaluate=evaluate)
 
 
+@pytest.mark.long
 def test_start_and_both_arms_are_trained_and_measured(
     flickr: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ def chosen_by_hand(run: Run) -> dict[str, str]:
     return chosen
 
 
+@pytest.mark.long
 def test_the_start_describes_behind_its_prompt_and_captions_without(flickr: Path) -> None:
     """Self-distillation from such a start: what is learned is one sentence of the words that it is sure of."""
     scorer = run_of("flickr8k_scorer", SCORER).folder

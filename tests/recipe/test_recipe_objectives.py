@@ -164,6 +164,7 @@ def test_cider_alone_needs_no_scorer(tmp_path: Path) -> None:
 PRESETS = [path for path in sorted(RECIPES.glob("scenes_*.toml")) if 'kind = "reinforce"' in path.read_text()]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
 def test_every_preset_takes_steps(path: Path, tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     """The objective, LoRA and training of the preset, on tiny models: two steps and a result."""

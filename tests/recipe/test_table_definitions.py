@@ -55,6 +55,7 @@ def test_every_row_of_figures_is_printed_by_the_paper(number: int) -> None:
 IN_PIECES = {1: {"F4"}, 2: {"6", "9", "11", "12", "14", "F3", "F4", "F6"}, 3: {"13"}}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("paper", "table"), TABLES)
 def test_every_command_of_a_table_is_one_that_the_command_line_takes(
     paper: object, table: PaperTable, tmp_path: Path

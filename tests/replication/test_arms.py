@@ -59,6 +59,7 @@ def test_arms_learn_without_dropout_and_in_the_precision_of_the_hardware() -> No
             assert arm.table["training"]["precision"] == "auto", name
 
 
+@pytest.mark.long
 def test_the_attention_of_arms_gives_the_losses_of_any_other_training(
     tiny_recipe: dict[str, Any], tiny_scorer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

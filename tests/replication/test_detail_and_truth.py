@@ -216,6 +216,7 @@ def two_alike(number: int) -> list[dict[str, float]]:
     return [{"value": value, "low": value - 2, "high": value + 2} for value in (3.0 * number, 2.0 * number)]
 
 
+@pytest.mark.long
 def test_best_of_takes_the_sample_by_which_the_picture_is_found(small: Path, tmp_path: Path) -> None:
     """One by one: of ten samples the one with the highest share of the softmax over the picture's look-alikes."""
     lab = tradeoff.ArmsLab(tmp_path, tradeoff.arms(str(small), 1), tradeoff.TEST_SETS, tradeoff.DECODINGS)
@@ -235,6 +236,7 @@ def test_best_of_takes_the_sample_by_which_the_picture_is_found(small: Path, tmp
     assert lab.statistic(one, 0) is lab.statistic(one, 0)
 
 
+@pytest.mark.long
 def test_a_captioner_of_several_prices_is_measured_at_each_of_its_settings(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

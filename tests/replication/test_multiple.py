@@ -20,6 +20,7 @@ def test_holm_by_hand() -> None:
     assert holm_levels([0.03, 0.01, 0.02], 0.06) == pytest.approx([0.06, 0.02, 0.03])
 
 
+@pytest.mark.long
 def test_holm_as_statsmodels_has_it() -> None:
     multitest = pytest.importorskip("statsmodels.stats.multitest")
     rng = np.random.default_rng(0)

@@ -133,6 +133,7 @@ def tiny_lab(tiny_recipe: dict[str, Any], tiny_scorer: Path, tmp_path: Path) -> 
     return lambda: Lab(tmp_path / "runs", {arm.name: arm for arm in arms}, sets, decodings, str(tiny_scorer))
 
 
+@pytest.mark.long
 def test_power_of_trained_arms(tiny_lab: Callable[[], Lab]) -> None:
     sr, start = Measurement("sr", "mle-plain"), Measurement("start", "mle-plain")
     parts = (

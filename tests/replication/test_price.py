@@ -82,6 +82,7 @@ def test_a_wrong_cell_is_one_line(text: str, told: str) -> None:
         parse_cells(text)
 
 
+@pytest.mark.long
 def test_a_small_grid_goes_through_and_goes_on(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = ("price", "--cells", "0-4,4-4,0-8", "--pictures", 60, "--steps", 3)

@@ -67,6 +67,7 @@ def claim(*parts: Part) -> Claim:
     return Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))
 
 
+@pytest.mark.long
 def test_an_arm_is_trained_once_for_all_claims(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
     lab = lab_of(tmp_path, arms, tiny_scorer)
     asks = greater("longer", Measurement("sr_long", "length"), Measurement("sr", "r1"))
@@ -180,6 +181,7 @@ def test_an_interrupted_arm_goes_on(
     assert lab.seconds("sr", 0) > spent > 0
 
 
+@pytest.mark.long
 def test_a_claim_holds_only_where_its_control_does_not(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
     lab = lab_of(tmp_path, arms, tiny_scorer)
     length = Measurement("sr", "length"), Measurement("start", "length")
@@ -263,6 +265,7 @@ def shown_claim() -> Claim:
     return Claim("tiny", 3, "nowhere", "says", "1 → 2", parts, Control("SR replaced", {"sr": "mle_more"}))
 
 
+@pytest.mark.long
 def test_the_page_plots_every_part_and_shows_three_pictures_with_what_each_arm_says(
     tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path
 ) -> None:
@@ -379,6 +382,7 @@ def test_a_worker_pool_leaves_its_parent_one_thread_and_restores_the_others(
         torch.set_num_threads(before)
 
 
+@pytest.mark.long
 def test_an_error_in_a_worker_is_raised(tmp_path: Path, arms: dict[str, Arm], tiny_scorer: Path) -> None:
     broken = json.loads(json.dumps(arms["sr"].table))
     broken["data"]["train"] = "folder:nowhere"

@@ -109,6 +109,7 @@ SMALL = PaperTable(
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_table_is_filled_and_its_arms_are_trained_once(lab: Lab) -> None:
     measured = measure_tables([SMALL], lab, (0, 1))[0]
     assert np.isfinite(measured.ours).all() and lab.trained and len(lab.trained) == 2

@@ -191,6 +191,7 @@ def test_the_fingerprint_is_of_what_decides_and_not_of_words(tiny_lab: Callable[
     assert len(others) == 3 and first not in others
 
 
+@pytest.mark.long
 def test_the_claims_verdict_needs_the_power_and_a_commit_and_comes_once(
     tiny_lab: Callable[..., Lab], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_untrusted_text_stays_text_wherever_it_comes_from(run: Path) -> None:
     assert quote.attributes["dir"] == "auto"
 
 
+@pytest.mark.long
 def test_twenty_four_sets_of_ten_photos_stay_below_five_megabytes(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", size=10, picks=PICKS * 4)
     noise = Image.effect_noise((500, 375), 90).convert("RGB")  # the worst case for JPEG: no two pixels alike
@@ -426,6 +427,7 @@ def test_no_run_and_a_folder_as_output_are_refused(run: Path) -> None:
         build_report([run], run / "run.json" / "x.html")
 
 
+@pytest.mark.long
 def test_a_long_log_is_thinned_and_a_torn_last_line_forgiven(run: Path) -> None:
     lines = "".join(json.dumps(line) + "\n" for line in log_lines(100_000))
     (run / "log.jsonl").write_text(lines + '{"step": 100001, "lo')

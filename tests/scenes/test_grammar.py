@@ -43,6 +43,7 @@ def test_synonyms_have_a_long_tail() -> None:
     assert red[0] > 3 * red[-1] > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("domain", "frames"), EVERY_KIND)
 @pytest.mark.parametrize("detail", [0.0, 0.1, 0.3, 0.7, 1.0])
 def test_references_are_true(domain: str, frames: int, detail: float) -> None:
@@ -103,6 +104,7 @@ def test_most_references_do_not_tell_look_alikes_apart() -> None:
     assert np.mean(picked) < 0.45
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("domain", "frames"), EVERY_KIND)
 def test_full_descriptions_tell_everything(domain: str, frames: int) -> None:
     longest = 45 if frames == 1 else 60

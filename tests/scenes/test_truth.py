@@ -307,6 +307,7 @@ def test_listener_accuracy_is_the_mean_probability_of_the_target() -> None:
     assert listener_accuracy(["a red star", "a red star"], sets, targets=[0, 1])[0] == 100
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [{}, {"domain": "alt"}, {"domain": "unseen"}, {"frames": 8}, {"family": 12}])
 def test_full_descriptions_always_single_out_their_scene(options: dict) -> None:
     scenes = Scenes(1200, seed=21, **options)

@@ -107,6 +107,7 @@ def test_padding_goes_to_the_side_that_the_tokenizer_says(tmp_path: Path) -> Non
     assert left[0, -4:].tolist() == [1, 5, 6, 3] and valid.sum(1).tolist() == [4, 3] and valid[1, -3:].all()
 
 
+@pytest.mark.long
 def test_several_scorers_of_different_families_reward_together(
     tiny_recipe: dict[str, Any], tiny_scorer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -29,6 +29,7 @@ from tellapart.study.simulate import RANDOM, rehearse
 from tellapart.study.store import AnswerStore
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "metric"), [("pick", "accuracy"), ("rate", "descriptiveness"), ("compare", "more")])
 def test_a_rehearsal_finds_the_planted_difference_and_excludes_the_random(
     tmp_path: Path, kind: str, metric: str
@@ -161,6 +162,7 @@ def test_one_command_rehearses_a_study_of_each_kind(
     assert (tmp_path / f"rehearsal-{kind}" / "simulated" / "report.html").is_file()
 
 
+@pytest.mark.long
 def test_from_pictures_to_the_table(
     cli: Cli, tmp_path: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +196,7 @@ def test_from_pictures_to_the_table(
     assert open_study(tmp_path / "s").quota == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "told"),
     [

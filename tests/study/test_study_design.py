@@ -224,6 +224,7 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
             open_study(study.folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["pick", "compare"])
 def test_whatever_is_wrong_in_items_json_is_one_line(kind: str, tmp_path: Path) -> None:
     """Every value of the file, replaced by one of another type."""

@@ -65,6 +65,7 @@ def server() -> Iterator[Server]:
             made.stop("immediate")
 
 
+@pytest.mark.long
 def test_a_study_on_postgresql(server: Server, tmp_path: Path) -> None:
     study = make_study(tmp_path / "s", "compare")
     with pytest.raises(UsageError, match="no answers to this study there yet"):

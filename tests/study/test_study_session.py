@@ -184,6 +184,7 @@ def _quiet(session: StudySession, token: str, position: int, option: int) -> Non
         session.answer(token, position, [option], 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

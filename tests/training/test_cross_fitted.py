@@ -52,6 +52,7 @@ def reinforced(scorers: list[str]) -> dict[str, Any]:
     return {"kind": "reinforce", "decoding": {"kind": "sample", "samples": 2, "max_tokens": 6}, "rewards": [reward]}
 
 
+@pytest.mark.long
 def test_each_picture_is_rewarded_by_the_lowest_of_those_that_never_saw_it(
     tiny_recipe: dict[str, Any], scorers: list[str]
 ) -> None:
@@ -74,6 +75,7 @@ def test_each_picture_is_rewarded_by_the_lowest_of_those_that_never_saw_it(
         assert found_BS[place].tolist() == each_KBS[unseen, place].amin(0).tolist()
 
 
+@pytest.mark.long
 def test_a_run_of_each_kind_trains(tiny_recipe: dict[str, Any], scorers: list[str], tmp_path: Path) -> None:
     short = {"training": {**tiny_recipe["training"], "steps": 2}}
     distilled = {"kind": "self_distillation", "scorers": scorers, "candidates": 4, "likelihood": 0.1}
@@ -82,6 +84,7 @@ def test_a_run_of_each_kind_trains(tiny_recipe: dict[str, Any], scorers: list[st
         assert train(recipe, tmp_path / objective["kind"], evaluate=False).trained
 
 
+@pytest.mark.long
 def test_the_least_sure_scorer_counts_in_self_distillation(tiny_recipe: dict[str, Any], scorers: list[str]) -> None:
     setup = setup_of(tiny_recipe, {"kind": "self_distillation", "scorers": scorers, "nearest": 3})
     objective = setup.objective()

@@ -115,6 +115,7 @@ def test_the_parts_count_references_as_long_as_they_are(
     assert parts[1] == parts_of_batch(model, 4 * written.training.batch_size, 30)
 
 
+@pytest.mark.long
 def test_from_the_command_to_a_model_with_a_card_and_again(
     cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_how_long_and_with_which_settings(tiny_captioner: Path) -> None:
         plan(name, [WORLD], settings=["training.batch_siz=4"])
 
 
+@pytest.mark.long
 def test_the_same_command_goes_on_whatever_memory_is_free_then(
     cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +237,7 @@ def test_all_that_ask_for_the_start_share_one_copy_of_its_weights() -> None:
     assert setup.captioner.model is not setup.start().model
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("family", "lora"), [("blip", []), ("blip", ["--lora"]), ("qwen2_vl", [])])
 def test_real_layouts_learn_from_photos_by_the_truthful_objective(
     family: str, lora: list[str], cli: Cli, photos: Path, tmp_path: Path, tiny_scorer: Path
@@ -271,6 +274,7 @@ def test_a_part_of_its_own_is_refused(tiny_captioner: Path) -> None:
         plan(str(tiny_captioner), [WORLD + "&part=1/2"])
 
 
+@pytest.mark.long
 def test_more_steps_extend_a_finished_run_fewer_are_refused_and_overwrite_begins_anew(
     cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path
 ) -> None:
@@ -313,6 +317,7 @@ def test_more_steps_extend_a_finished_run_fewer_are_refused_and_overwrite_begins
     assert steps() == [1, 2, 3] and "extended" not in json.loads((out / "run.json").read_text())
 
 
+@pytest.mark.long
 def test_a_run_that_was_killed_while_it_was_extended_is_extended_by_the_same_command(
     cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_the_fingerprint_changes_with_the_upstream_its_weights_and_the_data(clon
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.long
 def test_a_changed_upstream_is_trained_and_the_old_run_is_not_returned(
     clone: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:

@@ -76,6 +76,7 @@ def run_snippet(code: str, photos: Path, folder: Path, **environ: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.long
 def test_to_the_hub_and_back(server: Hub, photos: Path, tiny_scorer: Path, tmp_path: Path, cli: Cli) -> None:
     """A BLIP with a prompt: pushed, downloaded by name, and its card's snippet captions a picture."""
     (tmp_path / "blip").mkdir()
@@ -101,6 +102,7 @@ def test_to_the_hub_and_back(server: Hub, photos: Path, tiny_scorer: Path, tmp_p
     assert local.status == 0 and (tmp_path / "c.jsonl").read_text() == (tmp_path / "d.jsonl").read_text()
 
 
+@pytest.mark.long
 def test_what_cannot_be_pushed_is_one_line_before_training(
     server: Hub, photos: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path
 ) -> None:
@@ -156,6 +158,7 @@ def test_the_card_says_what_the_hub_asks(made: tuple[Path, Path]) -> None:
     assert recalls and all(float(row[5]) == pytest.approx(100 / int(row[4]), abs=0.06) for row in recalls)
 
 
+@pytest.mark.long
 def test_the_snippet_of_the_card_runs(made: tuple[Path, Path], photos: Path, tmp_path: Path, cli: Cli) -> None:
     text = (made[0] / "model" / "README.md").read_text()
     told = run_snippet(code_of(text), photos, tmp_path)
@@ -172,6 +175,7 @@ def test_what_was_written_is_readable_by_others(made: tuple[Path, Path]) -> None
     assert not [file for file in files if stat.S_IMODE(file.stat().st_mode) != 0o666 & ~umask]
 
 
+@pytest.mark.long
 def test_the_card_of_a_captioner_of_ones_own_says_which_code_to_allow(
     photos: Path, tiny_scorer: Path, tiny_captioner: Path, tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

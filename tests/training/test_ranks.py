@@ -308,6 +308,7 @@ with ranks.main_first("pictures are encoded"):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "told"),
     [

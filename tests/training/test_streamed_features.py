@@ -23,6 +23,7 @@ def recipes(table: dict[str, Any], **captioner: Any) -> tuple[Recipe, Recipe]:
     return check_recipe(table, "test"), check_recipe(off, "test")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("learns", [None, ["vision", "mapper", "language_model"]])
 def test_a_run_without_kept_features_is_the_same_run(
     tiny_recipe: dict[str, Any], learns: list[str] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

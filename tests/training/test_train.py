@@ -85,6 +85,7 @@ OBJECTIVES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_a_run_of_several_rewards_or_lora_stops_and_goes_on_to_the_last_bit(
     name: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -105,6 +106,7 @@ def merged(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return table | {k: v if k == "objective" else table.get(k, {}) | v for k, v in changes.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("vision", [False, True])
 @pytest.mark.parametrize("kind", ["reinforce", "mle"])
 def test_a_step_in_parts_is_the_same_step(kind: str, vision: bool, tiny_recipe: dict[str, Any]) -> None:
@@ -167,6 +169,7 @@ def test_bf16_rewards_are_those_of_full_precision(tiny_recipe: dict[str, Any]) -
     assert torch.equal(rewards[0], rewards[1])
 
 
+@pytest.mark.long
 def test_a_captioner_with_lora_is_published_without(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     recipe = recipe_of(merged(tiny_recipe, OBJECTIVES["lora"] | {"validation": {"every": 6}}))
     run = train(recipe, tmp_path / "run")
@@ -179,6 +182,7 @@ def test_a_captioner_with_lora_is_published_without(tiny_recipe: dict[str, Any],
     assert len((run.folder / "captions" / "after.jsonl").read_text().splitlines()) == 30
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["reinforce", "mle", "contrastive"])
 def test_a_run_that_stopped_anywhere_ends_with_the_same_weights_and_losses(
     kind: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -197,6 +201,7 @@ def test_a_run_that_stopped_anywhere_ends_with_the_same_weights_and_losses(
         assert same(*(load_file(found.folder / "weights.safetensors") for found in last))  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_another_seed_is_another_run(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     for seed in (0, 1):
         train(recipe_of(tiny_recipe, seed=seed), tmp_path / str(seed), evaluate=False)
@@ -221,6 +226,7 @@ def test_an_unknown_part_is_named(tiny_recipe: dict[str, Any]) -> None:
         TrainableParts(setup.learner, ("adapter",))
 
 
+@pytest.mark.long
 def test_a_run_leaves_captions_results_gallery_and_report(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
     run = train(recipe_of(tiny_recipe), tmp_path / "run")
     results = json.loads((run.folder / "results.json").read_text())
@@ -248,6 +254,7 @@ def test_an_unfinished_run_is_not_overwritten(
         train(recipe_of(tiny_recipe, seed=5), tmp_path / "run", resume=True)
 
 
+@pytest.mark.long
 def test_a_damaged_byte_in_the_log_and_damaged_results_are_one_line(
     cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -270,6 +277,7 @@ def test_a_damaged_byte_in_the_log_and_damaged_results_are_one_line(
     assert log.read_bytes().splitlines(keepends=True) == whole[1:]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("killed_in", ["tellapart.training.runs.write_gallery", "tellapart.report.build_report"])
 def test_a_run_killed_before_its_page_was_there_gets_it(
     killed_in: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -312,6 +320,7 @@ def damage(checkpoint: Path, kind: str) -> None:
         sums.unlink()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_damaged_checkpoint_is_refused(
     kind: str, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -325,6 +334,7 @@ def test_a_damaged_checkpoint_is_refused(
     assert len(str(told.value).splitlines()) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["weights.safetensors", "emptied"])
 def test_the_checkpoint_before_a_damaged_one_is_resumed_exactly(
     kind: str,
@@ -370,6 +380,7 @@ def test_a_run_stopped_between_step_0_and_its_first_checkpoint_validates_step_0_
     assert [line["step"] for line in lines if line.get("event") == "validation"] == [0, 4]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "told"),
     [
@@ -399,6 +410,7 @@ def test_a_name_that_is_no_models_leaves_no_folder(table: str, tiny_recipe: dict
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_another_model_is_refused(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,6 +422,7 @@ def test_a_checkpoint_of_another_model_is_refused(
         fit(TrainingSetup(other, upstream), run)
 
 
+@pytest.mark.long
 def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,6 +446,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing_half_written(
     train(recipe, tmp_path / "run", resume=True, evaluate=False)
 
 
+@pytest.mark.long
 def test_a_recipe_named_as_a_model_is_trained_first_and_once(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -556,6 +570,7 @@ def test_the_cosine_by_epoch(tiny_recipe: dict[str, Any]) -> None:
         recipe_of(tiny_recipe, training={**training, "schedule": "constant"})
 
 
+@pytest.mark.long
 def test_a_run_without_a_model_says_the_command_that_finishes_it(
     cli: Cli, tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -567,6 +582,7 @@ def test_a_run_without_a_model_says_the_command_that_finishes_it(
     assert cli(*caption).status == 0
 
 
+@pytest.mark.long
 def test_training_stops_where_the_selected_metric_reaches_its_goal_and_resumes_to_there(
     tiny_recipe: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

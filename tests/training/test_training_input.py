@@ -131,6 +131,7 @@ def training_and_test_features(setup: TrainingSetup) -> tuple[torch.Tensor, torc
     return found, torch.from_numpy(np.array(setup.store.features(batch.items, learner.encoder)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("family", ["blip2", "llava", "llava_next", "qwen2_vl", "vit_gpt2"])
 def test_a_vision_encoder_learns_from_the_pixels_that_captioning_sees(
     family: str, tiny_recipe: dict[str, Any], tmp_path: Path
