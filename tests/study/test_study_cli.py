@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import hashlib
-import itertools
 import json
 import math
 import os
 import re
-import secrets
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +15,7 @@ from pathlib import Path
 import pytest
 from command_line import Cli
 from PIL import Image
-from sample_study import edit_settings, make_material, make_study
+from sample_study import edit_settings, make_material, make_study, number_tokens
 
 from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse, export
@@ -148,12 +145,7 @@ def test_one_command_rehearses_a_study_of_each_kind(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, metric: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    # One after the other: of several at once, who answers first decides who is given which trial. The order of a
-    # participant's trials follows from a number that nobody can guess, and now and then it hides a difference.
-    numbers = itertools.count()
-    monkeypatch.setattr(
-        secrets, "token_hex", lambda size: hashlib.sha256(b"%d" % next(numbers)).hexdigest()[: 2 * size]
-    )
+    number_tokens(monkeypatch)
     done = cli("study", "simulate", kind, "--at-once", 1, "--json")
     assert done.status == 0, done.err
     value = json.loads(done.out)
