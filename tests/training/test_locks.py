@@ -20,7 +20,7 @@ import pytest
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, to_toml
 from tellapart.training.runs import train
-from tellapart.utils.io import NAME, locked
+from tellapart.utils.io import LOCK, locked
 
 HOLD = """
 import pathlib, sys, tellapart.utils.io
@@ -47,10 +47,10 @@ def test_who_holds_a_folder_is_said_and_a_killed_holder_holds_nothing(tmp_path: 
         assert f"process {process.pid} on host {socket.gethostname()}" in str(told.value) and "--out" in str(told.value)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert (folder / NAME).is_file()  # what it left says nothing
+    assert (folder / LOCK).is_file()  # what it left says nothing
     with locked(folder, wait=False):
-        assert json.loads((folder / NAME).read_text())["process"] == os.getpid()
-    assert not (folder / NAME).exists()
+        assert json.loads((folder / LOCK).read_text())["process"] == os.getpid()
+    assert not (folder / LOCK).exists()
 
 
 def test_a_folder_made_for_the_lock_alone_is_removed(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_many_who_wait_hold_it_one_at_a_time(tmp_path: Path, monkeypatch: pytest
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == [1] * 60 and not (tmp_path / "run" / NAME).exists()
+    assert most == [1] * 60 and not (tmp_path / "run" / LOCK).exists()
 
 
 def test_a_run_that_another_process_works_on_is_left_alone(tiny_recipe: dict[str, Any], tmp_path: Path) -> None:
@@ -126,4 +126,4 @@ def test_two_trainings_that_share_an_upstream_train_it_once(tiny_recipe: dict[st
     (made,) = (tmp_path / "runs").glob("first-*")
     steps = [json.loads(line) for line in (made / "log.jsonl").read_text().splitlines()]
     assert [line["step"] for line in steps if "event" not in line] == list(range(1, 61))
-    assert not list((tmp_path / "runs").rglob(NAME))
+    assert not list((tmp_path / "runs").rglob(LOCK))

@@ -384,8 +384,8 @@ def readable_weights(folder: Path) -> None:
         file.chmod(mode)
 
 
-NAME = ".lock"
-BEGINS = b'{"process": '
+LOCK = ".lock"
+LOCK_BEGINS = b'{"process": '
 POLL_SECONDS = 0.5
 MOMENT_SECONDS = 2.0
 
@@ -397,13 +397,13 @@ def locked(folder: Path, *, wait: bool) -> Iterator[None]:
 
     Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who.
     """
-    made = missing(folder)
+    made = missing_folders(folder)
     file = _acquired(folder, wait)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            (folder / NAME).unlink(missing_ok=True)
+            (folder / LOCK).unlink(missing_ok=True)
         os.close(file)
         with contextlib.suppress(OSError):  # not empty: it stays
             for each in made:
@@ -414,7 +414,9 @@ def lock_or_say(file: int, path: Path) -> None:
     """Takes the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    told = threading.Timer(MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {users(path)}"))
+    told = threading.Timer(
+        MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {processes_using(path)}")
+    )
     told.daemon = True
     told.start()
     try:
@@ -423,7 +425,7 @@ def lock_or_say(file: int, path: Path) -> None:
         told.cancel()
 
 
-def users(path: Path) -> str:
+def processes_using(path: Path) -> str:
     """Returns the other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
     found, real = [], str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
@@ -435,7 +437,7 @@ def users(path: Path) -> str:
     return ", ".join(found) or "another process"
 
 
-def missing(folder: Path) -> list[Path]:
+def missing_folders(folder: Path) -> list[Path]:
     """``folder`` and those above it that are not there, the innermost first."""
     found = []
     for each in (folder, *folder.parents):
@@ -445,10 +447,10 @@ def missing(folder: Path) -> list[Path]:
     return found
 
 
-def holder(folder: Path) -> str:
+def lock_holder(folder: Path) -> str:
     """Returns the owner of this folder's lock, as ``process 123 on host a``."""
     try:
-        owner = json.loads((folder / NAME).read_text(encoding="utf-8"))
+        owner = json.loads((folder / LOCK).read_text(encoding="utf-8"))
         return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"
     except (OSError, ValueError, KeyError, TypeError):  # it has just taken the lock, or just given it back
         return "another process"
@@ -457,12 +459,14 @@ def holder(folder: Path) -> str:
 def _acquired(folder: Path, wait: bool) -> int:
     announced = False
     while True:
-        if (file := _attempt(folder / NAME)) is not None:
+        if (file := _attempt(folder / LOCK)) is not None:
             return file
         if not wait:
-            raise UsageError(f"{folder} is in use by {holder(folder)}; wait for it, or type: --out with another folder")
+            raise UsageError(
+                f"{folder} is in use by {lock_holder(folder)}; wait for it, or type: --out with another folder"
+            )
         if not announced:
-            say(f"waiting for {folder}, which {holder(folder)} works on")
+            say(f"waiting for {folder}, which {lock_holder(folder)} works on")
             announced = True
         time.sleep(POLL_SECONDS)
 
@@ -484,7 +488,7 @@ def _attempt(path: Path) -> int | None:
         if _is_file(file, path):
             break
         os.close(file)  # the last holder removed it between our opening and locking
-    if (head := os.pread(file, len(BEGINS), 0)) and head != BEGINS:
+    if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
         os.close(file)
         raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
