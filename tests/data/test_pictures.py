@@ -1,5 +1,6 @@
 """Every kind of picture comes out as RGB of eight bits; every kind of bad file as one clear line."""
 
+import base64
 import contextlib
 import io
 import os
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from tellapart.boost.backends import data_url
 from tellapart.data import open_data
-from tellapart.data.pictures import HEIC, BytesPicture, FilePicture
+from tellapart.data.pictures import HEIC, BytesPicture, FilePicture, to_rgb
 from tellapart.errors import PictureError
+from tellapart.report.gallery import Album
 
 
 def encoded(image: Image.Image, format: str, **options: object) -> bytes:
@@ -224,3 +227,27 @@ def test_damage_anywhere_is_a_picture_error() -> None:
                 assert str(error).startswith("x: ") and "\n" not in str(error)
                 refused += 1
     assert refused > 60
+
+
+def test_an_opened_picture_is_read_as_its_file_is(tmp_path: Path) -> None:
+    turned, deep = Image.Exif(), np.arange(0, 65536, 4096, dtype=np.uint16).reshape(4, 4)
+    turned[0x0112] = 6
+    Image.new("RGB", (2, 4), "red").save(tmp_path / "turned.png", exif=turned)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    Image.new("RGBA", (2, 2), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    for file in tmp_path.iterdir():
+        opened, read = to_rgb(Image.open(file)), FilePicture(file).image()
+        assert (opened.size, opened.tobytes()) == (read.size, read.tobytes()), file.name
+    assert to_rgb(to_rgb(Image.open(tmp_path / "turned.png"))).size == (4, 2)
+
+
+def test_a_page_shows_pictures_as_models_see_them(tmp_path: Path) -> None:
+    Image.new("RGBA", (8, 8), (255, 0, 0, 0)).save(tmp_path / "clear.png")
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "tRNS.png", transparency=(255, 0, 0))
+    album = Album()
+    for name in ("clear.png", "tRNS.png"):
+        album.add(tmp_path, name)
+        sent = data_url(FilePicture(tmp_path / name))
+        for uri in (sent, album.sprites()[-1].uri):  # to servers and browsers that drop transparency
+            shown = Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))).convert("RGB")
+            assert shown.getpixel((0, 0)) == (255, 255, 255)

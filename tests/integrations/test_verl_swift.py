@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
+from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.integrations.trl import Bank, RewardFunction, cider, pmi, self_retrieval
 from tellapart.integrations.verl_swift import VerlBatchScore, VerlScore, swift_reward
@@ -135,3 +136,46 @@ def test_swift_makes_an_object_of_the_class_and_calls_it_with_columns(
     for wrong, line in (([pictures[0]] * 2, "a row has 2 pictures"), ([7], "of type int; expected a PIL image")):
         with pytest.raises(UsageError, match=line):
             made()(TEXTS[:1], images=[wrong])
+
+
+def odd_pictures(folder: Path) -> list[Path]:
+    """Files whose pixels do not mean the same without their metadata: transparent, 16-bit, turned, in a palette."""
+    drawn = Scenes(1, split="train")[0].image().resize((48, 32))
+    clear, exif = drawn.convert("RGBA"), Image.Exif()
+    clear.putalpha(Image.linear_gradient("L").resize(drawn.size))
+    exif[0x0112] = 6
+    palette = drawn.quantize(8)
+    palette.info["transparency"] = palette.getpixel((0, 0))
+    files = [folder / f"{name}.png" for name in ("clear", "deep", "turned", "palette")]
+    clear.save(files[0])
+    Image.fromarray(np.asarray(drawn.convert("L")).astype(np.uint16) * 200).save(files[1])
+    drawn.save(files[2], exif=exif)
+    palette.save(files[3], transparency=palette.info["transparency"])
+    return files
+
+
+def test_a_picture_in_memory_gets_the_reward_of_its_file(tiny_scorer: Path, tmp_path: Path) -> None:
+    """TRL and verl hand over what `Image.open` gives; the training loop and the bank read files."""
+    files, scorer = odd_pictures(tmp_path), load_scorer(str(tiny_scorer))
+    expected = plain(TEXTS, [FilePicture(file).image() for file in files], scorer, score="cosine").tolist()
+    reward = self_retrieval(scorer, score="cosine")
+    opened = [Image.open(file) for file in files]
+    data = [{"bytes": file.read_bytes(), "path": None} for file in files]
+    for given in (opened, [[picture] for picture in opened], data, [str(file) for file in files]):
+        assert reward(TEXTS, image=given) == pytest.approx(expected, abs=1e-5)
+        assert VerlBatchScore(reward)([""] * 4, TEXTS, [None] * 4, [{"image": one} for one in given]) == pytest.approx(
+            expected, abs=1e-5
+        )
+    assert plain(TEXTS, opened, scorer, score="cosine").tolist() == pytest.approx(expected, abs=1e-5)
+    bank = Bank.encode(scorer, {str(number): picture for number, picture in enumerate(opened)})
+    stored = self_retrieval(scorer, "bank", bank=bank, score="cosine")
+    assert stored(TEXTS, id=[0, 1, 2, 3]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "ids", [[0, 1], np.array([0, 1]), [0.0, 1.0], ["0", "1"]], ids=["int", "numpy", "float", "text"]
+)
+def test_numbers_as_ids_find_their_references(ids: Any) -> None:
+    expected = cider(REFERENCES)(TEXTS[:2], id=["0", "1"])
+    assert cider(REFERENCES)(TEXTS[:2], id=ids) == expected
+    assert cider({int(key): texts for key, texts in REFERENCES.items()})(TEXTS[:2], id=ids) == expected  # type: ignore[misc]

@@ -159,13 +159,14 @@ def data_url(picture: Picture) -> str:
 
 
 def _plain(data: bytes) -> str | None:
-    """The media type of a file that can go as it is: sound, small, upright."""
+    """The media type of a file that can go as it is: sound, small, upright, opaque."""
     if len(data) > LARGEST_FILE:
         return None
     try:
         with Image.open(io.BytesIO(data), formats=list(AS_IT_IS)) as opened:
             upright = opened.getexif().get(ORIENTATION, 1) == 1
             plain = upright and max(opened.size) <= LARGEST_SIDE and opened.mode in ("RGB", "L")
+            plain = plain and not opened.has_transparency_data
             if plain:
                 opened.load()  # a file that breaks off is found here
             return AS_IT_IS[opened.format or ""] if plain else None

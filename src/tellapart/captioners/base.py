@@ -39,7 +39,7 @@ from tellapart.captioners.lora import (
     merge_adapter,
     merged_weights,
 )
-from tellapart.data.pictures import FilePicture, to_rgb
+from tellapart.data.pictures import load_rgb
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.loading import (
     DEFAULT,
@@ -342,8 +342,7 @@ class Captioner(ABC):
             raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
         decoding, texts = decoding or self.decoding or DEFAULT, []
         for start in range(0, len(images), batch_size):
-            some = images[start : start + batch_size]
-            photos = [FilePicture(each).image() if isinstance(each, str | Path) else to_rgb(each) for each in some]
+            photos = [load_rgb(each) for each in images[start : start + batch_size]]
             texts += generate_captions(self, self._encode_frozen(self.pixels(photos)), decoding)
         return texts
 

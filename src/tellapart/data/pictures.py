@@ -19,6 +19,7 @@ fewer frames repeats them.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import errno
 import functools
 import hashlib
@@ -30,13 +31,13 @@ import threading
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tellapart.errors import MissingExtra, PictureError
+from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.types import Picture
 from tellapart.utils.registry import LazyModule
 
@@ -243,7 +244,7 @@ def decode(data: bytes, name: str) -> Image.Image:
     """Encoded bytes to an RGB picture; ``name`` is what a message calls it. Raises `PictureError`."""
     with open_image(data, name) as found:
         found.load()
-        return to_rgb(_upright(found))
+        return to_rgb(found)
 
 
 @contextmanager
@@ -272,16 +273,33 @@ def check_size(width: int, height: int, name: str) -> None:
         raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
 
 
-def _upright(image: Image.Image) -> Image.Image:
-    """The picture as its EXIF orientation says it is to be seen; damaged EXIF leaves it as it is."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # the pixels are good, only their metadata are not
-        return image
+def load_rgb(value: Any) -> Image.Image:
+    """Returns the RGB picture of what a program holds: a PIL image, a path, encoded bytes, a mapping with ``bytes`` or
+    ``path`` as Hugging Face writes it, or a list of one of these.
+
+    Raises `UsageError` for anything else, and `PictureError` for a file that cannot be read.
+    """
+    if isinstance(value, (list, tuple)):
+        if len(value) != 1:
+            raise UsageError(f"a row has {len(value)} pictures; give one picture in each row")
+        (value,) = value
+    if isinstance(value, Mapping):
+        value = value.get("path") if value.get("bytes") is None else value["bytes"]
+    if isinstance(value, bytes):
+        return decode(value, "the picture")
+    if isinstance(value, (str, os.PathLike)):
+        return FilePicture(value).image()
+    if not isinstance(value, Image.Image):
+        raise UsageError(
+            f"a picture is of type {type(value).__name__}; expected a PIL image, a path, or {{'bytes', 'path'}}"
+        )
+    return to_rgb(value)
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """RGB, eight bits a channel, transparency laid on white: a copy, which outlives the file."""
+    """Returns a copy in RGB: upright by its EXIF orientation, eight bits a channel, transparency laid on white."""
+    with contextlib.suppress(Exception):  # the pixels are good where only their metadata are damaged
+        image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         image = _eight_bits(image)
     if image.has_transparency_data:

@@ -138,13 +138,16 @@ def record_id(record: Mapping[str, Any], where: str) -> str:
     value = find_value(ID_KEYS, record)
     if value is None and isinstance(number := find_value(PICTURE_KEYS, record), int) and not isinstance(number, bool):
         value = number  # {"image": 391895}
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # as pandas writes a column of ids with gaps
-    if value is None:
+    if value is None or value != value:
         return ""
-    if not isinstance(value, str | int) or isinstance(value, bool):
+    if isinstance(value, bool) or not (isinstance(value, str | int) or (isinstance(value, float) and value % 1 == 0)):
         raise UsageError(f"{where}: the id {json.dumps(value, default=str)[:40]} is neither a text nor a whole number")
-    return str(value)
+    return id_text(value)
+
+
+def id_text(value: Any) -> str:
+    """Returns an id as text; a float that is a whole number, as pandas makes of ids with gaps, without its ``.0``."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:

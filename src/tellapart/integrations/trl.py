@@ -18,6 +18,8 @@ import numpy as np
 import torch
 
 from tellapart.bags.file import Bag, read_bags, read_truematch
+from tellapart.data.pictures import load_rgb
+from tellapart.data.records import id_text
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
 from tellapart.models.protocols import ScorerLike
@@ -68,16 +70,6 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
         raise UsageError(f"the data set has no column '{name}'; expected {what}")
     found: Sequence[Any] = columns[name]
     return found
-
-
-def one_picture(value: Any) -> Image.Image:
-    """Returns the picture of a row: a PIL image, or a list of one (TRL's column ``images``)."""
-    if isinstance(value, (list, tuple)):
-        if len(value) != 1:
-            raise UsageError(f"a row has {len(value)} pictures; self-retrieval expects one picture in each row")
-        value = value[0]
-    picture: Image.Image = value.convert("RGB")
-    return picture
 
 
 def encode(scorer: ScorerLike, pictures: Sequence[Image.Image]) -> torch.Tensor:
@@ -149,7 +141,7 @@ class Bank:
     @classmethod
     def encode(cls, scorer: ScorerLike, pictures: Mapping[str, Image.Image]) -> Bank:
         """The bank of these pictures by their ids."""
-        return cls(list(pictures), encode(scorer, list(pictures.values())))
+        return cls(list(pictures), encode(scorer, [load_rgb(picture) for picture in pictures.values()]))
 
 
 def self_retrieval(
@@ -230,8 +222,8 @@ class _SelfRetrieval:
     def _bank_rows(self, columns: Mapping[str, Any]) -> list[int]:
         assert self.bank is not None
         if not self._row_of_id:
-            self._row_of_id = {id_: row for row, id_ in enumerate(self.bank.ids)}
-        ids = column(columns, self.id_column, "the id of the row's picture in the bank")
+            self._row_of_id = {id_text(id_): row for row, id_ in enumerate(self.bank.ids)}
+        ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of the row's picture in the bank")]
         if missing := [id_ for id_ in ids if id_ not in self._row_of_id]:
             raise UsageError(
                 f"the bank has no picture '{missing[0]}'; expected the '{self.id_column}' of every row in it"
@@ -242,7 +234,7 @@ class _SelfRetrieval:
         self, scorer: ScorerLike, columns: Mapping[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """images_ND of the N pictures of the batch, each once; target_R; and candidate_RN of this rank's rows."""
-        pictures = [one_picture(value) for value in column(columns, self.image_column, "the picture of the row")]
+        pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
         keys = [picture_key(picture) for picture in pictures]
         image_RD = self._encoded(scorer, keys, pictures)
         digests = [keys]
@@ -289,11 +281,11 @@ class _Cider:
     __name__ = "cider"  # the name in TRL's logs
 
     def __init__(self, references: Mapping[str, Sequence[str]], id_column: str) -> None:
-        self.row_of_id, self.id_column = {id_: row for row, id_ in enumerate(references)}, id_column
+        self.row_of_id, self.id_column = {id_text(id_): row for row, id_ in enumerate(references)}, id_column
         self.score = CiderD([list(texts) for texts in references.values()])
 
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
-        ids = column(columns, self.id_column, "the id of the row's picture in the references")
+        ids = [id_text(id_) for id_ in column(columns, self.id_column, "the id of the row's picture in the references")]
         if missing := [id_ for id_ in ids if id_ not in self.row_of_id]:
             raise UsageError(
                 f"no references of picture '{missing[0]}'; expected the '{self.id_column}' of every row in them"
@@ -336,7 +328,7 @@ def bag_order(
     check_whole_bags(args, sizes[0])
     if id_column not in dataset.column_names:
         raise UsageError(f"the data set has no column '{id_column}'; it has: {', '.join(dataset.column_names)}")
-    row_of_id = {str(id_): row for row, id_ in enumerate(dataset[id_column])}
+    row_of_id = {id_text(id_): row for row, id_ in enumerate(dataset[id_column])}
     if missing := [id_ for bag in found for id_ in bag if id_ not in row_of_id]:
         raise UsageError(
             f"the data set has no picture '{missing[0]}', which is in a bag; expected bags of its pictures"
@@ -365,7 +357,7 @@ def _bags(bags: str | Path | Iterable[Bag | Sequence[str]]) -> list[list[str]]:
     if isinstance(bags, (str, Path)):
         path = Path(bags)
         bags = read_truematch(path) if path.suffix.lower() == ".json" else read_bags(path).bags
-    return [[str(id_) for id_ in (bag.ids if isinstance(bag, Bag) else bag)] for bag in bags]
+    return [[id_text(id_) for id_ in (bag.ids if isinstance(bag, Bag) else bag)] for bag in bags]
 
 
 def processing_class(name: str) -> Any:
@@ -396,7 +388,7 @@ class MutualInformationReward:
     @torch.no_grad()
     def __call__(self, completions: Sequence[Completion], **columns: Any) -> list[float | None]:
         captioner = self._loaded()
-        pictures = [one_picture(value) for value in column(columns, self.image_column, "the picture of the row")]
+        pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
         keys = [picture_key(picture) for picture in pictures]
         once = dict(zip(keys, pictures, strict=True))
         visual = captioner.encode(captioner.pixels(list(once.values())))

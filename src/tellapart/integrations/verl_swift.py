@@ -7,51 +7,13 @@ reward manager the same in the plural for all captions of a batch. What TRL call
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import UsageError
 from tellapart.integrations.trl import Completion, RewardFunction
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 ABSTAINED = 0.0  # verl has no missing rewards
-
-
-def opened(value: Any) -> Image.Image:
-    """Returns the picture of a row: a PIL image, a path, or a mapping with ``bytes`` or ``path``; or a list of one.
-
-    Raises `UsageError` for anything else, and `PictureError` for a file that cannot be read.
-    """
-    if isinstance(value, (list, tuple)):
-        if len(value) != 1:
-            raise UsageError(f"a row has {len(value)} pictures; the rewards expect one picture in each row")
-        (value,) = value
-    if isinstance(value, Mapping):
-        data, path = value.get("bytes"), value.get("path")
-        value = path if data is None else data
-    if isinstance(value, bytes):
-        return BytesPicture(value, "the picture").image()
-    if isinstance(value, (str, Path)):
-        return FilePicture(Path(value)).image()
-    if not hasattr(value, "convert"):
-        raise UsageError(
-            f"a row's picture is of type {type(value).__name__}; expected a PIL image, a path, or a mapping with bytes "
-            "or path"
-        )
-    picture: Image.Image = value.convert("RGB")
-    return picture
-
-
-def scored(reward: RewardFunction, completions: Sequence[Completion], columns: Mapping[str, Any]) -> list[float | None]:
-    """Returns the rewards of completions; pictures are opened where the reward looks at them."""
-    name: str | None = getattr(reward, "image_column", None)
-    if name is not None and name in columns and getattr(reward, "bank", None) is None:
-        columns = {**columns, name: [opened(value) for value in columns[name]]}
-    return reward(completions, **columns)
 
 
 def compares_pictures(reward: RewardFunction) -> bool:
@@ -104,7 +66,7 @@ class VerlBatchScore:
         infos = [info or {} for info in ([None] * len(solution_strs) if extra_infos is None else extra_infos)]
         names = set(infos[0]).intersection(*infos[1:]) if infos else set()
         columns = {str(name): [info[name] for info in infos] for name in names}
-        found = scored(self.reward, list(solution_strs), columns)
+        found = self.reward(list(solution_strs), **columns)
         return [self.abstained if value is None else value for value in found]
 
 
@@ -122,7 +84,7 @@ def swift_reward(reward: RewardFunction) -> type:
             self.args = args
 
         def __call__(self, completions: Sequence[Completion], **kwargs: Any) -> list[float | None]:
-            return scored(reward, completions, kwargs)
+            return reward(completions, **kwargs)
 
     SwiftReward.__name__ = SwiftReward.__qualname__ = reward.__name__  # the name in ms-swift's logs
     return SwiftReward

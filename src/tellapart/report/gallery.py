@@ -16,8 +16,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from PIL import Image, ImageOps
+from PIL import Image
 
+from tellapart.data.pictures import FilePicture, open_image, to_rgb
 from tellapart.errors import PictureError
 from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer, StoredClaims
 from tellapart.report.verdict import YARDSTICKS, compare, number, order
@@ -49,14 +50,14 @@ class Album:
     _symbols: dict[str, str] = field(default_factory=dict)
 
     def add(self, root: Path, name: str) -> str:
-        """The symbol of the picture ``root``/``name``. Raises ValueError or OSError where it cannot be read."""
+        """The symbol of the picture ``root``/``name``. Raises `PictureError`."""
         inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or ".." in inside.parts:
-            raise ValueError("it lies outside the run folder")
-        return self.add_content((root / inside).read_bytes())
+            raise PictureError(f"{name}: it lies outside the run folder")
+        return self.add_content(FilePicture(root / inside).read().data)
 
     def add_content(self, content: bytes) -> str:
-        """The symbol of the picture in the bytes of a file. Raises ValueError or OSError for other bytes."""
+        """The symbol of the picture in the bytes of a file. Raises `PictureError` for other bytes."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
             _open(content)  # raises here, where the caller still knows the name
@@ -68,9 +69,9 @@ class Album:
         """The symbol of a picture of any kind, drawn or from a file; None where it cannot be read."""
         stream = io.BytesIO()
         try:
-            picture.image().convert("RGB").save(stream, "PNG")
+            picture.image().save(stream, "PNG")
             return self.add_content(stream.getvalue())
-        except (PictureError, OSError, ValueError):
+        except PictureError:
             return None
 
     def sprites(self) -> list[PageSprite]:
@@ -89,12 +90,9 @@ class Album:
 
 def _open(content: bytes) -> Image.Image:
     """Decode to RGB, upright, at most the largest side, without metadata (a photo's may contain its location)."""
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-    except (Image.DecompressionBombError, SyntaxError, EOFError) as error:
-        raise ValueError(str(error)) from error
+    with open_image(content, "picture") as image:
+        image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
+        upright = to_rgb(image)
     if max(upright.size) > SMALL:
         upright.thumbnail((SIDES[0], SIDES[0]), Image.Resampling.LANCZOS)
     return upright
@@ -339,7 +337,7 @@ def _embed(run: RunFolder, sets: list[LookalikeSet], album: Album) -> dict[str, 
     for id in dict.fromkeys(id for s in sets for id in _ids(s)):
         try:
             symbols[id] = album.add(run.path, gallery.pictures[id])
-        except (KeyError, OSError, ValueError):
+        except (KeyError, PictureError):
             failed.append(id)
     if failed:
         run.gaps.append(unreadable_line(failed))

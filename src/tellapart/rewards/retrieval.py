@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from pydantic import Field, model_validator
 
+from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
@@ -60,8 +61,9 @@ def self_retrieval(
         )
     scorer = _scorer(scorer) if isinstance(scorer, str) else scorer
     with torch.no_grad():
-        features = images if isinstance(images, torch.Tensor) else scorer.image_features(scorer.pixels(images))
-        images_BD = features.to(scorer.device)
+        if not isinstance(images, torch.Tensor):
+            images = scorer.image_features(scorer.pixels([load_rgb(image) for image in images]))
+        images_BD = images.to(scorer.device)
         text_RD, samples = scorer.text_features(texts), len(texts) // len(images)
         cosine_RN = text_RD @ images_BD.T
         target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(samples)
