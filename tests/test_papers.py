@@ -230,7 +230,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
             (
                 "discritune_blip_coco",
                 {
-                    "objective.length_normalization": "length", "objective.decoding.max_tokens": 40,
+                    "objective.length_normalization": "length", "objective.decoding.max_tokens": 40 - 4,
                     "captioner.dropout": 0.1,
                     "captioner.name": "Salesforce/blip-image-captioning-base?prompt=a picture of ",
                 },

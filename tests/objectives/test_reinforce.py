@@ -57,6 +57,13 @@ class TestCaptionLogProbs:
         values = caption_log_probs(self.log_probs, self.rollout, END, "length+1")
         assert values.tolist() == pytest.approx([-1.0, -8.0])
 
+    def test_a_cut_caption_is_divided_by_its_tokens(self) -> None:
+        """DiscriTune's program clamps (words + 1) to the most tokens: a cut caption has no end token."""
+        log_probs = torch.tensor([[-1.0, -2.0, -3.0], [-1.0, -2.0, 0.0]])
+        cut = rollout([5, 6, 7], [5, 6, END])
+        values = caption_log_probs(log_probs, cut, END, "length+1", max_tokens=3)
+        assert values.tolist() == pytest.approx([-6 / 3, -3 / 3])
+
     def test_words_leave_the_end_out_of_sum_and_divisor(self) -> None:
         """Paper 2's program: (−1 − 2) / 2."""
         values = caption_log_probs(self.log_probs, self.rollout, END, "words")

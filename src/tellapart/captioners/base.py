@@ -454,6 +454,13 @@ class TokenHistory:
         return len(self.visual)
 
     @property
+    def prompt_tokens(self) -> int:
+        raise UsageError(
+            f"length_penalty_over is 'all', and {self.captioner.name} does not say how many tokens its prompt has; "
+            "leave it at 'new'"
+        )
+
+    @property
     def hidden_N1H(self) -> torch.Tensor:
         return self.captioner.hidden(self)[:, -1:]
 
@@ -823,6 +830,11 @@ class DecoderState(Protocol):
     def __len__(self) -> int: ...
 
     @property
+    def prompt_tokens(self) -> int:
+        """Number of token ids before the first generated token: start token, prompt, and prefix of the picture."""
+        ...
+
+    @property
     def hidden_N1H(self) -> torch.Tensor:
         """Last hidden state after `prefill`, from which the first token is scored."""
         ...
@@ -1015,16 +1027,24 @@ class Beams:
 class BeamSearch:
     """The best ``samples`` of ``beams`` hypotheses of each picture, best first.
 
-    Finished hypotheses are ranked by their log-probability per token, the stop token counted (length penalty 1). The
-    search of a picture is over when its best running hypothesis is no better than its worst finished one;
-    ``running_N``: which of the N pictures in the batch are still searched. Tokens after a row's first stop token are
-    undefined.
+    Finished hypotheses are ranked by their log-probability divided by their length (length penalty 1), by one of two
+    rules (`Decoding.length_penalty_over`). ``new``: the generated tokens with the end token, as transformers does from
+    4.38 on; a stop token ends a hypothesis at once. ``all``: the prompt and the generated tokens without the end token,
+    as in transformers 4.15; a stop token other than the end token is followed by the end token at no cost, as the
+    papers' programs force it. The search of a picture is over when its best candidate is no better than its worst
+    finished hypothesis; ``running_N``: which of the N pictures in the batch are still searched. Tokens after a row's
+    first stop token are undefined.
     """
 
     def __init__(self, decoder: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:
         self.decoder, self.state, self.logits_NV, self.decoding = decoder, state, logits_NV, decoding
         B, K, T, device = len(state), decoding.beams, decoding.max_tokens, logits_NV.device
-        self.stop_V = token_table(decoder.stop_tokens, logits_NV)
+        self.counts_all = decoding.length_penalty_over == "all"
+        self.prompt = state.prompt_tokens if self.counts_all else 0
+        ends, others = decoder.stop_tokens[:1], decoder.stop_tokens[1:]
+        self.end_V = token_table(ends if self.counts_all else decoder.stop_tokens, logits_NV)
+        self.forces_end = self.counts_all and bool(others)
+        self.stop_V = token_table(others, logits_NV)
         self.suppressed = token_ids(decoder.suppressed_tokens, device)
         self.result_BKT = torch.full((B, K, T), decoder.stop_tokens[0], device=device)
         score_BK = torch.full((B, K), NEVER, device=device)
@@ -1041,27 +1061,40 @@ class BeamSearch:
         """Extends the hypotheses by the tokens at ``place``."""
         K, last = self.decoding.beams, place + 1 == self.decoding.max_tokens
         log_p_NV = suppress(self.logits_NV.float().log_softmax(-1), self.suppressed)
+        if self.forces_end and place:
+            stopped_N = self.stop_V[self.open.tokens_BKT[:, :, place - 1].flatten()]
+            end_V = torch.where(self.end_V, 0.0, 2 * NEVER)
+            log_p_NV = torch.where(stopped_N[:, None], end_V, log_p_NV)
         sum_BKV = log_p_NV.unflatten(0, (-1, self.beams)).expand(-1, K, -1) + self.open.score_BK[..., None]
         # A hypothesis finishes where it is among the K best of all, and its picture is still searched.
         best, _ = self.open.grow(place, sum_BKV)
-        stopped_BK = self.stop_V[best.tokens_BKT[:, :, place]] | last
-        mean_BK = best.score_BK / (place + 1) + ~self.running_N[:, None] * NEVER + ~stopped_BK * NEVER
-        merged = Beams(
-            torch.cat([self.finished.tokens_BKT, best.tokens_BKT], dim=1),
-            torch.cat([self.finished.score_BK, mean_BK], dim=1),
-        )
-        best_BK = merged.score_BK.topk(K).indices
-        self.finished, done_BK = merged.gather(best_BK), torch.cat([self.done_BK, stopped_BK], dim=1)
-        self.done_BK = done_BK.gather(1, best_BK)
-        self.result_BKT[self.picture_N] = self.finished.tokens_BKT
-        if last:
+        ended_BK = self.end_V[best.tokens_BKT[:, :, place]]
+        length = self.prompt + place if self.counts_all else place + 1
+        self._finish(best, ended_BK if self.counts_all else ended_BK | last, length)
+        if last and not self.counts_all:
+            self.result_BKT[self.picture_N] = self.finished.tokens_BKT
             return
-        # The K best that have not stopped go on.
+        # The K best that have not ended go on.
         worst_B = torch.where(self.done_BK, self.finished.score_BK.amin(1, keepdim=True), NEVER).amin(1)
-        self.open, from_BK = self.open.grow(place, sum_BKV.masked_fill_(self.stop_V, 2 * NEVER))
-        self.running_N = self.running_N & (self.open.score_BK[:, 0] / (place + 1) > worst_B)
+        self.open, from_BK = self.open.grow(place, sum_BKV.masked_fill_(self.end_V, 2 * NEVER))
+        candidate_B = best.score_BK[:, 0] if self.counts_all else self.open.score_BK[:, 0]
+        self.running_N = self.running_N & (candidate_B / max(length, 1) > worst_B)
+        if last:
+            self._finish(self.open, torch.ones_like(ended_BK), length + 1)
+        self.result_BKT[self.picture_N] = self.finished.tokens_BKT
         first_N1 = torch.arange(len(self.picture_N), device=self.picture_N.device)[:, None] * self.beams
         self.row_NK = (first_N1 + (from_BK if self.beams > 1 else 0)).expand(-1, K)
+
+    def _finish(self, hypotheses: Beams, ended_BK: torch.Tensor, length: int) -> None:
+        """Keeps the K best of the finished hypotheses and those of ``hypotheses`` that have ended."""
+        mean_BK = hypotheses.score_BK / max(length, 1) + ~self.running_N[:, None] * NEVER + ~ended_BK * NEVER
+        merged = Beams(
+            torch.cat([self.finished.tokens_BKT, hypotheses.tokens_BKT], dim=1),
+            torch.cat([self.finished.score_BK, mean_BK], dim=1),
+        )
+        best_BK = merged.score_BK.topk(self.decoding.beams).indices
+        done_BK = torch.cat([self.done_BK, ended_BK & self.running_N[:, None]], dim=1)
+        self.finished, self.done_BK = merged.gather(best_BK), done_BK.gather(1, best_BK)
 
     def keep(self, kept_N: torch.Tensor) -> None:
         """Leaves the other pictures out from now on."""
@@ -1265,6 +1298,7 @@ class KVCache:
 
     cache: Any
     hidden_N1H: torch.Tensor
+    prompt_tokens: int
     mask_NP: torch.Tensor | None = None
     position_N1: torch.Tensor | None = None
     encoded_NPD: torch.Tensor | None = None

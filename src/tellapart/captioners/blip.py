@@ -109,7 +109,10 @@ class Blip(Captioner):
         output = bert(input_ids=start_BT, encoder_hidden_states=visual, is_decoder=True, use_cache=True)
         picture_B = torch.arange(len(visual), device=visual.device)
         return PatchKVCache(
-            getattr(output, CACHE), self._transform(output.last_hidden_state[:, -1:]), picture_N=picture_B
+            getattr(output, CACHE),
+            self._transform(output.last_hidden_state[:, -1:]),
+            len(self.start),
+            picture_N=picture_B,
         )
 
     def decode(self, state: PatchKVCache, tokens_NT: torch.Tensor) -> torch.Tensor:

@@ -303,7 +303,7 @@ class ClipCap(Captioner):
         prefix_BPH = self.model.prefix(visual, self.prompt_ids)
         check_room(config.text_config, prefix_BPH.shape[1], max_tokens)
         output = self.model.language_model.base_model(inputs_embeds=prefix_BPH, use_cache=True)
-        return KVCache(getattr(output, CACHE), output.last_hidden_state[:, -1:])
+        return KVCache(getattr(output, CACHE), output.last_hidden_state[:, -1:], prefix_BPH.shape[1])
 
     def decode(self, state: KVCache, tokens_NT: torch.Tensor) -> torch.Tensor:
         model = self.model.language_model

@@ -130,6 +130,8 @@ class LstmState:
     ``hidden_N1H`` is computed with the start token when it is first needed: each caption has dropout of its own.
     """
 
+    prompt_tokens = 1  # the start token
+
     def __init__(self, model: RecurrentModel, state: State, values_NPH: torch.Tensor, there_NP: torch.Tensor) -> None:
         self.model, self.state, self.values_NPH, self.there_NP = model, state, values_NPH, there_NP
         self._hidden_N1H: torch.Tensor | None = None

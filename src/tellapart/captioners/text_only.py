@@ -106,7 +106,7 @@ class TextOnly(Captioner):
         prompt_BP, there_BP = self.prompts(visual)
         check_room(self.text_config, prompt_BP.shape[1], max_tokens)
         output = self._run(self._inputs(prompt_BP, there_BP), use_cache=True)
-        state = KVCache(getattr(output, CACHE), self._outputs(output)[:, -1:], there_BP.long())
+        state = KVCache(getattr(output, CACHE), self._outputs(output)[:, -1:], prompt_BP.shape[1], there_BP.long())
         if self.takes_positions:
             state.position_N1 = there_BP.sum(1, keepdim=True)
         return state

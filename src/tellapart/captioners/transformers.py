@@ -727,7 +727,8 @@ class Hf(PicturesOfHf):
         with self.without_head(), self._precomputed_vision():
             output = self.model(**inputs, **last, use_cache=True)
         inner = getattr(output, "language_model_outputs", None) or output
-        state = KVCache(getattr(inner, CACHE), output.logits[:, -1:])
+        read_BP = inputs["decoder_input_ids" if self.is_encoder_decoder else "input_ids"]
+        state = KVCache(getattr(inner, CACHE), output.logits[:, -1:], read_BP.shape[1])
         mask_BP = inputs.get("attention_mask")
         if self.is_encoder_decoder:
             state.encoded_NPD, state.encoded_mask_NP = inner.encoder_last_hidden_state, mask_BP

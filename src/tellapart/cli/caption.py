@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import quote
 
 import typer
@@ -258,6 +258,13 @@ def caption(
     beams: Annotated[
         int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: as the model was saved, else 5.")
     ] = None,
+    length_penalty_over: Annotated[
+        Literal["new", "all"] | None,
+        typer.Option(
+            help="Tokens that beam search divides by: the new ones, or all with the prompt, as in the papers. "
+            "[default: as the model was saved, else new]"
+        ),
+    ] = None,
     max_tokens: Annotated[
         int | None,
         typer.Option(
@@ -342,6 +349,10 @@ def caption(
     default = DEFAULT.model_copy(update={"max_tokens": MAX_TOKENS}) if served else default_decoding(model)
     longest = max_tokens or default.max_tokens
     decoding = caption_decoding(beams, longest, best_of, samples, temperature, consensus, default)
+    if length_penalty_over is not None:
+        if decoding.kind != "beam":
+            raise UsageError("--length-penalty-over requires beam search; type --beams 5 with it, or leave it out")
+        decoding = decoding.model_copy(update={"length_penalty_over": length_penalty_over})
     if weight := weight_of_scorer(scorer_weight, scorer, consensus):
         decoding = decoding.model_copy(update={"scorer_weight": weight})
     if confidence is not None:
@@ -349,6 +360,7 @@ def caption(
     if served:
         local: dict[str, Any] = {
             "--beams": beams,
+            "--length-penalty-over": length_penalty_over,
             "--detail": detail,
             "--batch-size": batch_size,
             "--features": features,
@@ -505,6 +517,7 @@ def caption_decoding(
     """
     from tellapart.models.loading import Decoding
 
+    rule: Any = "new" if default is None else default.length_penalty_over
     if consensus is not None:
         others = {"--beams": beams, "--best-of": best_of, "--samples": samples}
         _refuse(others, f"is another way to write captions than --consensus {consensus}")
@@ -519,7 +532,9 @@ def caption_decoding(
             )
         if beams is None and default is not None:
             return default.model_copy(update={"max_tokens": max_tokens})
-        return Decoding(kind="greedy" if beams == 1 else "beam", beams=beams or 5, max_tokens=max_tokens)
+        if beams == 1:
+            return Decoding(beams=1, max_tokens=max_tokens)
+        return Decoding(kind="beam", beams=beams or 5, length_penalty_over=rule, max_tokens=max_tokens)
     if beams is not None and best_of is not None:
         raise UsageError("--beams has no effect with --best-of, which samples; leave one of them out")
     if beams is not None and samples is not None:
@@ -527,7 +542,7 @@ def caption_decoding(
             raise UsageError("--temperature is for sampling, and --beams 5 --samples 5 keeps beams; leave one out")
         if samples > beams:
             raise UsageError(f"--beams {beams} keeps {beams} captions, fewer than --samples {samples}; raise --beams")
-        return Decoding(kind="beam", beams=beams, samples=samples, max_tokens=max_tokens)
+        return Decoding(kind="beam", beams=beams, length_penalty_over=rule, samples=samples, max_tokens=max_tokens)
     return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)
 
 

@@ -238,7 +238,7 @@ EVIDENCE = 0.5  # nats: a word stays where it is e^0.5 = 1.6 times as likely as 
 READ: dict[str, tuple[str, ...]] = {
     "greedy": (),
     "sample": ("temperature",),
-    "beam": ("beams",),
+    "beam": ("beams", "length_penalty_over"),
     "consensus": ("candidates", "scorer_weight", "temperature"),
 }
 
@@ -253,6 +253,10 @@ class Decoding(BaseModel):
     ``scorer_weight`` a scorer chooses too (`inference.best_of.chosen_captions`): so much agreement is a nat worth of
     log-probability that the scorer finds the picture among its look-alikes.
 
+    ``length_penalty_over``: the tokens by which beam search divides the log-probability of a hypothesis: ``new``, the
+    generated ones with the end token (transformers from 4.38 on), or ``all``, prompt and generated ones without the end
+    token (transformers 4.15, with which the papers' captions were written). See `captioners.base.BeamSearch`.
+
     ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
     caption says twice it says once; 0 leaves captions as they are written.
 
@@ -263,6 +267,7 @@ class Decoding(BaseModel):
 
     kind: Literal["greedy", "sample", "beam", "consensus"] = "greedy"
     beams: int = Field(5, ge=1)
+    length_penalty_over: Literal["new", "all"] = Field("new", exclude_if="new".__eq__)
     candidates: int = Field(CANDIDATES, ge=3, exclude_if=CANDIDATES.__eq__)  # fingerprints stay what they were
     scorer_weight: float = Field(0.0, ge=0, exclude_if=(0.0).__eq__)
     temperature: float = Field(1.0, gt=0)
@@ -286,8 +291,8 @@ class Decoding(BaseModel):
             if value != default and name not in READ[self.kind] and (name, value) != ("beams", 1):
                 kinds = " or ".join(f"'{kind}'" for kind, names in READ.items() if name in names)
                 raise ValueError(
-                    f"{name} is {value:g}, which kind = '{self.kind}' does not read; leave it out (or set it to its "
-                    f"default, {default:g}), or set kind to {kinds}"
+                    f"{name} is {value}, which kind = '{self.kind}' does not read; leave it out (or set it to its "
+                    f"default, {default}), or set kind to {kinds}"
                 )
         return self
 

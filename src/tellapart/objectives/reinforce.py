@@ -98,8 +98,8 @@ class Reinforce:
         length_normalization: Literal["length+1", "length", "words", "none"] = Field(
             "length+1",
             serialization_alias="normalise",
-            description="length+1: words, without the end token, plus one (DiscriTune); words: words alone (paper 2); "
-            "length: all tokens",
+            description="length+1: words, without the end token, plus one, at most decoding.max_tokens (DiscriTune); "
+            "words: words alone (paper 2); length: all tokens",
         )
         dropout_in_rollout: bool = True
         exploration: Exploration | None = Field(None, description="adds paper 4's diversity to the advantage")
@@ -321,8 +321,11 @@ class Reinforce:
         """Returns one log-probability R per caption, normalised by length; with ``per_token`` its addends R×T."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
         if per_token:
-            return log_probs_RT * token_weights(rollout, end, self.cfg.length_normalization).to(log_probs_RT)
-        return caption_log_probs(log_probs_RT, rollout, end, self.cfg.length_normalization)
+            weight_RT = token_weights(rollout, end, self.cfg.length_normalization, self.cfg.decoding.max_tokens)
+            return log_probs_RT * weight_RT.to(log_probs_RT)
+        return caption_log_probs(
+            log_probs_RT, rollout, end, self.cfg.length_normalization, self.cfg.decoding.max_tokens
+        )
 
     def kl_divergences(
         self, logits_RTV: torch.Tensor, visual: torch.Tensor, rollout: Rollout, *, pixels: bool
@@ -473,27 +476,36 @@ def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperatu
 
 
 def caption_log_probs(
-    log_probs_RT: torch.Tensor, rollout: Rollout, end: int, length_normalization: str
+    log_probs_RT: torch.Tensor,
+    rollout: Rollout,
+    end: int,
+    length_normalization: str,
+    max_tokens: int | None = None,
 ) -> torch.Tensor:
     """Computes one log-probability R per caption from those of its tokens.
 
-    ``length+1``: sum over words, without the end token, divided by (words + 1); ``words``: the same, divided by words;
+    ``length+1``: sum over words, without the end token, divided by (words + 1), but by no more than ``max_tokens``, the
+    longest caption (a cut caption has no end token to count); ``words``: the same sum, divided by words;
     ``length``: sum with the end token, divided by its count; ``none``: the sum with the end token. An empty caption
     counts as its end token.
     """
     total_R = (log_probs_RT * counted_tokens(rollout, end, length_normalization)).sum(1)
-    size_R = caption_sizes(rollout, end, length_normalization)
+    size_R = caption_sizes(rollout, end, length_normalization, max_tokens)
     return total_R if size_R is None else total_R / size_R
 
 
-def caption_sizes(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor | None:
+def caption_sizes(
+    rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None
+) -> torch.Tensor | None:
     """Returns what a caption's log-probability is divided by (R), see `caption_log_probs`; None: nothing."""
     if length_normalization == "none":
         return None
     if length_normalization == "length":
         return rollout.valid_RT.sum(1).clamp(min=1)
     words_R = (rollout.valid_RT & (rollout.tokens_RT != end)).sum(1)
-    return words_R + 1 if length_normalization == "length+1" else words_R.clamp(min=1)
+    if length_normalization == "words":
+        return words_R.clamp(min=1)
+    return words_R + 1 if max_tokens is None else (words_R + 1).clamp(max=max_tokens)
 
 
 def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
@@ -505,10 +517,10 @@ def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> tor
     return torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
 
 
-def token_weights(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
+def token_weights(rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None) -> torch.Tensor:
     """Returns weight_RT, float64, of each token's log-probability in its caption's, see `caption_log_probs`."""
     counted_RT = counted_tokens(rollout, end, length_normalization).double()
-    size_R = caption_sizes(rollout, end, length_normalization)
+    size_R = caption_sizes(rollout, end, length_normalization, max_tokens)
     return counted_RT if size_R is None else counted_RT / size_R[:, None]
 
 

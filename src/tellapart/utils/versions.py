@@ -21,5 +21,5 @@ VERSIONS: dict[str, int] = {
     "smile": 1,
     "contrastive": 1,
     "self_distillation": 1,
-    "reinforce": 1,  # with its rewards and baselines
+    "reinforce": 2,  # with its rewards and baselines
 }
