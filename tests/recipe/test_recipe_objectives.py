@@ -156,9 +156,10 @@ def test_a_contrastive_step_is_not_taken_in_parts(tmp_path: Path) -> None:
 def test_cider_alone_needs_no_scorer(tmp_path: Path) -> None:
     text = RECIPE.replace('[scorer]\nname = "scenes"\n', "")
     cider = 'objective.rewards=[{kind="cider"}]'
-    assert read(tmp_path, cider, "validation.select=cider", text=text).scorer is None
+    recipe = read(tmp_path, cider, text=text)
+    assert recipe.scorer is None and recipe.select == "cider"
     with pytest.raises(UsageError, match=r"\[scorer\] is missing"):
-        read(tmp_path, cider, text=text)
+        read(tmp_path, cider, "validation.select=recall@1.random100", text=text)
 
 
 PRESETS = [path for path in sorted(RECIPES.glob("scenes_*.toml")) if 'kind = "reinforce"' in path.read_text()]
@@ -292,7 +293,8 @@ def test_validation_that_compares_with_references_is_refused_without_and_other_v
         table = mle | {"validation": {**tiny_recipe["validation"], "select": select}}
         with pytest.raises(UsageError, match=f"12 of 12 pictures have no reference.*validation.select is '{select}'"):
             check_setup(TrainingSetup(check_recipe(table, "test"), upstream))
-    setup = TrainingSetup(check_recipe(mle, "test"), lambda name: name)
+    recalled = mle | {"validation": {**tiny_recipe["validation"], "select": "recall@1.lookalike"}}
+    setup = TrainingSetup(check_recipe(recalled, "test"), lambda name: name)
     check_setup(setup)
     values = Validator(setup).run()
     assert "recall@1.lookalike" in values and not {"loss", "cider"} & set(values)

@@ -7,9 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from captioners.families import FAMILIES
 from command_line import Cli
 from PIL import Image
+from safetensors.torch import load_file
 from tiny_blip import save_blip
 
 from tellapart.data import open_many
@@ -351,3 +353,49 @@ def test_copies_of_one_picture_are_refused(objective: str, cli: Cli, tmp_path: P
         path.write_bytes((photos / "0.jpg").read_bytes())
     done = cli("finetune", "scenes", photos, "--scorer", "scenes", "-o", tmp_path / "out", "--objective", objective)
     assert "12 pictures, 1 of them different; expected at least 8" in done.line
+
+
+@pytest.mark.parametrize(
+    ("objective", "select"),
+    [
+        ("mle", "loss"),
+        ("cider", "cider"),
+        ("exploration", "cider"),
+        ("cider+self-retrieval", "recall@1.lookalike"),
+        ("smile", "recall@1.lookalike"),
+        ("self-retrieval", "recall@1.lookalike"),
+        ("self-distillation", "recall@1.lookalike"),
+    ],
+)
+def test_the_checkpoint_is_selected_by_the_metric_of_the_objective(
+    objective: str, select: str, tiny_captioner: Path
+) -> None:
+    name = str(tiny_captioner)
+    assert plan(name, [WORLD], objective=objective).validation.select == select
+    named = plan(name, [WORLD], objective=objective, settings=["validation.select=step"])
+    assert named.validation.select == "step"
+
+
+def test_mle_keeps_a_trained_step_and_a_kept_start_is_a_warning(
+    cli: Cli, tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path
+) -> None:
+    command = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "--objective", "mle", "--max-tokens", 6)
+    done = cli(*command, "-o", tmp_path / "learns", "--steps", 8, "--rate", "3e-3")
+    assert done.status == 0 and "kept step 0" not in done.err
+    assert json.loads((tmp_path / "learns" / "run.json").read_text())["kept_step"] > 0
+    assert not (equal := equal_weights(tmp_path / "learns" / "model", tiny_captioner)), equal
+
+    out = tmp_path / "fails"  # after steps that are far too large no loss is better than the start's
+    done = cli(*command, "-o", out, "--steps", 2, "--rate", "30")
+    assert done.status == 0, done.err
+    assert "WARNING: validation kept step 0" in done.err
+    assert "validation kept step 0" in json.loads((out / "results.json").read_text())["notes"][0]
+    assert "Validation kept step 0" in (out / "report.html").read_text()
+    assert equal_weights(out / "model", tiny_captioner)
+    assert "kept step 0" in (out / "model" / "README.md").read_text()
+
+
+def equal_weights(one: Path, other: Path) -> bool:
+    """Returns whether two models have the same weights."""
+    first, second = (load_file(folder / "model.safetensors") for folder in (one, other))
+    return all(torch.equal(first[name], second[name]) for name in first)

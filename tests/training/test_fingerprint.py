@@ -156,7 +156,7 @@ def test_recipes_that_name_each_other_are_one_line(clone: Path, cli: Cli) -> Non
     assert "recipes name each other: first.toml → second.toml → first.toml" in cli("train", clone / "second.toml").line
 
 
-PARTS = ("samplers", "loop", "mle", "decoding", "unknown_words")
+PARTS = ("samplers", "loop", "mle", "decoding")
 
 
 def test_a_run_says_what_it_was_made_of_and_how_another_recipe_differs(clone: Path, tmp_path: Path) -> None:

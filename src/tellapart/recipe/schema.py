@@ -334,8 +334,10 @@ class Training(Strict):
 class Validation(Strict):
     every: int = Field(100, ge=1)
     limit: int | None = Field(None, ge=2)
-    select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss", "step"] = Field(
-        "recall@1.random100", description="by which the best step is kept; step: the last one, whatever it says"
+    select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss", "step"] | None = Field(
+        None,
+        description="metric that selects the checkpoint; step: the last one; default: the objective's own (loss for "
+        "mle, cider for rewards that compare with references, otherwise recall@1.random100)",
     )
     until: float | None = Field(
         None, description="stop at the first validation in which select is this good (paper 2, table 14)"
@@ -432,6 +434,12 @@ class Recipe(Strict):
         return self.objective.trains
 
     @property
+    def select(self) -> str:
+        """The metric that selects the checkpoint: ``validation.select``, by default the objective's own."""
+        own = self.objective.measure
+        return self.validation.select or ("recall@1.random100" if own == "recall" else own)
+
+    @property
     def frozen_vision(self) -> bool:
         """Returns whether this trains a scorer made of two encoders whose vision encoder stays as it is."""
         scorer = self.scorer if self.trains == "scorer" else None
@@ -500,7 +508,7 @@ class Recipe(Strict):
             yield "scorer.train is of a scorer made of two encoders, and this one is new as a whole; leave it out"
         if self.training.augment != "none" and self.frozen_vision:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
-        if (select := self.validation.select) in ("loss", "cider"):
+        if (select := self.select) in ("loss", "cider"):
             yield f"validation.select is '{select}', which a scorer does not have; expected a recall"
         if self.training.gradient_checkpointing:
             yield (
@@ -522,7 +530,7 @@ class Recipe(Strict):
         own = not self.objective.learns_references
         if self.scorer is not None and self.scorer.name is None:
             yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
-        recalls = self.validation.select.startswith("recall")
+        recalls = self.select.startswith("recall")
         if self.scorer is None and (needs_scorer or recalls or self.evaluation.eval_scorers):
             yield (
                 f"[scorer] is missing; objective '{self.objective.kind}', validation.select or "

@@ -38,6 +38,7 @@ class RunInfo(_Lenient):
     device: str | None = None
     threads: int | None = None
     commit: str | None = None
+    kept_step: int | None = None
 
 
 class StoredClaims(_Lenient):

@@ -49,6 +49,7 @@ from tellapart.utils.io import replace_text, writable_file
 # The strip that shows intervals, in its own units.
 STRIP = 120.0
 _OVERVIEW_METRICS = 6
+KEPT_START = "Validation kept step 0, so the saved model has the weights that training started from."
 
 
 @dataclass(frozen=True)
@@ -430,8 +431,8 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
     return RunView(
         anchor,
         run,
-        headline(run.results),
-        statistics(run.results),
+        KEPT_START if run.info.kept_step == 0 else headline(run.results),
+        "" if run.info.kept_step == 0 else statistics(run.results),
         run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
         _facts(run),
         _recipe_summary(run),

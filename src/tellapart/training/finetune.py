@@ -25,6 +25,7 @@ from tellapart.recipe.presets import default_objective, objective_table, reads_r
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
+from tellapart.training.loop import kept_start
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
 from tellapart.utils.io import say
@@ -149,14 +150,18 @@ def plan(
         "validation": {
             "every": max(1, steps // 4),
             "limit": 500,
-            "select": "recall@1.lookalike",
             "decoding": decoding,
         },
         "evaluation": {"decoding": decoding, "lookalike": min(10, test_size)},
     }
     for setting in settings:
         apply_override(table, setting)
-    return check_recipe(table, "finetune")
+    recipe = check_recipe(table, "finetune")
+    if recipe.validation.select is None:  # the objective's own metric; R@1 among look-alikes, which has no ceiling
+        own = "recall@1.lookalike" if recipe.objective.measure == "recall" else recipe.select
+        apply_override(table, f"validation.select={own}")
+        recipe = check_recipe(table, "finetune")
+    return recipe
 
 
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
@@ -296,7 +301,7 @@ On pictures held out from training, with 95 % bootstrap intervals; the recalls a
 | metric | before | after | n | candidates | chance |
 |---|---|---|---|---|---|
 {rows}
-
+{kept}
 ## Use
 
 {snippet}
@@ -349,6 +354,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
         version=__version__,
         scorer=f"`{recipe.scorer.name}`{rewarded}",
         rows="\n".join(rows),
+        kept="" if run.info.get("kept_step") != 0 else f"\n{kept_start(recipe)}.\n",
         snippet=snippet(folder, model, recipe),
         model=model,
         option=f" {OPTION} {maker}" if (maker := saved_options(str(folder)).get("made_by")) else "",

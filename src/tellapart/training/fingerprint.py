@@ -98,6 +98,8 @@ def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, A
         table["training"]["precision"] = resolve_precision("auto", best_device())
         if table["training"]["precision"] == Training.model_fields["precision"].default:
             del table["training"]["precision"]
+    if recipe.validation.select is None and recipe.select in ("loss", "cider"):
+        table.setdefault("validation", {})["select"] = recipe.select  # follows from the rewards, which may be plug-ins
     table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept, although it is its class's default
     return table
 
@@ -113,7 +115,7 @@ def code_of(recipe: Recipe) -> list[str]:
         parts.append("scenes")
     if recipe.trains == "captioner":
         parts.append("decoding")
-        if recipe.validation.select not in ("step", "loss") and not all(synthetic):  # captions choose the weights
+        if recipe.select not in ("step", "loss") and not all(synthetic):  # captions choose the weights
             parts.append("unknown_words")
         if recipe.captioner is not None and (recipe.captioner.name or "").partition("?")[0].endswith(".pt"):
             parts.append("stop_tokens")

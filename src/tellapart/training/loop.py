@@ -60,7 +60,7 @@ def check_setup(setup: TrainingSetup) -> None:
     check_code(recipe)
     if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
         check(recipe.objective)
-    validation, select = recipe.data.validation, recipe.validation.select
+    validation, select = recipe.data.validation, recipe.select
     if recipe.trains == "scorer":
         why = "validation of a scorer finds pictures by their references"
         check_references(validated_items(recipe), validation, why)
@@ -177,7 +177,7 @@ class Validator:
         values: dict[str, float] = {}
         share, pictures = ranks.share(len(self.items)), self.pictures
         recipe, references = self.setup.recipe, [list(item.references) for item in self.items]
-        learned = recipe.validation.select == "loss" or (recipe.objective.learns_references and all(references))
+        learned = recipe.select == "loss" or (recipe.objective.learns_references and all(references))
         rows = self.token_rows if learned else []
         seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
         own: list[str] = []
@@ -197,7 +197,7 @@ class Validator:
         if learned:
             summed = ranks.add_up({"loss": total, "tokens": tokens})
             values["loss"] = summed["loss"] / summed["tokens"]
-        if recipe.validation.select == "cider" or all(references):
+        if recipe.select == "cider" or all(references):
             values["cider"] = 100 * cider_d(texts, references)[0]
         values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
         if self.setup.scorer is not None:
@@ -276,7 +276,7 @@ class Validator:
     @property
     def select(self) -> str:
         """The key of the validation value that chooses the checkpoint; it names the size of the pool as it is."""
-        select = self.setup.recipe.validation.select
+        select = self.setup.recipe.select
         return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
 
 
@@ -373,9 +373,20 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {select}; see {run.log_path}")
     memory["peak"] = memory_of(trainable, optimizer)["peak"]
-    run.note(memory=[json.loads(each) for each in ranks.gather_texts([json.dumps(memory)])])
+    memories = [json.loads(each) for each in ranks.gather_texts([json.dumps(memory)])]
+    run.note(kept_step=state["best_step"], memory=memories)
     run.publish(run.best_folder(state["best_step"]))
+    if state["best_step"] == 0 and not reached:
+        say(f"WARNING: {kept_start(recipe)}")
     ranks.barrier("the model is written")
+
+
+def kept_start(recipe: Recipe) -> str:
+    """Returns the line that says that no step of training was kept."""
+    return (
+        f"validation kept step 0: no step of training had a better {recipe.select}, so the saved model has the weights "
+        "that training started from; train longer, change training.learning_rate, or set validation.select"
+    )
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:

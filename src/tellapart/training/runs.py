@@ -32,7 +32,7 @@ from tellapart.recipe.schema import Recipe, TestSet
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup, readable
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import check_setup, fit, truncation_lines
+from tellapart.training.loop import check_setup, fit, kept_start, truncation_lines
 from tellapart.training.run_folder import Run, write_json, write_text, writing
 from tellapart.types import Item
 from tellapart.utils.io import say
@@ -295,6 +295,8 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
         write_gallery(run.folder, sets, setup.test_items)
     for name, test in tests.items():
         results.test_sets[name] = measured(setup, of_tests[name], test.items, scorer, test)
+    if run.info.get("kept_step") == 0:
+        results.notes.insert(0, kept_start(setup.recipe))
     write_json(run.folder / "results.json", results.to_json())
     return results
 
