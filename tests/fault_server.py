@@ -42,7 +42,9 @@ class FaultServer(ThreadingHTTPServer):
         self.says: Callable[[bytes], str] | None = None  # another text than `text_of`, by the request
         self.unsupported: tuple[str, ...] = ()  # fields that are refused by name, the first that is there
         self.trickle = b""  # sent again and again in place of a status line
-        self.finish, self.status = "stop", 200  # why every answer ends; not 200: every request is refused with it
+        self.finish: str | None = "stop"  # why every answer ends
+        self.status = 200  # not 200: every request is refused with it
+        self.errors: Callable[[bytes], tuple[int, Any] | None] = lambda body: None  # status and body of one request
 
     @property
     def url(self) -> str:
@@ -131,6 +133,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, body: bytes) -> None:
         if self.server.status != 200:
             self._send(self.server.status, b'{"error": {"message": "no such model"}}')
+            return
+        if error := self.server.errors(body):
+            self._send(error[0], json.dumps(error[1]).encode())
             return
         for field in self.server.unsupported:
             if field in json.loads(body):

@@ -15,7 +15,7 @@ from tellapart.boost import statistics as counted
 from tellapart.boost.backends import read_answer, redact
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.types import REDACTED, Answer, BackendError
-from tellapart.utils.io import without_reasoning
+from tellapart.language.answers import answer_text
 
 KEY = "sk-very-secret-0123456789abcdef"
 GOOD = "A brown dog lies on the lawn with a red ball in the sun."
@@ -118,8 +118,8 @@ def test_boost_reads_what_follows_the_reasoning(cli: Cli, server: FaultServer, t
     status, _, err = boost(cli, server, tmp_path / "b.jsonl")
     assert status == 0, err
     assert all(row["captions"] == [GOOD] for row in rows(tmp_path / "b.jsonl"))
-    assert without_reasoning("[THINK]a[/THINK] b") == without_reasoning("a</think>b") == without_reasoning("b") == "b"
-    assert without_reasoning("◁think▷ a") is without_reasoning("x</think><think>b") is None
+    assert answer_text("[THINK]a[/THINK] b") == answer_text("a</think>b") == answer_text("b") == "b"
+    assert answer_text("◁think▷ a") is answer_text("x</think><think>b") is None
 
 
 @pytest.mark.long

@@ -186,9 +186,19 @@ def _drawn(image: Image.Image) -> tuple[str, bytes]:
 NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
 LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
 FOR_ALL = frozenset({401, 402, 403, 404, 405})
+_ACCOUNT = re.compile(
+    r"insufficient[_ ](?:quota|credits?|balance|funds)|billing_(?:hard_limit|not_active)|credit balance is too low"
+    r"|(?:account|key)_(?:deactivated|disabled)|invalid_api_key",
+    re.IGNORECASE,
+)
+_MODERATED = re.compile(
+    r"flagged|moderat(?:ion|ed)|content[_ ]?(?:filter|policy|management)|responsible_?ai|data_inspection_failed"
+    r"|inappropriate content|safety system",
+    re.IGNORECASE,
+)
 ADVICE = {
     401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
-    402: "the account has no credit",
+    402: "the account has no credit, or its key no right",
     403: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
     404: "the server does not know this model or this path; its address usually ends in /v1",
     405: "the server does not know this path; its address usually ends in /v1",
@@ -196,9 +206,9 @@ ADVICE = {
 SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word for why an answer ended
 
 
-def failure(message: str, like: BackendError) -> BackendError:
-    """The same failure with another message."""
-    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal)
+def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
+    """The same failure with another message, and ``fatal`` where it is given."""
+    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal if fatal is None else fatal)
 
 
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
@@ -206,9 +216,12 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
 
     ``key`` is struck out of both. The answer's text is as the server wrote it: `check.trouble` says what is bad.
     """
+    status = _status(status, reply)
     if status == 200:
         return _completion(reply, key)
     detail = _words(reply, key)
+    if 400 <= status < 500 and _ACCOUNT.search(reply.decode("utf-8", "replace")):
+        raise BackendError(f"{ADVICE[402]} ({status}{detail})", fatal=True)
     if status in NOT_NOW:
         raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
     if "image input is not supported" in detail:  # llama.cpp, as a 500 that no second try changes
@@ -220,6 +233,33 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
     if 300 <= status < 400:
         raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
     raise BackendError(f"the server refuses this request ({status}{detail})")
+
+
+def _status(status: int, reply: bytes) -> int:
+    """Returns the status of a reply; if that is 200 and it holds an error instead of choices, the error's ``code``."""
+    error = _error(reply) if status == 200 else {}
+    code = error.get("code") or 500
+    return (code if type(code) is int and 400 <= code < 600 else 500) if error else status
+
+
+def _error(reply: bytes) -> dict[str, Any]:
+    """Returns the ``error`` of a reply that has no choices; empty if there is none."""
+    try:
+        value = json.loads(reply)
+    except (ValueError, RecursionError):
+        return {}
+    error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
+    return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
+
+
+def moderated(status: int, reply: bytes, key: str = "") -> str:
+    """Returns the words with which a server refuses what one request shows or asks; "" if it does not."""
+    if _status(status, reply) not in (400, 403, 422, 451) or not (error := _error(reply)):
+        return ""
+    reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # as OpenRouter writes them
+    if not reasons and not _MODERATED.search(json.dumps(error)):
+        return ""
+    return _readable(_error_text(reply), key)[:SHOWN] or "content_filter"
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
@@ -350,7 +390,11 @@ ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # what a chat templat
 IN_USER_TURN = "the system prompt goes into the user turn"
 MOST_CHOICES = 128  # what OpenAI's own servers take
 REFUSALS = (400, 422, 501)  # and 500, with which llama.cpp's server of 2024 answers n = 2: it names its one choice
-LACKS = {"logprobs": "of what it writes (logprobs)", "scored": "of a given text (prompt_logprobs, as vLLM does)"}
+LACKS = {
+    "logprobs": "the server gives no log-probabilities of what it writes (logprobs)",
+    "scored": "the server gives no log-probabilities of a given caption beside a picture (prompt_logprobs, which vLLM "
+    "has for text alone); leave out --drop-guesses, or type --confidence, which needs only logprobs",
+}
 LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
 
 
@@ -386,7 +430,7 @@ class OpenAI:
         self._refused: dict[str, str] = {}  # fields that are not sent any more, and what the server said
         self._no_system = ""  # what the server said of a system prompt, which then goes into the user turn
         self._lock, self._first = threading.Lock(), threading.Lock()
-        self.most_choices = MOST_CHOICES
+        self.most_choices, self._served = MOST_CHOICES, False
         self._has: set[str] = set()  # what the server was found to have, or to do without
 
     def complete(self, request: Request) -> Answer:
@@ -404,6 +448,8 @@ class OpenAI:
         while True:
             sent = {LIMITS.get(name, "") if name in refused else name: value for name, value in fields.items()}
             status, retry_after, reply = self._exchange({name: value for name, value in sent.items() if name})
+            if words := moderated(status, reply, self._key):
+                return Answer("", finish=f"content_filter: {self._clean(words)}")
             try:
                 answer = read_answer(status, retry_after, reply, self._key)
             except BackendError as error:
@@ -413,8 +459,12 @@ class OpenAI:
                     fields = self._fields(request)
                     continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
-                if lacking and request.scored and "scored" not in self._has:
+                if request.scored and "scored" not in self._has and (lacking or status >= 500):
+                    if not lacking:  # a server that fails at all else, too, is only out of order
+                        self._complete(replace(request, messages=request.messages[:-1], scored=False))
                     raise self._lacking("scored", f": {words}") from None
+                if status == 403 and self._served and error.fatal:  # not the key, then, but this request
+                    error = failure(words, error, fatal=False)
                 named = refused_field(status, reply, [name for name in (*LIMITS, *SAMPLING, "seed") if name in sent])
                 if named is None and lacking and self._unknown(request):
                     return self._with_less(request, words)
@@ -422,6 +472,7 @@ class OpenAI:
                     raise failure(f"{self.name}: {words}", error) from None
                 refused[named] = words
                 continue
+            self._served = True
             self._learn(refused, no_system)
             return self._found(request, answer, reply)
 
@@ -430,7 +481,7 @@ class OpenAI:
 
     def _lacking(self, what: str, words: str = "") -> BackendError:
         """The failure of a server that has no log-probabilities."""
-        return BackendError(f"{self.name}: the server gives no log-probabilities {LACKS[what]}{words}", fatal=True)
+        return BackendError(f"{self.name}: {LACKS[what]}{words}", fatal=True)
 
     def _with_less(self, request: Request, words: str) -> Answer:
         """The answer to a refused request without what the server may not have. Raises `BackendError`."""

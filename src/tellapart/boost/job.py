@@ -34,8 +34,9 @@ from tellapart.boost.output import Output, made_by, made_file, read_records, rec
 from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, most_choices, prices_of
 from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.language.answers import answer_text
 from tellapart.types import Item
-from tellapart.utils.io import Progress, clean_text, say, without_reasoning, writable_file
+from tellapart.utils.io import Progress, clean_text, say, writable_file
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -499,13 +500,19 @@ class BoostJob:
                 setattr(tally, name, getattr(tally, name) + amount)
 
 
+COMPLETE = ("stop", "eos", "end_turn")  # a server's words for an answer that its model ended
+CUT = ("length", "max_tokens")  # for one that the request's limit ended
+
+
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """Returns what an answer says after its reasoning, and why that is bad or None."""
-    text = without_reasoning(answer.text)
-    if answer.finish == "length":
+    """Returns what an answer says after its reasoning and without control tokens, and why that is bad or None."""
+    text = answer_text(answer.text)
+    if answer.finish.lower() in CUT:
         return text or "", f"cut off after {request.max_tokens} tokens" + (", in its reasoning" if text is None else "")
+    if answer.finish.lower() not in COMPLETE:
+        return text or "", f"ended by the server with '{answer.finish}'"
     if text is None:
         return "", "reasoning without an end"
     why = stage.check(item, texts, text)

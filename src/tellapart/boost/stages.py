@@ -30,6 +30,7 @@ from pathlib import Path
 
 from tellapart.boost.types import REDACTED, Backend, BackendError, Message, Request, Stage
 from tellapart.errors import UsageError, nearest
+from tellapart.language.answers import refusal
 from tellapart.types import Item
 from tellapart.utils.io import broken
 
@@ -178,17 +179,6 @@ SCRIPT_SHARE = 0.3  # of the letters: a name or a sign that is quoted has fewer
 WORDS_FOR_A_LANGUAGE = 3
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
-_REFUSAL = re.compile(
-    r"""^\W*(?:unfortunately|(?:i(?:'m|\s+am)\s+)?(?:so\s+|very\s+)?sorry\b|my\s+apologies|i\s+apologi[sz]e
-      |(?:as|being)\s+an?\s+(?:ai|artificial\s+intelligence|(?:large\s+)?language\s+model|text-based)\b
-      |i(?:'m|\s+am)\s+(?:unable|not\s+able|an?\s+(?:ai|(?:large\s+)?language\s+model))\b
-      |i\s+(?:can(?:not|'t|\s+not)|could\s+not|couldn't|do\s+not|don't|won't|will\s+not|must\s+decline)\b
-      |(?:could|can|would)\s+you\s+(?:please\s+)?(?:provide|share|upload|clarify)
-      |please\s+(?:provide|share|upload|clarify)
-      |(?:no\s+image\s+(?:(?:was|is|has\s+been)\s+)?|the\s+image\s+(?:was|is|has)\s+not\s+(?:been\s+)?)
-       (?:provided|attached|uploaded|visible\s+to\s+me))""",
-    re.IGNORECASE | re.VERBOSE,
-)
 _PREAMBLE = re.compile(
     r"""^\W*(?:(?:sure|certainly|of\s+course|absolutely|okay|ok)\s*[,!.:]
       |here(?:'s|\s+is|\s+are)\s+(?:the|an?|your|my)\s+(?:[\w-]+\s+){0,3}(?:captions?|descriptions?)\b[^.]*:
@@ -237,7 +227,7 @@ def unusable(text: str) -> str | None:
         return "an echo of the API key"
     if not _WORD.search(text):
         return "empty"
-    return "a refusal" if _REFUSAL.search(text.replace("’", "'")) else None
+    return "a refusal" if refusal(text) else None
 
 
 def length(text: str) -> int:

@@ -25,6 +25,7 @@ from tellapart.data.pictures import decode, is_clip, open_image
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
+from tellapart.language import answers
 from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
@@ -331,7 +332,8 @@ def empty(row: CheckedCaption) -> str:
 
 def refusal(row: CheckedCaption) -> str:
     """Quotes the words by which a model refuses."""
-    return _quoted(_REFUSAL.search(row.text))
+    found = answers.refusal(row.text)
+    return f"“{found}”" if found else _quoted(_REFUSAL.search(row.text))
 
 
 def loop(row: CheckedCaption) -> str:
@@ -412,8 +414,9 @@ def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
     openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
     common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
     for row in rows:
-        if match := _TEMPLATE.match(row.text):
-            yield Finding("template", row.id, row.text, f"“{' '.join(match[0].split())}”")
+        match = _TEMPLATE.match(row.text)
+        if opening := match[0] if match else answers.without_opening(row.text)[1]:
+            yield Finding("template", row.id, row.text, f"“{' '.join(opening.split())}”")
         elif row.words[:3] in common:
             share = openings[row.words[:3]] / len(rows)
             yield Finding("template", row.id, row.text, f"“{' '.join(row.words[:3])}”, as {share:.0%} of all")

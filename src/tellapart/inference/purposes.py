@@ -29,6 +29,7 @@ from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, PictureError, UsageError
 from tellapart.inference.caption import bytes_of, end_tar, files_beside, name_in, write_sample
+from tellapart.language.answers import without_opening
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
@@ -55,37 +56,19 @@ class Edited:
     accepted: bool = False  # by a person, as it is
 
 
-# The openings of captions that say only that there is a picture.
-_IMAGE = r"(?:images?|picture|photograph|photo|snapshot|scene)\b"
-_OPENINGS = re.compile(
-    rf"""^\W*(?:
-        (?:sure|certainly|of\scourse|absolutely)\s*[,!.:-]+\s*
-        |(?:here(?:['’]s|\sis|\sare))\s[^.:]{{0,80}}:\s*
-        |(?:caption|description|answer|assistant|alt(?:ernative)?\stext)\s*:\s*
-        |(?:in|on)\s(?:this|the|that)\s{_IMAGE}(?:\s*,\s*|\s(?!of\b))(?:(?:is|are)\s)?
-        |(?:(?:this|the|that|an?|it)\s)?(?:{_IMAGE}\s)?(?:also\s)?(?:shows|depicts|portrays|captures)\s(?:that\s)?
-        |(?:this|the|that)\s{_IMAGE}\s(?:also\s)?(?:features|displays|contains|has|is\sof)\s(?:that\s)?
-        |(?:this|that|it)\sis\s(?:an?|the)\s{_IMAGE}\s(?:of|showing|depicting)\s
-        |(?:(?:this|the|that|an?)\s)?{_IMAGE}\s(?:of|showing|depicting|featuring)\s
-        |(?:we|you|one)\s(?:can\s)?sees?\s(?:that\s)?
-        |there\s(?:is|are)\s(?=an?\b|the\b|some\b|several\b|many\b|one\b|two\b|three\b|four\b|five\b)
-    )""",
-    re.IGNORECASE | re.VERBOSE,
-)
-
-
 def without_openings(text: str) -> tuple[str, str]:
     """Returns the text whose sentences do not open with "The image shows" or the like, and the first such opening."""
-    removed = ""
-    parts = []
-    for sentence in sentences(text):
-        part = sentence
-        while match := _OPENINGS.match(part):
-            removed = removed or match[0].strip()
-            part = part[match.end() :]
+    removed, kept = "", ""
+    for sentence in (part for whole in sentences(text) for part in re.split(r"(?<=[。！？])", whole) if part):
+        part, opening = without_opening(sentence)
+        while opening:
+            removed = removed or opening
+            shorter, opening = without_opening(part)
+            part = shorter
         if part:  # not "Sure!" alone
-            parts.append(part[:1].upper() + part[1:] if part is not sentence and sentence[:1].isupper() else part)
-    return " ".join(parts) or text, removed if parts else ""
+            part = part[:1].upper() + part[1:] if part != sentence and sentence[:1].isupper() else part
+            kept += part if not kept or kept[-1] in "。！？" else f" {part}"
+    return kept or text, removed if kept else ""
 
 
 def shortened(text: str, most: int, *, whole_phrases: bool = False) -> tuple[str, str]:

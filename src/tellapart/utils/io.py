@@ -589,8 +589,6 @@ def is_url(path: str) -> bool:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what an id made of a path may not hold
-_REASONS = re.compile(r"<think(?:ing)?>|\[THINK\]|◁think▷", re.IGNORECASE)
-_REASONED = re.compile(r"</think(?:ing)?>|\[/THINK\]|◁/think▷", re.IGNORECASE)
 
 
 def clean_text(text: str) -> str:
@@ -620,16 +618,6 @@ def _percent(match: re.Match[str]) -> str:
     char, code = match[0], ord(match[0])
     escaped = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else char.encode("utf-8", "surrogatepass")
     return "".join(f"%{byte:02X}" for byte in escaped)
-
-
-def without_reasoning(text: str) -> str | None:
-    """Returns what a model says after its reasoning; None where the reasoning does not end.
-
-    Reasoning stands before ``</think>``, ``</thinking>``, ``[/THINK]`` or ``◁/think▷``; a chat template may have opened
-    it. Text without any of these is whole.
-    """
-    said = _REASONED.split(text)[-1]
-    return None if _REASONS.search(said) else said.strip()
 
 
 def broken(text: str) -> str | None:

@@ -1,0 +1,91 @@
+"""What a vision-language model says around its caption: reasoning, control tokens, refusals and openings.
+
+The refusals and openings of each language are data, in ``answers.toml``.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import lru_cache
+from importlib.resources import files
+
+_REASONS = re.compile(
+    r"<(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)>|\[THINK\]|◁think▷|<\|begin_of_thought\|>"
+    r"|<\|channel\|>\s*(?:analysis|commentary)",
+    re.IGNORECASE,
+)
+_REASONED = re.compile(
+    r"</(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)>|\[/THINK\]|◁/think▷|<\|end_of_thought\|>"
+    r"|<\|channel\|>\s*final\s*<\|message\|>",
+    re.IGNORECASE,
+)
+_ANSWER = re.compile(r"<answer>(.*?)(?:</answer>|\Z)", re.IGNORECASE | re.DOTALL)
+_HEADER = re.compile(  # whose turn begins
+    r"(?:<\|(?:im_)?start(?:_header_id)?\|>|<start_of_turn>|<\|start_of_role\|>)\s*(?:assistant|model)?"
+    r"\s*(?:<\|(?:end_header_id|im_sep|end_of_role|message)\|>)?",
+    re.IGNORECASE,
+)
+_CONTROL = re.compile(
+    r"<\|[^\s|<>]{1,40}\|>|<｜[^\s｜<>]{1,40}｜>|</?(?:s|answer|bos|eos|pad|unk|image|(?:start|end)_of_turn|end_of_utterance)>"
+    r"|\[/?INST\]|<</?SYS>>",
+    re.IGNORECASE,
+)
+_END = re.compile(  # what follows is another turn
+    r"<\|(?:im_end|end|eot_id|eom_id|endoftext|end_of_text|return|user|im_start|start)\|>|<｜end▁of▁sentence｜>"
+    r"|</s>|<eos>|<(?:start|end)_of_turn>|<end_of_utterance>|\[INST\]",
+    re.IGNORECASE,
+)
+
+
+def answer_text(text: str) -> str | None:
+    """Returns what a model says after its reasoning and without control tokens; None if the reasoning has no end.
+
+    Reasoning stands before ``</think>``, ``[/THINK]``, ``◁/think▷`` or their kin; a chat template may have opened it.
+    Of ``<answer>…</answer>`` the content is the answer. What follows an end token, such as ``<|im_end|>``, is another
+    turn.
+    """
+    text = _REASONED.split(text)[-1]
+    if _REASONS.search(text):
+        return None
+    if match := _ANSWER.search(text):
+        text = match[1]
+    while match := _HEADER.match(text.lstrip()) or _CONTROL.match(text.lstrip()):
+        text = text.lstrip()[match.end() :]
+    return _CONTROL.sub("", _END.split(text)[0]).strip()
+
+
+def refusal(text: str) -> str:
+    """Returns the words with which a text opens as a refusal, in any language of ``answers.toml``; "" if it is none."""
+    match = _patterns()[0].match(text.replace("’", "'"))
+    return text[: match.end()].strip() if match else ""
+
+
+def without_opening(sentence: str) -> tuple[str, str]:
+    """Returns a sentence without an opening such as "The image shows", and that opening; "" if it has none."""
+    plain = sentence.replace("’", "'")
+    for pattern in _patterns()[1]:
+        if match := pattern.match(plain):
+            start, end = match.span("rest") if pattern.groups else (match.end(), match.end())
+            return (sentence[start:end] + sentence[match.end() :]).lstrip(), sentence[: min(start, match.end())].strip()
+    return sentence, ""
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[re.Pattern[str], list[re.Pattern[str]]]:
+    """Returns a pattern of all refusals, and those of openings: each that frames a rest, then all others as one."""
+    table = tomllib.loads((files("tellapart.language") / "answers.toml").read_text(encoding="utf-8"))
+
+    def expressions(kind: str) -> list[str]:
+        return [
+            expression.replace("{image}", language["image"]).replace(" ", r"\s")
+            for language in table.values()
+            for expression in language[kind]
+        ]
+
+    def starting(some: list[str]) -> re.Pattern[str]:
+        return re.compile(rf"\W*(?:{'|'.join(some)})", re.IGNORECASE)
+
+    openings = expressions("openings")
+    framing = [starting([one]) for one in openings if "?P<rest>" in one]
+    return starting(expressions("refusals")), [*framing, starting([one for one in openings if "?P<rest>" not in one])]
