@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -136,7 +137,9 @@ def test_pictures_are_those_of_the_bags_and_nothing_but_pixels(quiet: tuple[Clie
         status, headers, data = client.get(f"/pictures/{number}?whatever")
         assert status == 200 and headers["content-type"] == "image/png"
         assert Image.open(io.BytesIO(data)).tobytes() == item.picture.image().tobytes()
-    assert client.get("/pictures/6")[0] == 400
+    for number in ("6", "9" * 5000, "²", "-1", "1e3"):
+        for path in (f"/pictures/{quote(number)}", f"/api/bags/{quote(number)}/captions"):
+            assert client.get(path)[0] == 404, path[:40]
 
 
 def test_every_answer_carries_its_headers(quiet: tuple[Client, Review]) -> None:
@@ -173,6 +176,8 @@ def test_hostile_texts_never_become_markup(client: Client) -> None:
         ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "replaces": "1"}, "replaces: expected int"),
         ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "verdict": "x", "note": ""}, "the verdict 'x'"),
         ("/api/undo", {"reviewer": "A"}, "decision: expected int"),
+        ("/api/undo", {"reviewer": "A", "decision": 10**30}, "decision: expected int"),
+        ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "replaces": -(10**30)}, "replaces: expected int"),
         ("/api/decisions", {"note": "n" * 70_000}, "a request of more than 65,536 bytes"),
     ],
 )

@@ -23,7 +23,7 @@ from serving import served
 from tellapart.captioners import load_captioner
 from tellapart.captioners.base import without_gaps
 from tellapart.errors import UsageError
-from tellapart.inference.serve import LARGEST_BODY, Asked, Service, plain_pictures, read_messages
+from tellapart.inference.serve import LARGEST_BODY, WAITING, Asked, Service, plain_pictures, read_messages
 from tellapart.models.loading import Decoding
 from tellapart.scorers import load_scorer
 
@@ -108,6 +108,25 @@ def test_openais_client_gets_the_caption_that_the_command_writes(
         [Image.open(tmp_path / "a.jpg")], Decoding(kind="beam", beams=2, max_tokens=6)
     )
     assert captions == [choice.message.content]
+
+
+def test_a_stream_ends_with_the_usage_that_is_asked_for(client: openai.OpenAI) -> None:
+    options: dict[str, Any] = {"model": "default", "messages": asks(photo()), "stream": True}
+    pieces = list(client.chat.completions.create(**options, stream_options={"include_usage": True}))
+    assert pieces[-1].usage is not None and pieces[-1].choices == [] and pieces[-1].usage.completion_tokens > 0
+    assert all(piece.usage is None and piece.choices for piece in pieces[:-1])
+    assert all(piece.choices for piece in client.chat.completions.create(**options))
+
+
+def test_who_comes_when_many_wait_is_told_when_to_come_again(service: Service, address: str) -> None:
+    service._waiting += WAITING
+    try:
+        request = urllib.request.Request(f"{address}/v1/chat/completions", b"{}", {"Authorization": "Bearer s3cret"})
+        with pytest.raises(urllib.error.HTTPError) as told:
+            urllib.request.urlopen(request, timeout=60)
+        assert told.value.code == 429 and int(told.value.headers["Retry-After"]) > 0
+    finally:
+        service._waiting -= WAITING
 
 
 def test_who_has_left_is_not_captioned(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,6 +275,8 @@ def test_text_that_is_not_read_is_said(client: openai.OpenAI) -> None:
         ({"prompt_logprobs": 0}, "send one, with continue_final_message = true"),
         ({"prompt_logprobs": 5}, "prompt_logprobs: Input should be less than or equal to 0"),
         ({"continue_final_message": True}, "are of prompt_logprobs"),
+        ({"stream_options": {"include_usage": True}}, "send stream = true with them"),
+        ({"stream": True, "stream_options": {"every": 1}}, "stream_options.every"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_met_is_a_400_of_one_line(address: str, body: dict[str, Any], line: str) -> None:

@@ -342,8 +342,8 @@ def test_links_without_an_identifier_can_be_closed(tmp_path: Path) -> None:
         assert start(session, "5f1e")[1]["phase"] == "practice"
 
 
-def test_an_identifier_begins_only_with_the_key_of_the_link(tmp_path: Path) -> None:
-    """Somebody who knows the identifier of a participant cannot begin in their place."""
+def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
+    """Nobody can begin in the place of a participant whose identifier they know, or fill the study."""
     study = edit_settings(make_study(tmp_path / "s"), link_key="k3y-of_the-link")
     with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
         web = Web(url, ParticipantLog())
@@ -356,7 +356,14 @@ def test_an_identifier_begins_only_with_the_key_of_the_link(tmp_path: Path) -> N
         assert state["phase"] == "practice"
         web.token = state["token"]
         assert web.json("/api/begin", begin)["phase"] == "practice", "the secret alone goes on"
-        assert Web(url, ParticipantLog()).json("/api/begin", {**begin, "identifier": ""})["phase"] == "practice"
+        assert len(store.participants()) == 1 and not store.refusals()
+        other = Web(url, ParticipantLog())
+        for path, body in (("begin", {**begin, "identifier": ""}), ("decline", {})):
+            status, told = other.ask(f"/api/{path}", body)
+            assert status == 400 and b"lacks the study's key" in told, "nor does anybody without an identifier"
+        assert len(store.participants()) == 1 and not store.refusals()
+        whole = {**begin, "identifier": "", "key": "k3y-of_the-link"}
+        assert other.json("/api/begin", whole)["phase"] == "practice"
 
 
 def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_path: Path) -> None:

@@ -99,13 +99,11 @@ def serve(
 
             def ready(address: str) -> None:
                 where = "nothing is kept" if preview else f"answers are in {answers.name}"
-                say(
-                    f"{study.quota} participants wanted; the study is at {public_url or address} (Ctrl-C ends it; "
-                    f"{where})"
-                )
-                recruitment = study.settings.recruitment
+                recruitment, link = study.settings.recruitment, public_url or address
                 if recruitment.link_key:
-                    link = f"{(public_url or address).rstrip('/')}/?key={recruitment.link_key}"
+                    link = f"{link.rstrip('/')}/?key={recruitment.link_key}"
+                say(f"{study.quota} participants wanted; the study is at {link} (Ctrl-C ends it; {where})")
+                if recruitment.link_key:
                     say(f"link for a recruiting platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
 
             serve_page(web_app(session, listener.getsockname()[1], public_url), listener, ready)

@@ -17,7 +17,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -50,10 +50,18 @@ MOST_SAMPLES = 256
 WAITING = 64  # requests that may wait for the model; more are told to come again
 # Fields that clients send and that say nothing here, with the values that they may have.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
-    "user": (), "metadata": (), "store": (), "stream_options": (), "safety_identifier": (), "prompt_cache_key": (),
+    "user": (), "metadata": (), "store": (), "safety_identifier": (), "prompt_cache_key": (),
     "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "top_logprobs": (0, None),
     "stop": (None, []), "response_format": (None, {"type": "text"}), "tools": (None, []),
 }  # fmt: skip
+
+
+class StreamOptions(BaseModel):
+    """Whether the last event of a stream has the answer's ``usage``."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    include_usage: bool = False
 
 
 class Asked(BaseModel):
@@ -68,6 +76,7 @@ class Asked(BaseModel):
     temperature: float | None = Field(None, ge=0)
     n: int = Field(1, ge=1, le=MOST_SAMPLES)
     stream: bool = False
+    stream_options: StreamOptions | None = None
     seed: int | None = None
     beams: int | None = Field(None, ge=1, le=64)
     consensus: int | None = Field(None, ge=3, le=MOST_SAMPLES)
@@ -99,6 +108,8 @@ class Asked(BaseModel):
             )
         if self.logprobs or self.n > 1 or (self.max_completion_tokens or self.max_tokens) != 1:
             raise UsageError("prompt_logprobs scores a text and writes none; send max_tokens = 1, no logprobs and no n")
+        if self.stream:
+            raise UsageError("prompt_logprobs come in one answer; leave out stream")
         return str(last["content"])
 
     def decoding(self, default: Decoding) -> Decoding:
@@ -154,6 +165,8 @@ class Service:
                 raise UsageError(f"{name} = {json.dumps(value)[:60]} would have no effect here; leave it out")
         if asked.model and asked.model not in (self.captioner.name, "default"):
             raise UsageError(f"this server has no model '{asked.model}'; it serves '{self.captioner.name}'")
+        if asked.stream_options and not asked.stream:
+            raise UsageError("stream_options are options of a stream; send stream = true with them, or leave them out")
         given = asked.given
         picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
         started, captions, more = time.monotonic(), [""], {}
@@ -325,9 +338,9 @@ def plain_pictures() -> list[Item]:
 def create_app(service: Service, port: int, hosts: frozenset[str] | None = None) -> ASGIApp:
     """Returns the application. hosts: names under which it may be addressed; default those of loopback at ``port``."""
 
-    def error(status: int, text: str) -> JSONResponse:
+    def error(status: int, text: str, **headers: str) -> JSONResponse:
         kind = "invalid_request_error" if status < 500 else "server_error"
-        return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status_code=status)
+        return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status, headers)
 
     turn = Lock()  # one picture after the other; a request whose client has left meanwhile is not answered
 
@@ -345,7 +358,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         except ClientDisconnect:
             return error(400, "the connection was closed before the request was whole")
         if service._waiting >= WAITING:
-            return error(429, f"{WAITING} requests wait already; send this one again later")
+            return error(429, f"{WAITING} requests wait already; send this one again later", **{"Retry-After": "5"})
         service._waiting += 1
         try:
             asked = Asked.model_validate_json(data)
@@ -363,7 +376,8 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         finally:
             service._waiting -= 1
         if asked.stream:
-            return StreamingResponse(_events(answer), media_type="text/event-stream")
+            usage = asked.stream_options is not None and asked.stream_options.include_usage
+            return StreamingResponse(_events(answer, usage), media_type="text/event-stream")
         return JSONResponse(answer)
 
     routes = [
@@ -375,15 +389,18 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
     return Guard(Starlette(routes=routes), allowed, service.key, error)
 
 
-def _events(answer: dict[str, Any]) -> Any:
-    """Yields an answer as server-sent events, each caption in one piece."""
-    head = {key: answer[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
+def _events(answer: dict[str, Any], usage: bool) -> Iterator[str]:
+    """Yields an answer as server-sent events, each caption in one piece, and last its ``usage`` if asked."""
+    head = {key: value for key, value in answer.items() if key not in ("choices", "usage")}
+    head |= {"object": "chat.completion.chunk"} | ({"usage": None} if usage else {})
     for choice in answer["choices"]:
         delta = {**choice, "delta": choice["message"], "finish_reason": None}
         delta.pop("message")
         yield f"data: {json.dumps({**head, 'choices': [delta]})}\n\n"
         end = {"index": choice["index"], "delta": {}, "finish_reason": choice["finish_reason"]}
         yield f"data: {json.dumps({**head, 'choices': [end]})}\n\n"
+    if usage:
+        yield f"data: {json.dumps({**head, 'choices': [], 'usage': answer['usage']})}\n\n"
     yield "data: [DONE]\n\n"
 
 

@@ -267,7 +267,7 @@ seed = 0
 [recruitment]  # not stamped: may change while the study runs
 id_parameter = "PROLIFIC_PID"  # of the link; MTurk: workerId
 id_pattern = '[\\w.@-]{{1,100}}'  # of identifiers; Prolific: '[0-9a-f]{{24}}'
-link_key = "{secrets.token_urlsafe(9)}"  # &key=… of the link: an identifier counts only with it; "": always
+link_key = "{secrets.token_urlsafe(9)}"  # &key=… of the link: nobody begins without it; "": anybody does
 require_id = false  # true: only links with an identifier can begin
 timeout_minutes = 90  # without an answer, after which the block goes to another participant
 completed = "{new_code()}"

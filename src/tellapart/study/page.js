@@ -301,7 +301,7 @@ async function begin() {
 
 $("agree").addEventListener("change", () => { $("begin").disabled = !$("agree").checked; });
 $("begin").addEventListener("click", () => step(begin));
-$("decline").addEventListener("click", () => step(async () => open((await ask("/api/decline", {}))[1])));
+$("decline").addEventListener("click", () => step(async () => open((await ask("/api/decline", { key: query.get("key") ?? "" }))[1])));
 $("practise").addEventListener("click", () => step(async () => open((await ask("/api/state"))[1])));
 $("start").addEventListener("click", () => step(async () => open((await ask("/api/state"))[1])));
 $("task").addEventListener("change", ready);

@@ -55,7 +55,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
             made, state = session.begin(identifier, label, visit, token, key=str(body.get("key") or ""))
             return JSONResponse({"token": made, **state}, headers=NO_STORE)
         if action == "decline":
-            return JSONResponse(session.decline(), headers=NO_STORE)
+            return JSONResponse(session.decline(str(body.get("key") or "")), headers=NO_STORE)
         if action == "answer":
             options = want(body, "options", list)
             found = session.answer(token, want(body, "position", int), options, want(body, "revision", int))
@@ -77,7 +77,9 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         statuses = ((Unknown, 401), (UsageError, 400), (StoreError, 503))
         status = next((number for kind, number in statuses if isinstance(error, kind)), 500)
         text = "the answer could not be saved; it is sent again" if status == 503 else str(error)
-        return JSONResponse({"error": text}, status_code=status)
+        return JSONResponse(
+            {"error": text}, status_code=status, headers={"Retry-After": "5"} if status == 503 else None
+        )
 
     routes = [
         *part_routes("tellapart.study"),

@@ -256,11 +256,11 @@ class StudySession:
         """A participation that begins, or goes on where the token is the participant's: its token and state.
 
         token: the page's secret, 48 random hexadecimal digits, by which a request is known that comes again because
-        its answer was lost. Others know a platform's identifier: it never opens a participation, and begins one only
-        with the ``key`` of the study's link.
+        its answer was lost. Others know a platform's identifier: it never opens a participation. Every participation
+        begins with the ``key`` of the study's link.
 
-        Raises `UsageError` for an identifier that is none, comes without the key or has begun with another token,
-        `Full` where no block is left.
+        Raises `UsageError` for a wrong key, an identifier that is none or has begun with another token, `Full` where no
+        block is left.
         """
         recruitment = self.study.settings.recruitment
         if recruitment.require_id and not identifier:
@@ -277,9 +277,8 @@ class StudySession:
                     "somebody has begun with this identifier in another browser: go on there, or with the address that "
                     f"its page gives under Leave; if neither can be, write to {self.study.settings.consent.contact}"
                 )
-            if known is None and identifier and not self._has_key(key):
-                raise UsageError("the link lacks the study's key; open the study from the platform again")
             if known is None:
+                self._check_key(key)
                 block = self.blocks.free(run, now)
                 if block is None:
                     rows.add_refusal(run, now, "full")
@@ -293,12 +292,14 @@ class StudySession:
                 return token if owner else rows.new_token(run, known.number, own), self._state(run, known, now)
         raise Full("the study has all the participants that it needs")
 
-    def _has_key(self, key: str) -> bool:
-        wanted = self.study.settings.recruitment.link_key
-        return not wanted or hmac.compare_digest(key.encode("utf-8", "replace"), wanted.encode())
+    def _check_key(self, key: str) -> None:
+        expected = self.study.settings.recruitment.link_key
+        if expected and not hmac.compare_digest(key.encode("utf-8", "replace"), expected.encode()):
+            raise UsageError("the link lacks the study's key; open the study by the whole link that you were given")
 
-    def decline(self) -> dict[str, Any]:
-        """Somebody does not agree: only counted."""
+    def decline(self, key: str = "") -> dict[str, Any]:
+        """Somebody does not agree: only counted. Raises `UsageError` for a wrong key."""
+        self._check_key(key)
         with self.store.transaction() as run:
             rows.add_refusal(run, self.clock(), "no consent")
         return self._end("no_consent")

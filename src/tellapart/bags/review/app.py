@@ -39,7 +39,16 @@ from tellapart.data import Dataset, open_many
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
 from tellapart.utils import web
-from tellapart.utils.web import SameOrigin, encode_picture, own_origins, part_routes, read_body, want, within
+from tellapart.utils.web import (
+    SameOrigin,
+    encode_picture,
+    own_origins,
+    part_routes,
+    path_number,
+    read_body,
+    want,
+    within,
+)
 
 LONGEST_SIDE = 1200  # pixels of a picture as the page gets it
 KEPT_PICTURES = 64  # encoded ones in memory
@@ -169,10 +178,10 @@ def create_app(review: Review, port: int) -> ASGIApp:
         return JSONResponse({"token": token, **review.state(reviewer)}, headers={"Cache-Control": "no-store"})
 
     def captions(request: Request) -> Response:
-        return JSONResponse(review.captions(within(request.path_params["number"], len(review.bags), "bag")))
+        return JSONResponse(review.captions(path_number(request, len(review.bags), "bag")))
 
     def picture(request: Request) -> Response:
-        number = within(request.path_params["number"], len(review.items), "picture")
+        number = path_number(request, len(review.items), "picture")
         try:
             data, kind = review.encoded(number)
         except PictureError as error:
@@ -215,8 +224,8 @@ def create_app(review: Review, port: int) -> ASGIApp:
     routes = [
         *part_routes("tellapart.bags.review"),
         Route("/api/state", state),
-        Route("/api/bags/{number:int}/captions", captions),
-        Route("/pictures/{number:int}", picture),
+        Route("/api/bags/{number}/captions", captions),
+        Route("/pictures/{number}", picture),
         Route("/api/decisions", decide, methods=["POST"]),
         Route("/api/undo", undo, methods=["POST"]),
     ]

@@ -6,22 +6,29 @@ writes must come from the page itself (Origin).
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import io
 import json
+import resource
 import secrets
 import socket
 from collections.abc import Callable, Iterable
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+import h11
+import uvicorn
 from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.io import say
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -119,7 +126,7 @@ async def read_body(request: Request) -> dict[str, Any]:
 def want(body: dict[str, Any], name: str, kind: type) -> Any:
     """Returns a field of that kind, or a `UsageError`."""
     value = body.get(name)
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 1 << 63):
         raise UsageError(f"{name}: expected {kind.__name__}, found {json.dumps(value)[:80]}")
     return value
 
@@ -129,6 +136,14 @@ def within(number: int, count: int, what: str) -> int:
     if not 0 <= number < count:
         raise UsageError(f"no {what} {number}; there are {count:,}, from 0 on")
     return number
+
+
+def path_number(request: Request, count: int, what: str) -> int:
+    """Returns the ``number`` in a request's path, from 0 to count − 1; any other is a 404."""
+    text = request.path_params["number"]
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) >= count:
+        raise HTTPException(404, f"no such {what}; there are {count:,}, from 0 on")
+    return int(text)
 
 
 KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
@@ -199,23 +214,100 @@ def bind(port: int) -> socket.socket:
     return listener
 
 
-def server_of(app: ASGIApp) -> Any:
-    """Returns a uvicorn server of a page; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no request."""
-    import uvicorn
+MAX_CONNECTIONS = 512
+REQUEST_SECONDS = 30.0  # a connection without a whole request for so long is closed
 
+
+class _Protocol(H11Protocol):
+    """uvicorn's HTTP, for clients that open connections and send nothing: uvicorn limits only answered requests.
+
+    Connections beyond the server's limit are refused at once, others closed after `REQUEST_SECONDS` to twice that
+    without a request, or with half of one.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if self.limit_concurrency and len(self.connections) > self.limit_concurrency:
+            transport.write(b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\n\r\n")
+            transport.close()
+        else:
+            self._close_if_waiting(None)
+
+    def _close_if_waiting(self, before: tuple[Any, Any] | None) -> None:
+        if self.transport.is_closing():
+            return
+        state = self.conn.their_state
+        waiting = (state, self.cycle) if state in (h11.IDLE, h11.SEND_BODY) else None
+        if waiting is not None and waiting == before:
+            self.transport.close()
+        else:
+            self.loop.call_later(REQUEST_SECONDS, self._close_if_waiting, waiting)
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server: says once that no descriptors are left, and lets cancelled requests answer."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        told = False
+
+        def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            nonlocal told
+            error = context.get("exception")
+            if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
+                loop.default_exception_handler(context)
+            elif not told:
+                told = True
+                say("no file descriptors are left, so new connections wait; raise the limit with ulimit -n")
+
+        asyncio.get_running_loop().set_exception_handler(report)
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self.server_state.tasks:  # cancelled: they answer before the process ends
+            await asyncio.wait(self.server_state.tasks, timeout=1)
+
+
+def _closing(app: ASGIApp) -> ASGIApp:
+    """Returns the application; a request that the server's end cuts off is answered with 503."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def watched(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if started:
+                raise
+            stopping = {"error": "the server is stopping; send this request again later"}
+            await JSONResponse(stopping, 503, headers={"Retry-After": "5", "Connection": "close"})(scope, receive, send)
+
+    return answer
+
+
+def server_of(app: ASGIApp) -> uvicorn.Server:
+    """Returns a uvicorn server of a page; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no request."""
+    most = max(8, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     config = uvicorn.Config(
-        app,
+        _closing(app),
         lifespan="off",
         ws="none",
-        http="h11",
+        http=_Protocol,
         loop="asyncio",
         log_level="warning",
         access_log=False,
         server_header=False,
         proxy_headers=False,
+        limit_concurrency=most,
+        backlog=most // 4,
         timeout_graceful_shutdown=2,
     )
-    return uvicorn.Server(config)
+    return _Server(config)
 
 
 def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[str], None]) -> None:
