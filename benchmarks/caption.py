@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, Any
 from benchmarks.caption_models import MODELS, PROMPT
 from benchmarks.rows import PairedRow, Row
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import Decoding, dtype_of, resolve_device, resolve_precision
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import dtype_of, resolve_device, resolve_precision
 from tellapart.utils.io import Progress, say
 
 if TYPE_CHECKING:
     from benchmarks.caption_ours import Ours
-    from tellapart.models.loading import Precision
+    from tellapart.models.devices import Precision
 
 TOKENS, BATCH = 20, 16
 PICTURES = 200

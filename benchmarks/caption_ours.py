@@ -10,10 +10,13 @@ from functools import cached_property
 from pathlib import Path
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, Skipped, open_many
 from tellapart.inference.caption import CaptionEngine, open_writer
-from tellapart.models.loading import Decoding, Precision, files_digest, packed_linears, weights_fingerprint
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import Precision
+from tellapart.models.onednn import packed_linears
+from tellapart.models.saved import files_digest, weights_fingerprint
 
 BATCH = 32  # as by default in `tellapart caption`
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
     from tellapart.scorers.base import Scorer
 
 MODELS = ("clipcap-gpt2", "blip-base", "qwen2-vl-2b")

@@ -68,7 +68,7 @@ def measure_caption(count: int) -> float:
     from tellapart.data import Dataset, open_data
     from tellapart.features.store import FeatureStore, RowStore, encoder_rows
     from tellapart.inference.caption import caption_pictures
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
     from tellapart.types import Item
 
     captioner = load_captioner("scenes", "cpu", "fp32")

@@ -17,11 +17,12 @@ import torch
 from benchmarks.full_size import full_size_captioner
 from benchmarks.rows import Row
 from benchmarks.step_rows import device_words
-from tellapart.models.loading import best_device, multiplies_by_onednn, multiplies_in_bf16, multiply
+from tellapart.models.devices import best_device, multiplies_in_bf16
+from tellapart.models.onednn import multiplies_by_onednn, multiply
 from tellapart.utils.io import say
 
 if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
 
 POSITIONS = (16, 400)  # one token of 16 captions; 16 captions of 25 positions, ten of the prefix among them
 RUNS, COPIED_MB = 5, 512

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from benchmarks.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.utils.io import Progress, say
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class _RolloutStep:
         import torch
 
         from benchmarks import transformers_generate
-        from tellapart.captioners.base import to_rollout
+        from tellapart.captioners.decoding import to_rollout
 
         captioner = self.captioner
         torch.manual_seed(number)

@@ -13,7 +13,7 @@ import torch
 from benchmarks.rows import Row
 from benchmarks.training_step import PARTS, STEP, Milliseconds, TrainingStep, Work
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import best_device
+from tellapart.models.devices import best_device
 from tellapart.utils.io import Progress, say
 
 COCO, DENSE = (12, 15), (50, 50)  # tokens of captions, the end counted
@@ -98,7 +98,7 @@ def works(name: str, device: torch.device) -> list[Work]:
 
 def pairings_of(name: str, device: torch.device) -> list[Pairing]:
     """Without hardware that multiplies in bf16, no row is; a model whose weights are bf16 has no other."""
-    from tellapart.models.loading import multiplies_in_bf16
+    from tellapart.models.devices import multiplies_in_bf16
 
     if name == "qwen2-vl-2b":
         return [PAIRINGS[2]]

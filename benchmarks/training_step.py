@@ -24,7 +24,7 @@ from transformers.activations import ACT2FN
 from benchmarks.full_size import clip_scorer, full_size_captioner
 from tellapart.captioners.blip import Blip
 from tellapart.captioners.clipcap import ClipCap
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import Reinforce, RewardTerm, leave_one_out, token_log_probs
 from tellapart.recipe.schema import Training
 from tellapart.rewards.retrieval import SelfRetrieval
@@ -235,7 +235,7 @@ class TrainingStep:
     def plain_rollout(self, visual_R: torch.Tensor, work: Work, number: int) -> Rollout:
         """Captions by transformers' ``generate``, one for each row of ``visual_R``."""
         from benchmarks import transformers_generate
-        from tellapart.captioners.base import to_rollout
+        from tellapart.captioners.decoding import to_rollout
 
         captioner, decoding = self.plain_captioner, work.decoding.model_copy(update={"samples": 1})
         uniform_RT = ForcedLengths(work, number).uniform().to(self.device)

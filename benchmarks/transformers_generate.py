@@ -13,13 +13,15 @@ import torch
 from transformers import GenerationConfig, GenerationMixin
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from tellapart.captioners.base import CACHE, Captioner, next_token
 from tellapart.captioners.blip import Blip
+from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.clipcap import ClipCap
+from tellapart.captioners.kv_cache import CACHE
 from tellapart.captioners.recurrent import Recurrent, RecurrentModel
+from tellapart.captioners.sampling import next_token
 from tellapart.captioners.text_only import TextOnly
 from tellapart.captioners.transformers import Hf
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 
 def generate(
@@ -27,7 +29,7 @@ def generate(
 ) -> torch.Tensor:
     """Generates tokens_RT after the pictures; what stands after a row's first stop token means nothing.
 
-    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.base.generate` takes them.
+    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.decoding.generate` takes them.
     """
     model, inputs, before, start = model_and_inputs(captioner, visual)
     config = generation_config(decoding, captioner.tokenizer, captioner.stop_tokens)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tellapart.captioners import load_captioner
 from tellapart.data import open_data
 from tellapart.inference.caption import caption_pictures
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.scorers import load_scorer
 
 out = Path(sys.argv[1] if len(sys.argv) > 1 else "captions.jsonl")

@@ -3,7 +3,7 @@
 import torch
 
 from tellapart.captioners import load_captioner
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.rewards import self_retrieval
 from tellapart.scenes import Scenes

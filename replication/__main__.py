@@ -44,7 +44,7 @@ def claims(
     from replication import find_claims, run_claims
     from replication.page import claims_table, results_table
     from replication.seeds import parse_seeds
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
 
     if quick and seeds is not None:
         raise UsageError("--quick is one development seed, so --seeds has no effect; leave one of them out")
@@ -293,7 +293,7 @@ def photos(
     """Train and measure the papers' objectives on Flickr8k with pretrained parts. Resumes after Ctrl-C."""
     from replication.photos import run_photos
     from replication.seeds import parse_seeds
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
 
     check_folder("--page", page)
     chosen, ids = parse_seeds(seeds, "photos"), [row for row in (rows or "").split(",") if row]
@@ -357,7 +357,7 @@ def signals(
 ) -> None:
     """Compare signals of false words, by the place of the word: on scenes by the exact truth, else by references."""
     from replication.signals import find_signals
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
 
     with running_on(device):
         rows = find_signals(captioner, data, prompt, samples, eye)

@@ -11,7 +11,7 @@ from typing import Any
 
 from replication.claim import Arm
 from replication.lab import SIMPLEST
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 FRAMES = "&frames=4"
 CLIP_MAX_TOKENS = 30  # beside the 32 cells of two frames, in the 64 positions of the shipped captioner

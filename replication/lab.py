@@ -24,7 +24,8 @@ from replication.measures import MEASURES
 from replication.memo import Memo
 from replication.test_sets import DESCRIBER_ERROR_RATE, ArmCaptions, TestSets
 from tellapart.language.words import content_words
-from tellapart.models.loading import Decoding, best_device
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import best_device
 from tellapart.recipe.reading import apply_override, check_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of

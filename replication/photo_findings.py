@@ -21,7 +21,7 @@ from replication.replay import ClaimResult, replay, select_claims
 from replication.seeds import TYPED, VERDICTS, Seeds
 from replication.verdict import RECORDS as CLAIMS_RECORDS
 from replication.verdict import claims_verdict, keep_power, settings_digest, to_json
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import find_recipe
 from tellapart.utils.options import fill_in
 

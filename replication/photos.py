@@ -22,7 +22,7 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.selection import describe
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.results import Results
-from tellapart.models.loading import resolve_device
+from tellapart.models.devices import resolve_device
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.recipe.schema import Recipe
 from tellapart.report import build_report

@@ -33,7 +33,7 @@ from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.language.words import tagged_words
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
-from tellapart.models.loading import resolve_device
+from tellapart.models.devices import resolve_device
 from tellapart.scenes import vocabulary as v
 from tellapart.scenes.contents import holds
 from tellapart.scenes.truth import count_claims, listener_probabilities
@@ -514,7 +514,7 @@ def place_systems(seeds: Sequence[int], runs: Path | None = None) -> dict[str, d
     from replication.tradeoff_arms import DECODINGS, TEST_SET, arms
     from tellapart.captioners import generate_captions, load_captioner
     from tellapart.features.store import FeatureStore
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
     from tellapart.utils.rng import ItemSeeds
 
     lab = tradeoff.ArmsLab(runs or tradeoff.FOLDER, arms(), {TEST_SET: TEST_SETS[TEST_SET]}, DECODINGS)

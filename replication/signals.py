@@ -28,7 +28,7 @@ from tellapart.features.views import make_view
 from tellapart.language.phrases import Description
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.rewards.consensus import distinct_words
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.scenes.truth import mark_caption

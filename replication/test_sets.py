@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from replication.memo import Memo
-from tellapart.models.loading import best_device
+from tellapart.models.devices import best_device
 from tellapart.types import Encoder, Item
 
 if TYPE_CHECKING:

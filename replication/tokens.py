@@ -30,7 +30,7 @@ def second_word_loss(captions: ArmCaptions, objective: str, label: str) -> np.nd
     import torch
 
     from tellapart.captioners import load_captioner
-    from tellapart.models.loading import best_device
+    from tellapart.models.devices import best_device
     from tellapart.objectives.smile import subset_mask
 
     assert captions.model is not None, "references have no model"

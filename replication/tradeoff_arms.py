@@ -16,7 +16,7 @@ from replication.bootstrap import Statistic, ratio_statistic
 from replication.claim import Arm, Measurement, Part, greater
 from replication.measures import measure
 from replication.test_sets import ArmCaptions
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.presets import PRESETS
 
 STEPS = 70  # the demo's

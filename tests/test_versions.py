@@ -17,8 +17,8 @@ import torch
 
 from tellapart.bags.sampler import BagSampler, HardNegativeSampler, random_bags
 from tellapart.boost.scripted import boost_scenes
-from tellapart.captioners.base import generate_captions
-from tellapart.models.loading import Decoding
+from tellapart.captioners.generate import generate_captions
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes

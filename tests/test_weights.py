@@ -9,7 +9,7 @@ import pytest
 from tellapart.captioners import load_captioner
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.features.store import FeatureStore
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import read_recipe
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer

@@ -12,7 +12,7 @@ import shutil
 import torch
 
 from tellapart.captioners import load_captioner
-from tellapart.models.loading import BUILTIN
+from tellapart.models.names import BUILTIN
 from tellapart.recipe.reading import SHIPPED
 from tellapart.scorers import load_scorer
 

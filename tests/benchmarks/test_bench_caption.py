@@ -17,7 +17,7 @@ from benchmarks.caption_ours import Ours, dataset_of
 from benchmarks.rows import PairedRow
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 
 @pytest.mark.data

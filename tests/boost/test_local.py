@@ -18,7 +18,7 @@ from tiny_models import language_model, seeing_model
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
-from tellapart.captioners.base import load_captioner
+from tellapart.captioners.load import load_captioner
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import TellapartError, UsageError
 

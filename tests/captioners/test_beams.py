@@ -15,8 +15,8 @@ from tiny_blip import save_blip
 
 from benchmarks import transformers_generate
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import to_rollout
-from tellapart.models.loading import Decoding
+from tellapart.captioners.decoding import to_rollout
+from tellapart.models.decoding import Decoding
 
 TEXT = "a red dog on the green grass two cats and one blue ball near small house tree"
 WORDS = TEXT.split()

@@ -12,7 +12,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.blip import Blip, attention
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 
 WORDS = ["a", "picture", "of", "red", "dog", "on", "grass", "cat"]

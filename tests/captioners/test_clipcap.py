@@ -10,11 +10,15 @@ import torch
 from transformers import AutoModel, CLIPVisionConfig, GPT2Config
 
 from benchmarks import transformers_generate
-from tellapart.captioners import base, generate_captions, load_captioner
-from tellapart.captioners.base import no_cache_reason, to_rollout
+from tellapart.captioners import decoding as decoding_module
+from tellapart.captioners import generate_captions, load_captioner, teacher_forcing
 from tellapart.captioners.clipcap import ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.captioners.decoding import to_rollout
+from tellapart.captioners.generate import without_gaps
+from tellapart.captioners.kv_cache import no_cache_reason
+from tellapart.captioners.teacher_forcing import length_groups
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.models.vision import grid_resnet_config
 
 
@@ -112,8 +116,8 @@ def test_captions_of_like_length_read_together_change_nothing(text: str, monkeyp
         return logits, list(torch.autograd.grad(logits.square().mean(), learned))
 
     plain, plain_gradients = scores()
-    monkeypatch.setattr(base, "AT_LEAST", 2)
-    assert [len(group) for group in base.length_groups(valid.sum(1))] == [2, 2, 2]
+    monkeypatch.setattr(teacher_forcing, "AT_LEAST", 2)
+    assert [len(group) for group in length_groups(valid.sum(1))] == [2, 2, 2]
     grouped, grouped_gradients = scores()
     torch.testing.assert_close(grouped, plain, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(grouped_gradients, plain_gradients, atol=1e-6, rtol=1e-3)
@@ -144,7 +148,7 @@ def test_what_is_written_is_what_transformers_writes(text: str, monkeypatch: pyt
 
     ours, theirs = both(Decoding(max_tokens=12))
     assert ours.texts == theirs.texts and len(set(ours.valid_RT.sum(1).tolist())) > 1
-    monkeypatch.setattr(base, "GOING", -1.0)
+    monkeypatch.setattr(decoding_module, "GOING", -1.0)
     ours, theirs = both(Decoding(kind="sample", samples=4, temperature=0.7, max_tokens=12))
     assert torch.equal(ours.tokens_RT, theirs.tokens_RT) and torch.equal(ours.valid_RT, theirs.valid_RT)
     assert len(set(ours.valid_RT.sum(1).tolist())) > 3
@@ -216,7 +220,7 @@ def test_a_caption_has_no_gap_and_a_rollout_may(
     monkeypatch.setattr(type(captioner), "caches", cached)
     visual = torch.randn(4, captioner.model.config.visual_size)
     assert generate_captions(captioner, visual, decoding) != [""] * len(visual) * decoding.samples
-    with base.without_gaps(captioner):
+    with without_gaps(captioner):
         generate_captions(captioner, visual, decoding)
         assert unknown not in captioner.generate(visual, decoding).tokens_RT  # nor after captions within
     rollout = captioner.generate(visual, decoding)  # for an objective: all that the model can say

@@ -15,11 +15,11 @@ from test_samples import visual_of
 from test_table import CAPTIONERS
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import generate_captions, without_gaps
 from tellapart.captioners.consensus import confident_texts
+from tellapart.captioners.generate import generate_captions, without_gaps
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 
 WRITTEN = Decoding(kind="beam", beams=3, samples=2, max_tokens=8)

@@ -21,7 +21,7 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.consensus import agreement, consensus
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.language.words import content_words
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.rewards.consensus import word_shares
 from tellapart.scorers import Scorer, load_scorer

@@ -11,7 +11,7 @@ from families import FAMILIES
 from PIL import Image
 
 from tellapart.captioners import load_captioner
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 
 @pytest.mark.long

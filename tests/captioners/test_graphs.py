@@ -19,8 +19,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import Captioner, StepGraphs
-from tellapart.models.loading import Decoding
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.cuda_graphs import StepGraphs
+from tellapart.models.decoding import Decoding
 
 DECODINGS = {
     "greedy": Decoding(max_tokens=7),
@@ -115,7 +116,7 @@ def visual_of(captioner: Captioner, number: int) -> torch.Tensor:
 
 def tokens_of(captioner: Captioner, visual: torch.Tensor, decoding: Decoding, graphs: StepGraphs | None) -> Any:
     """Captions by the loop, or by ``graphs``; the same numbers are drawn."""
-    from tellapart.captioners import base
+    from tellapart.captioners.decoding import generate_tokens, make_loop, to_rollout
 
     torch.manual_seed(3)
     with torch.no_grad():
@@ -127,9 +128,9 @@ def tokens_of(captioner: Captioner, visual: torch.Tensor, decoding: Decoding, gr
         if graphs is not None:
             tokens_RT = graphs(captioner, state, logits_NV, decoding, uniform_RT)
         else:
-            loop = base.make_loop(captioner, state, logits_NV, decoding, uniform_RT)
-            tokens_RT = base.generate_tokens(loop, decoding.max_tokens)
-    return base.to_rollout(tokens_RT, captioner.tokenizer, captioner.stop_tokens, decoding.samples).texts
+            loop = make_loop(captioner, state, logits_NV, decoding, uniform_RT)
+            tokens_RT = generate_tokens(loop, decoding.max_tokens)
+    return to_rollout(tokens_RT, captioner.tokenizer, captioner.stop_tokens, decoding.samples).texts
 
 
 WORDS = ["a", "picture", "of", "red", "dog", "on", "grass", "cat"]

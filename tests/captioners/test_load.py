@@ -21,9 +21,10 @@ from tiny_blip import save_blip
 from transformers import AutoModelForImageTextToText
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import parse_options, quoted
+from tellapart.captioners.load import parse_options, quoted
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import DEFAULT, Decoding, default_decoding
+from tellapart.models.decoding import DEFAULT, Decoding
+from tellapart.models.saved import default_decoding
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +105,7 @@ def test_a_processor_that_counts_other_places_for_a_picture(copy: Path) -> None:
     captioner = load_captioner(str(copy))
     from PIL import Image
 
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
 
     visual = captioner.encode(captioner.pixels([Image.new("RGB", (32, 32))]))
     for attempt in (

@@ -12,7 +12,7 @@ from tiny_blip import save_blip
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.parts import add_words
 from tellapart.errors import UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
 from tellapart.training.build import TrainingSetup, build_recurrent

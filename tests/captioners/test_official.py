@@ -39,7 +39,7 @@ from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCapConfig, ClipCapModel
 from tellapart.captioners.official import blip_config, blip_names, clipcap_names, mapper_settings, read_state
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 
 WIDTH, PREFIX, CONSTANTS, LAYERS = 16, 3, 4, 2

@@ -15,7 +15,7 @@ from transformers import BertTokenizer
 
 from tellapart.captioners import Captioner, generate_captions, load_captioner
 from tellapart.errors import UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.loop import fit

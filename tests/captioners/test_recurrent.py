@@ -18,7 +18,7 @@ from tellapart.captioners.recurrent import Recurrent, RecurrentModel, regions
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
 from tellapart.training.build import TrainingSetup, build_recurrent

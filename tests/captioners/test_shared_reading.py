@@ -15,13 +15,15 @@ from PIL import Image
 from test_table import CAPTIONERS
 
 from benchmarks import transformers_generate
-from tellapart.captioners import base, load_captioner
-from tellapart.captioners.base import Captioner
+from tellapart.captioners import captioner as captioner_module
+from tellapart.captioners import load_captioner, teacher_forcing
+from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.captioners.parts import enable_gradient_checkpointing
 from tellapart.captioners.recurrent import Recurrent
+from tellapart.captioners.teacher_forcing import length_groups
 from tellapart.captioners.transformers import Hf
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 SAMPLES = 3
 QUICK = (
@@ -101,14 +103,14 @@ def log_probs_and_gradients(
 def test_log_probabilities_and_gradients_are_those_of_the_plain_way(
     captioner: Captioner, visual: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "AT_LEAST", 3)  # groups of like length, though there are few rows
+    monkeypatch.setattr(teacher_forcing, "AT_LEAST", 3)  # groups of like length, though there are few rows
     R, T = SAMPLES * len(visual), 6
     special = {*captioner.tokenizer.all_special_ids, *getattr(captioner, "places", ())}
     words = torch.tensor([i for i in range(len(captioner.tokenizer)) if i not in special])
     generator = torch.Generator().manual_seed(1)
     tokens_RT = words[torch.randint(len(words), (R, T), generator=generator)]
     valid_RT = torch.arange(T) < torch.tensor([6, 1, 3, 2, 2, 5, 4, 6, 1, 3, 3, 5])[:, None]
-    assert len(base.length_groups(valid_RT.sum(1))) > 2
+    assert len(length_groups(valid_RT.sum(1))) > 2
     shared, shared_gradients = log_probs_and_gradients(
         captioner, captioner.hidden(visual, tokens_RT, valid_RT), tokens_RT, valid_RT
     )
@@ -131,7 +133,7 @@ def test_padding_does_not_reach_the_output_layer(
     valid_RT = torch.arange(4) < torch.tensor([4, 1, 2, 3])[:, None]
     with torch.no_grad():
         whole_RTV = captioner.logits(visual, tokens_RT, valid_RT)
-        monkeypatch.setattr(base, "MANY_SCORES", 1)
+        monkeypatch.setattr(captioner_module, "MANY_SCORES", 1)
         some_RTV = captioner.logits(visual, tokens_RT, valid_RT)
     torch.testing.assert_close(some_RTV[valid_RT], whole_RTV[valid_RT], atol=1e-12, rtol=0)
     if captioner.head() is not None:

@@ -13,7 +13,7 @@ from transformers import CLIPModel, GPT2Config, GPT2LMHeadModel, PreTrainedToken
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 
 CAPTIONS = (

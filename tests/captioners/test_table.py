@@ -22,7 +22,7 @@ from PIL import Image
 from test_official import MAPPERS, published, save_clip, save_language
 
 from tellapart.captioners import generate_captions, load_captioner
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
 from tellapart.training.build import TrainingSetup, build_recurrent

@@ -19,7 +19,7 @@ from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.reinforce import token_log_probs
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup

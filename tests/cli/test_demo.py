@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tellapart.cli.demo import RECIPE, claims_text, examples, summary
 from tellapart.errors import UsageError
-from tellapart.models.loading import BUILTIN
+from tellapart.models.names import BUILTIN
 from tellapart.recipe.presets import PRESETS, default_objective
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training.runs import train
@@ -29,7 +29,7 @@ def test_the_shipped_captioner_speaks_and_the_shipped_scorer_listens() -> None:
     from scene_rates import corpus_rates
 
     from tellapart.captioners import generate_captions, load_captioner
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
     from tellapart.scenes import Scenes
     from tellapart.scenes.truth import count_claims
     from tellapart.scorers import load_scorer
@@ -50,7 +50,7 @@ def test_the_shipped_captioner_sees_what_it_does_not_say() -> None:
     from scene_rates import corpus_rates
 
     from tellapart.captioners import generate_captions, load_captioner
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
     from tellapart.scenes import Scenes
     from tellapart.scenes.truth import count_claims
 

@@ -20,7 +20,7 @@ from tellapart.data.pictures import BytesPicture
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.features.views import FeatureFiles
 from tellapart.inference.caption import caption_pictures
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
 from tellapart.training.build import build_captioner, build_scorer

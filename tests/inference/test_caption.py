@@ -24,7 +24,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import CaptionSummary, caption_pictures, settings_file
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer

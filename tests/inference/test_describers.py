@@ -15,12 +15,13 @@ from PIL import Image
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
-from tellapart.captioners.base import generate_captions, load_captioner
+from tellapart.captioners.generate import generate_captions
+from tellapart.captioners.load import load_captioner
 from tellapart.data import open_data
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.inference.describers import CaptionerBackend, open_describer
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 sys.path += [str(Path(__file__).parent.parent / folder) for folder in ("captioners", "boost")]
 

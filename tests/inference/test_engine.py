@@ -20,7 +20,8 @@ from tellapart.data import open_data
 from tellapart.data.pictures import ahead
 from tellapart.errors import PictureError, TellapartError
 from tellapart.inference.caption import caption_pictures
-from tellapart.models.loading import Decoding, is_out_of_memory
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import is_out_of_memory
 
 GREEDY = Decoding(max_tokens=5)
 WORDS = ["a", "red", "dog", "on", "the", "grass", "two", "cats"]

@@ -22,7 +22,7 @@ from tellapart.evaluation.judges.judge import Judge, Question, read_prompt
 from tellapart.inference.purposes import AltText, without_openings
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.language.answers import answer_text, refusal
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 COUNT = 4
 FAST = {"base": 0.01, "cap": 0.05}

@@ -13,7 +13,7 @@ from tellapart.captioners import load_captioner
 from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.inference.prompts import Prompts
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 TEMPLATE = "Tags: {tags|none}. Folder: {folder}. {text}"
 PROMPTS = {

@@ -21,10 +21,10 @@ from PIL import Image
 from serving import served
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import without_gaps
+from tellapart.captioners.generate import without_gaps
 from tellapart.errors import UsageError
 from tellapart.inference.serve import LARGEST_BODY, WAITING, Asked, Service, plain_pictures, read_messages
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.scorers import load_scorer
 
 

@@ -20,7 +20,7 @@ from tellapart.captioners import load_captioner
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.inference.server import PROMPT, ServerSummary, caption_by_server, open_server, system_name
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 COUNT = 12
 LONG = " ".join(["a brown dog on a lawn beside a red ball, and"] * 40) + " nothing else"  # 400 words

@@ -15,7 +15,7 @@ from serving import served
 
 from tellapart.boost.backends import read_answer, read_scores
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture, content_key
 from tellapart.errors import TellapartError, UsageError
@@ -23,7 +23,7 @@ from tellapart.inference.caption import Beliefs, caption_pictures
 from tellapart.inference.serve import Asked, Service
 from tellapart.inference.server import ServerSummary, caption_by_server, grey_picture, word_log_probs
 from tellapart.language.words import content_words, spelled_spans, token_bytes
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer

@@ -9,7 +9,7 @@ import pytest
 import torch
 from command_line import Cli
 
-from tellapart.models.loading import best_device
+from tellapart.models.devices import best_device
 
 SECOND = torch.device("cpu", 1)  # torch allocates there, and no model is moved there by chance
 

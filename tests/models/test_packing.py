@@ -10,10 +10,10 @@ import torch
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from tellapart.captioners.base import replaced_forward
+from tellapart.captioners.kv_cache import replaced_forward
 from tellapart.captioners.transformers import identity
-from tellapart.models import loading
-from tellapart.models.loading import OneDnnLinear, PackedLinear, linear, packed_linears, packs, speed_up
+from tellapart.models import onednn as loading
+from tellapart.models.onednn import OneDnnLinear, PackedLinear, linear, packed_linears, packs, speed_up
 
 DTYPES = {torch.float32: 1e-5, torch.bfloat16: 2e-2}
 CPU_HAS_IT = pytest.mark.skipif(not packs(torch.nn.Linear(2, 2)), reason="torch has no oneDNN for this CPU")
@@ -35,7 +35,7 @@ def test_products_are_those_of_torch(
     kind: str, dtype: torch.dtype, shape: tuple[int, ...], room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loading, "MOST_BYTES", room)
-    monkeypatch.setattr("tellapart.models.loading.multiplies_in_bf16", lambda _: True)
+    monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda _: True)
     module = layer(kind, dtype)
     if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("this CPU does not multiply in bf16")

@@ -13,15 +13,9 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.errors import UsageError
-from tellapart.models import loading as devices
-from tellapart.models.loading import (
-    Decoding,
-    exact_precision,
-    precision_of,
-    resolve_device,
-    resolve_precision,
-    running_on,
-)
+from tellapart.models import devices
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import exact_precision, precision_of, resolve_device, resolve_precision, running_on
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
 from tellapart.training.fingerprint import content_of
@@ -107,7 +101,7 @@ def test_a_recipe_of_auto_precision_has_the_fingerprint_of_what_it_is_here(
 
     assert fingerprint("auto") == fingerprint("fp32") == fingerprint(None) != fingerprint("bf16")
     monkeypatch.setattr(devices, "multiplies_in_bf16", lambda device: True)
-    monkeypatch.setattr("tellapart.models.loading.multiplies_in_bf16", lambda device: True)
+    monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda device: True)
     assert fingerprint("auto") == fingerprint("bf16") != fingerprint(None)
 
 

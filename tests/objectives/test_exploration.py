@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives import no_baseline
 from tellapart.objectives.exploration import (
     Exploration,

@@ -14,7 +14,7 @@ from benchmarks.transformers_generate import generation_config, token_samplers
 from tellapart.captioners import load_captioner
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives import Mle, Reinforce, RunningMean, leave_one_out, mle_loss, no_baseline
 from tellapart.objectives.reinforce import (
     RewardTerm,

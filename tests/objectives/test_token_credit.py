@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tellapart.errors import TellapartError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives import Reinforce, RunningMean, group_mean, leave_one_out, no_baseline
 from tellapart.objectives.reinforce import (
     RewardTerm,

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from small_recipes import MLE
 
 from tellapart.errors import UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe import reading
 from tellapart.recipe.reading import SHIPPED, apply_override, check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe

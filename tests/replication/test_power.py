@@ -30,7 +30,7 @@ from replication.power import (
 )
 from replication.replay import replay
 from tellapart.errors import UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 ABOVE = (0.0, math.inf)
 

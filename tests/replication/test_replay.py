@@ -23,7 +23,7 @@ from replication.replay import ClaimResult, Corrected, evaluate_claim, replay, s
 from replication.seeds import parse_seeds
 from replication.worker_pool import WorkerPool
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.utils.versions import VERSIONS
 
 

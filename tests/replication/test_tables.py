@@ -20,7 +20,7 @@ from replication.tables import make_tasks, measure_tables, run_tables
 from replication.test_sets import DESCRIBER_ERROR_RATE
 from tellapart.cli.app import whole_app
 from tellapart.errors import UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import read_recipe
 
 ROOT = Path(__file__).parents[2]

@@ -31,7 +31,7 @@ from replication.verdict import (
     to_json,
 )
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 
 
 def test_seeds_have_names_or_are_typed() -> None:

@@ -14,7 +14,7 @@ from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
 from tellapart.language.words import content_words
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.rewards.consensus import Consensus
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Item

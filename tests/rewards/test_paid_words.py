@@ -12,9 +12,9 @@ import torch
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.captioners.base import decode_rows
+from tellapart.captioners.decoding import decode_rows
 from tellapart.language.words import content_words, neutral
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards import ExactTruth, MutualInformation, PaidWords, Price, Speaker, WordEffects
 from tellapart.rewards.paid_words import shuffled_gates

@@ -17,8 +17,8 @@ from tellapart.data.dataset import Item
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
+from tellapart.models.decoding import Decoding
 from tellapart.models.efficientnet import EfficientNetLite, EfficientNetLiteConfig
-from tellapart.models.loading import Decoding
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer

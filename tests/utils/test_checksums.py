@@ -13,7 +13,7 @@ import pytest
 from tellapart.captioners import load_captioner
 from tellapart.errors import TellapartError
 from tellapart.evaluation.text_models import load_language_model
-from tellapart.models.loading import BUILTIN
+from tellapart.models.names import BUILTIN
 from tellapart.scorers import load_scorer
 from tellapart.utils.io import SUMS
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.captioners.base import next_token
-from tellapart.models.loading import Decoding
+from tellapart.captioners.sampling import next_token
+from tellapart.models.decoding import Decoding
 from tellapart.utils.rng import ItemSeeds, philox
 
 ALL = 0xFFFFFFFF

@@ -32,7 +32,7 @@ from tellapart.features.nearest import (
     nearest_neighbours,
 )
 from tellapart.features.store import FeatureStore
-from tellapart.models.loading import warn_outside_scenes
+from tellapart.models.names import warn_outside_scenes
 from tellapart.types import Item
 
 if TYPE_CHECKING:

@@ -37,17 +37,10 @@ from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, PictureError, UsageError, nearest
 from tellapart.language.words import spelled_spans
 from tellapart.models.chat import RefusedMessages, rendered
-from tellapart.models.loading import (
-    DTYPES,
-    BatchSize,
-    Precision,
-    check_name,
-    dtype_of,
-    loading_errors,
-    resolve_device,
-    resolve_precision,
-)
+from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
+from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
+from tellapart.models.saved import loading_errors
 from tellapart.types import Picture
 from tellapart.utils.io import clean_text, parse_json, say
 from tellapart.utils.registry import LazyModule
@@ -722,7 +715,7 @@ class Local:
         """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
 
         It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
-        `tellapart.models.loading`.
+        `tellapart.models.devices`.
         """
         if not source:
             raise UsageError("local: names no model; type local:FOLDER")
@@ -883,7 +876,7 @@ def _fingerprint(folder: Path) -> str:
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
     """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`.
 
-    ``device`` and ``precision``: of a local model, see `tellapart.models.loading`.
+    ``device`` and ``precision``: of a local model, see `tellapart.models.devices`.
     """
     kind, _, rest = spec.partition(":")
     if kind not in (*BACKENDS, "local"):

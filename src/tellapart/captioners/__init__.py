@@ -1,5 +1,7 @@
 """Captioners: from pictures to text."""
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, generate_captions, load_captioner
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.generate import generate_captions
+from tellapart.captioners.load import CAPTIONERS, CaptionerEntry, load_captioner
 
 __all__ = ["CAPTIONERS", "Captioner", "CaptionerEntry", "generate_captions", "load_captioner"]

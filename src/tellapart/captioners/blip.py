@@ -12,21 +12,18 @@ import torch
 import torch.nn.functional as F
 from transformers import EncoderDecoderCache
 
-from tellapart.captioners.base import (
+from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
+from tellapart.captioners.decoding import GOING
+from tellapart.captioners.kv_cache import (
     CACHE,
-    CAPTIONERS,
-    GOING,
-    Captioner,
-    CaptionerEntry,
     KVCache,
-    check_room,
     explain_no_cache,
-    max_tokens_after,
     no_cache_reason,
     replaced_forward,
     select_rows,
 )
-from tellapart.models.loading import load_whole
+from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
+from tellapart.models.saved import load_whole
 
 BLOCK_QUERIES = 1024  # that attend together in bf16 on a CPU
 

@@ -18,19 +18,11 @@ from transformers import (
 )
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import (
-    CACHE,
-    CAPTIONERS,
-    Captioner,
-    CaptionerEntry,
-    KVCache,
-    check_room,
-    explain_no_cache,
-    max_tokens_after,
-    no_cache_reason,
-)
+from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
+from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
+from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
 from tellapart.errors import UsageError
-from tellapart.models.loading import load_whole
+from tellapart.models.saved import load_whole
 from tellapart.models.vision import cells_of, pooled_of, width_of
 
 FILES = "files"

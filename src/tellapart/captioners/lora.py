@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import loading_errors
 from tellapart.models.protocols import CaptionerLike
+from tellapart.models.saved import loading_errors
 from tellapart.utils.io import parse_json
 from tellapart.utils.registry import LazyModule
 

@@ -18,12 +18,14 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, parse_options
 from tellapart.captioners.blip import Blip
+from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.clipcap import FILES, ClipCap, ClipCapConfig, ClipCapModel
+from tellapart.captioners.load import CAPTIONERS, CaptionerEntry, parse_options
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
-from tellapart.models.loading import check_name, loading_errors
+from tellapart.models.names import check_name
+from tellapart.models.saved import loading_errors
 from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from tellapart.captioners.base import Captioner, parse_options
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.load import parse_options
 from tellapart.captioners.official import published_resnet
 from tellapart.errors import UsageError
-from tellapart.models.loading import checked_model_folder, load_whole, loading_errors
+from tellapart.models.saved import checked_model_folder, load_whole, loading_errors
 from tellapart.models.tokens import with_new_words
 from tellapart.utils.registry import LazyModule
 

@@ -14,9 +14,11 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 
-from tellapart.captioners.base import CAPTIONERS, Captioner, CaptionerEntry, hidden_cached
+from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.clipcap import as_config
-from tellapart.models.loading import load_whole
+from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
+from tellapart.captioners.teacher_forcing import hidden_cached
+from tellapart.models.saved import load_whole
 from tellapart.models.vision import cells_of, pooled_of
 
 State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from tellapart.captioners.base import CACHE, Captioner, KVCache, check_room, explain_no_cache, no_cache_reason
+from tellapart.captioners.captioner import Captioner, check_room
+from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason
 from tellapart.errors import UsageError
 from tellapart.types import Encoder
 

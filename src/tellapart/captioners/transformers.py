@@ -17,24 +17,16 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import nn
 
-from tellapart.captioners.base import (
-    CACHE,
-    CAPTIONERS,
-    Captioner,
-    CaptionerEntry,
-    KVCache,
-    check_room,
-    explain_no_cache,
-    hidden_cached,
-    max_tokens_after,
-    no_cache_reason,
-    replaced_forward,
-)
+from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
+from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason, replaced_forward
+from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
 from tellapart.captioners.packed_pictures import TEXT, Grids, Tiles
+from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.captioners.text_only import TextOnly
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.chat import rendered
-from tellapart.models.loading import load_whole, precision_of, weights_fingerprint
+from tellapart.models.devices import precision_of
+from tellapart.models.saved import load_whole, weights_fingerprint
 from tellapart.types import Encoder
 from tellapart.utils.io import write_sums
 from tellapart.utils.registry import LazyModule

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tellapart.data import Dataset
     from tellapart.inference.prompts import Prompts
     from tellapart.inference.purposes import AltText, Edited, LoraCaptions, OwnFiles, WordShare
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
     from tellapart.types import Item
 
 
@@ -328,7 +328,9 @@ def caption(
     from tellapart.data.dataset import open_many
     from tellapart.inference.prompts import Prompts, has_fields
     from tellapart.inference.server import MAX_TOKENS, open_server
-    from tellapart.models.loading import DEFAULT, default_decoding, is_server
+    from tellapart.models.decoding import DEFAULT
+    from tellapart.models.names import is_server
+    from tellapart.models.saved import default_decoding
     from tellapart.utils.io import is_url
 
     served = is_server(model)
@@ -341,7 +343,7 @@ def caption(
     if template is None:
         _refuse({"--fields": None if served else fields}, "fills fields of --prompt, such as {tags}, and it has none")
     if prompt is not None and template is None:
-        from tellapart.captioners.base import quoted
+        from tellapart.captioners.load import quoted
 
         model = _with_option(model, "prompt", quote(prompt, safe=" ") if served else quoted(prompt))
     if detail is not None and not served:
@@ -377,7 +379,7 @@ def caption(
             path, format = _destination(out, format, dataset) if texts is None else (texts.written, "jsonl")
             chosen: dict[str, Any] = {"best_of": best_of, "drop_guesses": drop_guesses}
             if scorer is not None:
-                from tellapart.models.loading import resolve_device
+                from tellapart.models.devices import resolve_device
                 from tellapart.scorers.load import load_scorer
 
                 chosen["scorer"] = load_scorer(scorer, resolve_device(device))
@@ -386,9 +388,9 @@ def caption(
             _caption_by_server(model, dataset, path, format, decoding, concurrency, chosen)
         return
     _refuse({"--concurrency": concurrency, "--ledger": ledger}, "is of a model behind a server (openai:MODEL@URL)")
-    from tellapart.captioners.base import load_captioner
+    from tellapart.captioners.load import load_captioner
     from tellapart.inference.caption import caption_pictures, nothing_left, recorded_precision
-    from tellapart.models.loading import resolve_device, resolve_precision
+    from tellapart.models.devices import resolve_device, resolve_precision
     from tellapart.scorers.load import load_scorer
 
     if options.wanted:
@@ -494,7 +496,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 def weight_of_scorer(weight: float | None, scorer: str | None, consensus: int | None) -> float:
     """Returns how much a scorer counts in a consensus; 0 where there is no such choice."""
-    from tellapart.models.loading import SCORER_WEIGHT
+    from tellapart.models.decoding import SCORER_WEIGHT
 
     if consensus is None or scorer is None:
         _refuse({"--scorer-weight": weight}, "is for --consensus 48 --scorer MODEL")
@@ -515,7 +517,7 @@ def caption_decoding(
 
     Raises `UsageError` for an option that would have no effect.
     """
-    from tellapart.models.loading import Decoding
+    from tellapart.models.decoding import Decoding
 
     rule: Any = "new" if default is None else default.length_penalty_over
     if consensus is not None:

@@ -61,7 +61,7 @@ def check(
         listener = load_scorer(scorer, device)
     if captioner is not None:
         from tellapart.captioners import load_captioner
-        from tellapart.models.loading import resolve_device
+        from tellapart.models.devices import resolve_device
 
         speaker = load_captioner(captioner, resolve_device(device), "fp32")
     found = check_captions(file, dataset, references=known, language_name=language, scorer=listener, captioner=speaker)

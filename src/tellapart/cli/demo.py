@@ -42,7 +42,7 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Teach the small captioner of the synthetic world to tell look-alikes apart, in about two minutes."""
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
 
     with running_on(device):
         run_demo(out, precision_settings(precision))

@@ -150,7 +150,7 @@ def headroom(
     from tellapart.evaluation.headroom import measure_headroom
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
-    from tellapart.models.loading import resolve_device
+    from tellapart.models.devices import resolve_device
 
     captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(pictures)
     view = make_view(captioner, FeatureStore())

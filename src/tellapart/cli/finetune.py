@@ -87,7 +87,7 @@ def finetune(
 ) -> None:
     """Train a captioner on your pictures, with settings that fit. After Ctrl-C, the same command goes on."""
     from tellapart.models import ranks
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
     from tellapart.training.finetune import plan, run_finetune
 
     if private and push_to_hub is None:

@@ -52,7 +52,7 @@ def in_processes(count: int | None) -> None:
         return
     import logging  # here: a short command starts sooner without it
 
-    from tellapart.models.loading import best_device
+    from tellapart.models.devices import best_device
 
     device = best_device().type
     if device == "cuda" and count > torch.cuda.device_count():

@@ -88,7 +88,7 @@ def changes(
     only: list[OnlyRight] = []
     if scorer is not None:
         from tellapart.features.store import FeatureStore
-        from tellapart.models.loading import resolve_device
+        from tellapart.models.devices import resolve_device
         from tellapart.scorers import load_scorer
 
         model = load_scorer(scorer, resolve_device(device))

@@ -44,7 +44,8 @@ def serve(
     from tellapart.captioners import load_captioner
     from tellapart.data import open_data
     from tellapart.inference.serve import Service, create_app, plain_pictures
-    from tellapart.models.loading import Decoding, resolve_device, resolve_precision
+    from tellapart.models.decoding import Decoding
+    from tellapart.models.devices import resolve_device, resolve_precision
     from tellapart.scorers import load_scorer
     from tellapart.utils.web import bind, own_origins
     from tellapart.utils.web import serve as serve_app

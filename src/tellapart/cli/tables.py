@@ -120,7 +120,7 @@ def on_scenes(
     from replication.ndlb import TABLES
     from replication.seeds import parse_seeds
     from replication.tables import run_tables
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
 
     known = {(2, str(table.number)): table.number for table in TABLES}
     for number, id in chosen if named else ():

@@ -50,7 +50,7 @@ def train(
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, write the report."""
     from tellapart.models import ranks
-    from tellapart.models.loading import running_on
+    from tellapart.models.devices import running_on
     from tellapart.recipe.reading import find_recipe, read_recipe
     from tellapart.training.runs import adoptions
     from tellapart.training.runs import train as run_training

@@ -136,7 +136,7 @@ def encode_job(
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
     from tellapart.jobs.job import JobRequest
     from tellapart.jobs.works import SUFFIX
-    from tellapart.models.loading import files_digest
+    from tellapart.models.saved import files_digest
 
     options.wanted  # noqa: B018 (options that have no effect are refused)
     here = Path(scorer).expanduser()

@@ -25,7 +25,7 @@ import torch
 from tellapart.errors import UsageError
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.scenes.parser import token_spans as word_spans
 from tellapart.scenes.truth import count_claims, stated_claims
 from tellapart.types import Item, Rollout
@@ -198,7 +198,7 @@ def _captions(
     captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
 ) -> tuple[Rollout, torch.Tensor]:
     """Captions, and the log-probability of each of their tokens at temperature 1."""
-    from tellapart.captioners.base import without_gaps
+    from tellapart.captioners.generate import without_gaps
 
     captioner.model.eval()
     with without_gaps(captioner):

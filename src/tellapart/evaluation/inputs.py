@@ -41,14 +41,15 @@ if TYPE_CHECKING:
     from tellapart.evaluation.test_sets import FileSets
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.metrics.results import Results
-    from tellapart.models import loading
+    from tellapart.models import devices
+    from tellapart.models import names as model_names
     from tellapart.scorers import Scorer
     from tellapart.types import Item
 else:
     test_sets = LazyModule("tellapart.evaluation.test_sets")
     verify = LazyModule("tellapart.evaluation.facts.verify")
     text_models = LazyModule("tellapart.evaluation.text_models")
-    loading = LazyModule("tellapart.models.loading")
+    devices, model_names = LazyModule("tellapart.models.devices"), LazyModule("tellapart.models.names")
 
 
 # Caption files, references and data of an evaluation, matched by the ids that all have.
@@ -268,7 +269,7 @@ def load_scorers(
     store, skipped, whole = FeatureStore(), Skipped(), len(items)
     scorers = [load_scorer(name, device, precision) for name in names]
     for scorer in scorers:
-        loading.warn_outside_scenes(scorer.name, items, "scorer")
+        model_names.warn_outside_scenes(scorer.name, items, "scorer")
         items = store.readable(items, scorer.encoder, skipped=skipped)
     if not items:
         raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
@@ -315,7 +316,7 @@ def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | Sentence
     if not loaded:
         return {}
 
-    return loading.hardware(*loaded)
+    return devices.hardware(*loaded)
 
 
 def check_named(metrics: Sequence[str] | None, options: Mapping[str, tuple[object, str]]) -> None:

@@ -75,7 +75,7 @@ class EvalOptions:
     candidate sets (`tellapart.evaluation.test_sets`), ``distractors`` the specification of further pictures that every
     caption has to be told from. ``synonyms`` is a file of objects in the layout of CHAIR's, ``instances`` COCO's
     ``instances_*.json``. Models run on ``device`` in ``precision``, of which ``auto`` is fp32 here
-    (`tellapart.models.loading`). For the rest see `tellapart.evaluation.evaluate.evaluate`.
+    (`tellapart.models.devices`). For the rest see `tellapart.evaluation.evaluate.evaluate`.
     """
 
     captions: Annotated[

@@ -12,15 +12,9 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
-from tellapart.models.loading import (
-    checked_model_folder,
-    dtype_of,
-    exact_precision,
-    loading_errors,
-    model_folder,
-    resolve_device,
-    weights_fingerprint,
-)
+from tellapart.models.devices import dtype_of, exact_precision, resolve_device
+from tellapart.models.names import model_folder
+from tellapart.models.saved import checked_model_folder, loading_errors, weights_fingerprint
 from tellapart.utils.io import parse_json, track
 from tellapart.utils.registry import LazyModule
 

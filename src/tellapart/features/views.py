@@ -23,7 +23,7 @@ from tellapart.features.store import RowMaker, encoder_rows
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
     from tellapart.data import Skipped
     from tellapart.features.store import FeatureStore
 

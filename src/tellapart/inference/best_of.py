@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.types import Item
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
 
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
     from tellapart.features.nearest import Vectors
     from tellapart.features.store import FeatureStore
     from tellapart.scorers.base import Scorer
@@ -136,7 +136,7 @@ def chosen_captions(
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
     """Captions of the ``items`` from their features N×…: the consensus of samples, by a decoding that asks a scorer."""
-    from tellapart.captioners.base import generate_captions
+    from tellapart.captioners.generate import generate_captions
 
     texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
     each = decoding.drawn.samples

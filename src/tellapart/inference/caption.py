@@ -53,18 +53,11 @@ from tellapart.inference.best_of import BestOf
 from tellapart.inference.prompts import Prompts
 from tellapart.language.phrases import soften
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.models.loading import (
-    EVIDENCE,
-    BatchSize,
-    Decoding,
-    check_choice,
-    files_digest,
-    hardware,
-    packed_linears,
-    settings_of,
-    warn_outside_scenes,
-    weights_fingerprint,
-)
+from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
+from tellapart.models.devices import BatchSize, hardware
+from tellapart.models.names import warn_outside_scenes
+from tellapart.models.onednn import packed_linears
+from tellapart.models.saved import files_digest, settings_of, weights_fingerprint
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Encoder, Item, Picture, Rollout
 from tellapart.utils.io import (
@@ -85,7 +78,7 @@ from tellapart.utils.rng import ItemSeeds
 if TYPE_CHECKING:
     import torch
 
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import View
     from tellapart.scorers.base import Scorer
@@ -217,7 +210,7 @@ class CaptionEngine:
         ((_, kept, visual),) = self._windows([item])
         if not kept:
             return None
-        from tellapart.captioners.base import without_gaps
+        from tellapart.captioners.generate import without_gaps
 
         captioner, training = self._captioner, self._captioner.model.training
         captioner.model.eval()
@@ -301,7 +294,7 @@ class CaptionEngine:
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
         """Captions of items from their features, those behind one prompt and of like length together."""
-        from tellapart.captioners.base import generate_captions
+        from tellapart.captioners.generate import generate_captions
 
         lengths = self._captioner.input_lengths(visual) or [0] * len(items)
         prompts = [(self._prompts or {}).get(item.id, "") for item in items]

@@ -19,16 +19,17 @@ from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.inference.caption import CaptionEngine
-from tellapart.models.loading import Decoding, weights_fingerprint
+from tellapart.models.decoding import Decoding
+from tellapart.models.saved import weights_fingerprint
 from tellapart.types import Item
 from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    from tellapart.captioners import base
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners import load
+    from tellapart.captioners.captioner import Captioner
 else:
-    base = LazyModule("tellapart.captioners.base")
+    load = LazyModule("tellapart.captioners.load")
 
 
 def open_backends(
@@ -53,7 +54,7 @@ def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", pre
     if kind == "file":
         return CaptionFileBackend.open(rest, dataset)
     if kind == "local" and rest and _is_captioner(rest):
-        return CaptionerBackend(base.load_captioner(rest, device, precision))
+        return CaptionerBackend(load.load_captioner(rest, device, precision))
     return open_backend(spec, device, precision)
 
 

@@ -33,14 +33,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.captioner import Captioner
 from tellapart.data import Skipped
 from tellapart.data.pictures import BytesPicture, content_key
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import CaptionEngine
 from tellapart.language.words import token_bytes
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item
 from tellapart.utils.web import HEADERS, own_origins

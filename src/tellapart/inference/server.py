@@ -35,17 +35,10 @@ from tellapart.inference.caption import PRINTED, Written, caption_pictures, noth
 from tellapart.inference.prompts import Prompts
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
-from tellapart.models.loading import (
-    EVIDENCE,
-    Decoding,
-    check_choice,
-    default_decoding,
-    files_digest,
-    is_server,
-    resolve_device,
-    resolve_precision,
-    warn_outside_scenes,
-)
+from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
+from tellapart.models.devices import resolve_device, resolve_precision
+from tellapart.models.names import is_server, warn_outside_scenes
+from tellapart.models.saved import default_decoding, files_digest
 from tellapart.types import Item, Picture
 from tellapart.utils.io import Progress, say
 

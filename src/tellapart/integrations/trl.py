@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from PIL import Image
 
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
 else:
     accelerate = LazyModule("accelerate", "utils")
     transformers = LazyModule("transformers")

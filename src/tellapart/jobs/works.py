@@ -53,12 +53,14 @@ from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.storage import Folder, open_folder
-from tellapart.models.loading import Decoding, hardware, packed_linears, resolve_device, resolve_precision
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import hardware, resolve_device, resolve_precision
+from tellapart.models.onednn import packed_linears
 from tellapart.utils.io import is_url, parse_json, sha256, track
 from tellapart.utils.registry import allow_code
 
 if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.captioner import Captioner
     from tellapart.features.store import EncodedRows
     from tellapart.scorers.base import Scorer
 

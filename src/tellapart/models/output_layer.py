@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch.autograd.function import once_differentiable
 
-from tellapart.models.loading import linear
+from tellapart.models.onednn import linear
 
 CHUNK_SCORES = 2**23  # that may be held at once: 32 MB
 FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast's precision

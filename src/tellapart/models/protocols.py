@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.types import Encoder, Rollout
 from tellapart.utils.rng import ItemSeeds
 

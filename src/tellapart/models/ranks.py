@@ -20,7 +20,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
-from tellapart.models.loading import best_device
+from tellapart.models.devices import best_device
 from tellapart.types import share_of
 from tellapart.utils.io import Verbosity, say, set_verbosity
 

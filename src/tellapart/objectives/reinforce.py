@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from tellapart.language.english import article, singular
 from tellapart.language.phrases import Description, Phrase
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list

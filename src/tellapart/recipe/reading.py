@@ -14,7 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from tellapart.errors import UsageError, nearest
-from tellapart.models.loading import READ
+from tellapart.models.decoding import READ
 from tellapart.recipe.schema import Recipe
 from tellapart.utils.io import broken, say
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticSerializationError
 
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
 from tellapart.utils.io import say
 from tellapart.utils.options import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import model_validator
 
 from tellapart.language.words import WORD_FINDERS, FindWords, check_words, content_words
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
-from tellapart.models.loading import settings_of, silence_transformers, speed_up, weights_fingerprint
+from tellapart.models.onednn import speed_up
+from tellapart.models.saved import settings_of, silence_transformers, weights_fingerprint
 from tellapart.types import Encoder, in_mode, pad_rows
 from tellapart.utils.io import readable_weights, write_sums
 

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.loading import (
-    check_whole,
-    checked_model_folder,
-    exact_precision,
-    load_reported,
-    loading_errors,
-    resolve_device,
-    set_precision,
-)
+from tellapart.models.devices import exact_precision, resolve_device, set_precision
+from tellapart.models.saved import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.scorers.base import Scorer
 from tellapart.utils.registry import Entry, LazyModule, Registry, call_factory, code_path
 

@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tellapart.models.loading import checked_model_folder, loading_errors, settings_of, weights_fingerprint
+from tellapart.models.saved import checked_model_folder, loading_errors, settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature
 from tellapart.types import Encoder, in_mode

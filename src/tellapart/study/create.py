@@ -32,7 +32,7 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.evaluation.inputs import name_systems, read_references
 from tellapart.features.nearest import Vectors
 from tellapart.features.store import FeatureStore
-from tellapart.models.loading import best_device
+from tellapart.models.devices import best_device
 from tellapart.study.design import (
     CHECK_CAPTION,
     CONTROL,

@@ -31,7 +31,7 @@ import numpy as np
 from tellapart.data import open_data
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.features.store import FeatureStore
-from tellapart.models.loading import best_device
+from tellapart.models.devices import best_device
 from tellapart.study.create import Material, StudyPlan, create_study
 from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, option_counts
 from tellapart.study.server import create_app

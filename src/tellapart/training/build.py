@@ -30,8 +30,9 @@ from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import OFF, EncodedView, FeatureFiles, StreamedRows, View, decodable, make_view
 from tellapart.models import ranks
-from tellapart.models.loading import Levels, best_device, resolve_precision
+from tellapart.models.devices import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
+from tellapart.models.saved import Levels
 from tellapart.models.tokens import word_tokenizer
 from tellapart.models.vision import grid_resnet_config, width_of
 from tellapart.objectives.base import Objective, build_objective

@@ -20,7 +20,9 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models import ranks
-from tellapart.models.loading import best_device, checked_model_folder, model_folder, resolve_precision, saved_options
+from tellapart.models.devices import best_device, resolve_precision
+from tellapart.models.names import model_folder
+from tellapart.models.saved import checked_model_folder, saved_options
 from tellapart.recipe.presets import default_objective, objective_table, reads_references
 from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, Training
@@ -325,7 +327,7 @@ print(processor.decode(tokens[0], skip_special_tokens=True))
 ```"""
 WITH_TELLAPART = """```python
 from tellapart.captioners import load_captioner
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 {allow}
 captioner = load_captioner("{model}")
 decoding = Decoding(kind="beam", beams={beams}, max_tokens={max_tokens})

@@ -26,7 +26,8 @@ from tellapart.data.dataset import open_data, parse
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
-from tellapart.models.loading import BUILTIN, best_device, resolve_precision
+from tellapart.models.devices import best_device, resolve_precision
+from tellapart.models.names import BUILTIN
 from tellapart.recipe.reading import read_recipe
 from tellapart.recipe.schema import Recipe, Training
 from tellapart.types import Item

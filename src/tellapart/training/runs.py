@@ -26,7 +26,7 @@ from tellapart.evaluation.word_values import add_word_values
 from tellapart.inference.best_of import BestOf, chosen_captions
 from tellapart.metrics.results import Results
 from tellapart.models import ranks
-from tellapart.models.loading import Decoding
+from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, TestSet
 from tellapart.scorers import Scorer, load_scorer

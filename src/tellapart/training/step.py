@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from tellapart.captioners.lora import is_adapter
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models import ranks
-from tellapart.models.loading import LARGE
+from tellapart.models.onednn import LARGE
 from tellapart.models.protocols import Learner
 from tellapart.objectives.base import Objective
 from tellapart.recipe.schema import Training

@@ -1,0 +1,138 @@
+"""Beam search for many pictures at once. Token for token equal to transformers' ``generate``.
+
+Pictures whose search is over leave the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from tellapart.models.decoding import Decoding
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+from tellapart.captioners.sampling import Decoder, DecoderState, suppress, token_ids, token_table
+
+NEVER = -1.0e9  # the log-probability of what must not be chosen, as in transformers
+
+
+@dataclass
+class Beams:
+    """K hypotheses of each of B pictures: tokens_BKT (T: most tokens), and the score_BK by which they are ranked."""
+
+    tokens_BKT: torch.Tensor
+    score_BK: torch.Tensor
+
+    def gather(self, place_BM: torch.Tensor) -> Beams:
+        """Returns M of the hypotheses of each picture, by their places."""
+        wide_BMT = place_BM[..., None].expand(-1, -1, self.tokens_BKT.shape[2])
+        return Beams(self.tokens_BKT.gather(1, wide_BMT), self.score_BK.gather(1, place_BM))
+
+    def grow(self, place: int, sum_BKV: torch.Tensor) -> tuple[Beams, torch.Tensor]:
+        """Returns the K best hypotheses with one more token, and from_BK: the beam that each continues.
+
+        ``sum_BKV``: their log-probabilities.
+        """
+        K, V = sum_BKV.shape[1:]
+        score_BK, flat_BK = sum_BKV.flatten(1).topk(K)
+        from_BK, token_BK = flat_BK // V, flat_BK % V
+        grown = Beams(self.gather(from_BK).tokens_BKT, score_BK)
+        grown.tokens_BKT[:, :, place] = token_BK
+        return grown, from_BK
+
+
+class BeamSearch:
+    """The best ``samples`` of ``beams`` hypotheses of each picture, best first.
+
+    Finished hypotheses are ranked by their log-probability divided by their length (length penalty 1), by one of two
+    rules (`Decoding.length_penalty_over`). ``new``: the generated tokens with the end token, as transformers does from
+    4.38 on; a stop token ends a hypothesis at once. ``all``: the prompt and the generated tokens without the end token,
+    as in transformers 4.15; a stop token other than the end token is followed by the end token at no cost, as the
+    papers' programs force it. The search of a picture is over when its best candidate is no better than its worst
+    finished hypothesis; ``running_N``: which of the N pictures in the batch are still searched. Tokens after a row's
+    first stop token are undefined.
+    """
+
+    def __init__(self, decoder: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:
+        self.decoder, self.state, self.logits_NV, self.decoding = decoder, state, logits_NV, decoding
+        B, K, T, device = len(state), decoding.beams, decoding.max_tokens, logits_NV.device
+        self.counts_all = decoding.length_penalty_over == "all"
+        self.prompt = state.prompt_tokens if self.counts_all else 0
+        ends, others = decoder.stop_tokens[:1], decoder.stop_tokens[1:]
+        self.end_V = token_table(ends if self.counts_all else decoder.stop_tokens, logits_NV)
+        self.forces_end = self.counts_all and bool(others)
+        self.stop_V = token_table(others, logits_NV)
+        self.suppressed = token_ids(decoder.suppressed_tokens, device)
+        self.result_BKT = torch.full((B, K, T), decoder.stop_tokens[0], device=device)
+        score_BK = torch.full((B, K), NEVER, device=device)
+        first_BK = score_BK.clone()
+        first_BK[:, 0] = 0.0
+        self.open, self.finished = Beams(self.result_BKT.clone(), first_BK), Beams(self.result_BKT.clone(), score_BK)
+        self.done_BK = torch.zeros(B, K, dtype=torch.bool, device=device)
+        self.picture_N = torch.arange(B, device=device)
+        self.running_N = torch.ones(B, dtype=torch.bool, device=device)
+        self.beams = 1  # the K beginnings are one
+        self.row_NK = self.picture_N[:, None]
+
+    def choose(self, place: int) -> None:
+        """Extends the hypotheses by the tokens at ``place``."""
+        K, last = self.decoding.beams, place + 1 == self.decoding.max_tokens
+        log_p_NV = suppress(self.logits_NV.float().log_softmax(-1), self.suppressed)
+        if self.forces_end and place:
+            stopped_N = self.stop_V[self.open.tokens_BKT[:, :, place - 1].flatten()]
+            end_V = torch.where(self.end_V, 0.0, 2 * NEVER)
+            log_p_NV = torch.where(stopped_N[:, None], end_V, log_p_NV)
+        sum_BKV = log_p_NV.unflatten(0, (-1, self.beams)).expand(-1, K, -1) + self.open.score_BK[..., None]
+        # A hypothesis finishes where it is among the K best of all, and its picture is still searched.
+        best, _ = self.open.grow(place, sum_BKV)
+        ended_BK = self.end_V[best.tokens_BKT[:, :, place]]
+        length = self.prompt + place if self.counts_all else place + 1
+        self._finish(best, ended_BK if self.counts_all else ended_BK | last, length)
+        if last and not self.counts_all:
+            self.result_BKT[self.picture_N] = self.finished.tokens_BKT
+            return
+        # The K best that have not ended go on.
+        worst_B = torch.where(self.done_BK, self.finished.score_BK.amin(1, keepdim=True), NEVER).amin(1)
+        self.open, from_BK = self.open.grow(place, sum_BKV.masked_fill_(self.end_V, 2 * NEVER))
+        candidate_B = best.score_BK[:, 0] if self.counts_all else self.open.score_BK[:, 0]
+        self.running_N = self.running_N & (candidate_B / max(length, 1) > worst_B)
+        if last:
+            self._finish(self.open, torch.ones_like(ended_BK), length + 1)
+        self.result_BKT[self.picture_N] = self.finished.tokens_BKT
+        first_N1 = torch.arange(len(self.picture_N), device=self.picture_N.device)[:, None] * self.beams
+        self.row_NK = (first_N1 + (from_BK if self.beams > 1 else 0)).expand(-1, K)
+
+    def _finish(self, hypotheses: Beams, ended_BK: torch.Tensor, length: int) -> None:
+        """Keeps the K best of the finished hypotheses and those of ``hypotheses`` that have ended."""
+        mean_BK = hypotheses.score_BK / max(length, 1) + ~self.running_N[:, None] * NEVER + ~ended_BK * NEVER
+        merged = Beams(
+            torch.cat([self.finished.tokens_BKT, hypotheses.tokens_BKT], dim=1),
+            torch.cat([self.finished.score_BK, mean_BK], dim=1),
+        )
+        best_BK = merged.score_BK.topk(self.decoding.beams).indices
+        done_BK = torch.cat([self.done_BK, ended_BK & self.running_N[:, None]], dim=1)
+        self.finished, self.done_BK = merged.gather(best_BK), done_BK.gather(1, best_BK)
+
+    def keep(self, kept_N: torch.Tensor) -> None:
+        """Leaves the other pictures out from now on."""
+        self.open, self.finished = (
+            Beams(each.tokens_BKT[kept_N], each.score_BK[kept_N]) for each in (self.open, self.finished)
+        )
+        self.picture_N, self.running_N = self.picture_N[kept_N], self.running_N[kept_N]
+        self.done_BK, self.row_NK = self.done_BK[kept_N], self.row_NK[kept_N]
+
+    def decode(self, place: int) -> None:
+        """Computes the logits after the tokens at ``place``."""
+        self.state, self.beams = self.state.select(self.row_NK.flatten()), self.decoding.beams
+        token_N1 = self.open.tokens_BKT[:, :, place].reshape(-1, 1)
+        self.logits_NV = self.decoder.compute_logits(self.decoder.decode(self.state, token_N1)[:, -1])
+
+    def result(self, tokens: int) -> torch.Tensor:
+        """Returns tokens_RT."""
+        return self.result_BKT[:, : self.decoding.samples, :tokens].flatten(0, 1)

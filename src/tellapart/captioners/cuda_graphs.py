@@ -1,0 +1,156 @@
+"""CUDA graphs: a decoding step is recorded once for each shape and replayed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tellapart.models.decoding import Decoding
+from tellapart.utils.io import say_once
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+from tellapart.captioners.decoding import RunningCount, generate_tokens, make_loop
+from tellapart.captioners.kv_cache import KVCache
+
+
+class StepGraphs:
+    """Generates tokens on a GPU by CUDA graphs, one for each token, where a batch has the shapes of an earlier one.
+
+    A small batch waits for the launches of its kernels, hundreds for each token; a graph launches them at once. The
+    first batch of some shapes runs as `generate_tokens` does, the second is recorded, and further ones are copied to
+    where the recorded kernels read. What the kernels depend on beside their inputs is part of the key: where the
+    weights lie, and the mode, decoding and autocast of the model.
+    """
+
+    MOST = 4  # shapes that are kept
+    SHARE = 0.25  # of the free memory that the inputs of one may take; its steps need about three times as much
+
+    def __init__(self) -> None:
+        self.recorded: OrderedDict[Any, RecordedSteps | None] = OrderedDict()
+        self.refused = False
+
+    def __call__(
+        self,
+        captioner: Any,
+        state: KVCache,
+        logits_NV: torch.Tensor,
+        decoding: Decoding,
+        uniform_RT: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Returns tokens_RT."""
+        loop = make_loop(captioner, state, logits_NV, decoding, uniform_RT)
+        cached = [] if self.refused else state.tensors()
+        if not cached:
+            return generate_tokens(loop, decoding.max_tokens)
+        inputs = [*cached, logits_NV, *([] if uniform_RT is None else [uniform_RT])]
+        key = self._key(captioner, inputs, decoding)
+        known, steps = key in self.recorded, self.recorded.pop(key, None)
+        if known and steps is None and self._fits(inputs):
+            steps = self._record(captioner, state, inputs, decoding)
+        self.recorded[key] = steps
+        while len(self.recorded) > self.MOST:
+            self.recorded.popitem(last=False)
+        return generate_tokens(loop, decoding.max_tokens) if steps is None else steps(inputs)
+
+    def _record(
+        self, captioner: Any, state: KVCache, inputs: Sequence[torch.Tensor], decoding: Decoding
+    ) -> RecordedSteps | None:
+        """Returns the steps; None, from then on, where a model does what cannot be recorded, or memory ran out."""
+        try:
+            return RecordedSteps(captioner, state.with_tensors, inputs, decoding)
+        except RuntimeError as error:  # torch.OutOfMemoryError is one
+            generator = torch.cuda.default_generators[torch.cuda.current_device()]
+            generator.graphsafe_set_state(generator.clone_state())  # it still waits for the end of the recording
+            self.refused = True
+            self.recorded.clear()
+            first = str(error).partition("\n")[0]
+            say_once(f"{captioner.name}: its steps are not recorded as CUDA graphs, and run one by one: {first}")
+        return None
+
+    def _fits(self, inputs: Sequence[torch.Tensor]) -> bool:
+        needed = sum(tensor.numel() * tensor.element_size() for tensor in inputs)
+        return needed <= self.SHARE * torch.cuda.mem_get_info(inputs[0].device)[0]
+
+    @staticmethod
+    def _key(captioner: Any, inputs: Sequence[torch.Tensor], decoding: Decoding) -> Any:
+        modules = list(modules_of(captioner.model))
+        return (
+            *((tuple(tensor.shape), tensor.dtype) for tensor in inputs),
+            decoding.model_dump_json(),
+            tuple(captioner.stop_tokens),
+            tuple(captioner.suppressed_tokens),
+            tuple(module.training for module in modules),
+            torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else None,
+            tuple(
+                tensor.data_ptr()
+                for module in modules
+                for tensor in (*module._parameters.values(), *module._buffers.values())
+                if tensor is not None
+            ),
+        )
+
+
+def modules_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
+    """Yields a module and all within, in a fifth of the time of ``modules()``, which looks for tied ones."""
+    yield module
+    for child in module._modules.values():
+        if child is not None:
+            yield from modules_of(child)
+
+
+class RecordedSteps:
+    """The steps of a loop as CUDA graphs that share their memory; called with inputs of the same shapes.
+
+    ``inputs``: the tensors of the decoder's state, the first logits, and the numbers to draw with where tokens are
+    drawn. ``with_tensors`` makes a state of the former.
+    """
+
+    def __init__(
+        self,
+        captioner: Any,
+        with_tensors: Callable[[Sequence[torch.Tensor]], KVCache],
+        inputs: Sequence[torch.Tensor],
+        decoding: Decoding,
+    ) -> None:
+        self.inputs = [tensor.clone() for tensor in inputs]
+        drawn = decoding.kind not in ("greedy", "beam")
+        *cached, logits_NV = self.inputs[:-1] if drawn else self.inputs
+        state = with_tensors(cached)
+        self.loop = make_loop(captioner, state, logits_NV, decoding, self.inputs[-1] if drawn else None)
+        self.beginning = dict(vars(self.loop))  # what the first graph reads is not given back
+        self.graphs: list[torch.cuda.CUDAGraph] = []
+        self.running: list[torch.Tensor] = []
+        stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
+        stream.wait_stream(torch.cuda.current_stream())
+        torch.clear_autocast_cache()  # weights are cast in the first graph, and not before
+        with torch.cuda.stream(stream):
+            for place in range(decoding.max_tokens):
+                graph = torch.cuda.CUDAGraph()
+                graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+                try:
+                    self.loop.choose(place)
+                    if place + 1 < decoding.max_tokens:
+                        self.loop.decode(place)
+                finally:
+                    graph.capture_end()
+                self.graphs.append(graph)
+                self.running.append(self.loop.running_N)
+        torch.clear_autocast_cache()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Returns tokens_RT."""
+        torch._foreach_copy_(self.inputs, list(inputs))
+        running = RunningCount(self.inputs[0].device)
+        for place, graph in enumerate(self.graphs):
+            graph.replay()
+            if not running.count(self.running[place]):
+                break
+        return self.loop.result(place + 1).clone()

@@ -1,0 +1,120 @@
+"""`generate`: captions for the pictures of a batch by any captioner, greedy, sampled or by beam search."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tellapart.errors import TellapartError
+from tellapart.models.decoding import Decoding
+from tellapart.types import Rollout
+from tellapart.utils.registry import LazyModule
+from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+from tellapart.captioners.beam_search import BeamSearch
+from tellapart.captioners.sampling import Decoder, DecoderState, SampleSearch
+
+GOING = 0.75  # finished rows leave the batch when no more than this share goes on
+
+
+@torch.no_grad()
+def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+    """Generates ``decoding.samples`` captions for each of B pictures; captions of a picture are adjacent rows.
+
+    A caption ends with the first of ``decoder.stop_tokens``, which is part of it, or after ``decoding.max_tokens``.
+    ``seeds``: one for each picture, from which its tokens are drawn; None: torch's generator. Raises `TellapartError`
+    where logits are NaN.
+    """
+    drawn = decoding.kind not in ("greedy", "beam")
+    uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if drawn else None
+    state = decoder.prefill(visual, decoding.max_tokens)
+    if decoding.samples > 1 and decoding.kind != "beam":
+        state = state.select(torch.arange(len(visual) * decoding.samples, device=visual.device) // decoding.samples)
+    logits_NV = check_finite(decoder.name, decoder.compute_logits(state.hidden_N1H[:, -1]))
+    if visual.device.type == "cuda" and (graphs := getattr(decoder, "graphs", None)) is not None:
+        tokens_RT = graphs(decoder, state, logits_NV, decoding, uniform_RT)
+    else:
+        tokens_RT = generate_tokens(make_loop(decoder, state, logits_NV, decoding, uniform_RT), decoding.max_tokens)
+    return to_rollout(tokens_RT, decoder.tokenizer, decoder.stop_tokens, decoding.samples)
+
+
+def check_finite(name: str, logits_NV: torch.Tensor) -> torch.Tensor:
+    """Returns the logits of the first tokens. Raises `TellapartError` where they are NaN."""
+    if bool(logits_NV.isnan().any()):
+        raise TellapartError(
+            f"{name}: its logits are NaN, so it can write no captions; expected weights and features that are finite: "
+            "load an earlier checkpoint, or type --precision fp32"
+        )
+    return logits_NV
+
+
+def make_loop(
+    decoder: Decoder,
+    state: DecoderState,
+    logits_NV: torch.Tensor,
+    decoding: Decoding,
+    uniform_RT: torch.Tensor | None,
+) -> SampleSearch | BeamSearch:
+    """Returns the loop of a kind of decoding, before its first token; ``logits_NV`` are those of ``state``."""
+    if decoding.kind == "beam":
+        return BeamSearch(decoder, state, logits_NV, decoding)
+    return SampleSearch(decoder, state, logits_NV, decoding, uniform_RT)
+
+
+def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.Tensor:
+    """Runs a loop until all its rows have stopped, at most ``max_tokens`` times. Returns tokens_RT.
+
+    On a GPU the host never waits for the device: rows stay, and whether all have stopped is looked at when the answer
+    has arrived.
+    """
+    running = RunningCount(loop.running_N.device)
+    for place in range(max_tokens):
+        loop.choose(place)
+        if place + 1 == max_tokens or not (count := running.count(loop.running_N)):
+            break
+        if count <= GOING * len(loop.running_N):
+            loop.keep(loop.running_N.nonzero()[:, 0])
+        loop.decode(place)
+    return loop.result(place + 1)
+
+
+class RunningCount:
+    """Counts the rows that go on: on a CPU at once; on a GPU all, until a count of none has been copied back."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.at_once = device.type != "cuda"
+        self.copies: list[tuple[torch.Tensor, torch.cuda.Event]] = []
+
+    def count(self, going_N: torch.Tensor) -> int:
+        if self.at_once:
+            return int(going_N.sum())
+        if any(event.query() and not int(copied) for copied, event in self.copies):
+            return 0
+
+        copied = torch.empty((), dtype=torch.long, pin_memory=True)
+        copied.copy_(going_N.sum(), non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self.copies.append((copied, event))
+        return len(going_N)
+
+
+def to_rollout(tokens_RT: torch.Tensor, tokenizer: Any, stop_tokens: Sequence[int], samples: int) -> Rollout:
+    """Returns generated ids as a `Rollout`: valid up to and including the first stop token."""
+    is_stop_RT = torch.isin(tokens_RT, torch.tensor(list(stop_tokens), device=tokens_RT.device))
+    stops_before_RT = is_stop_RT.long().cumsum(1) - is_stop_RT.long()
+    valid_RT = stops_before_RT == 0
+    tokens_RT = tokens_RT.masked_fill(~valid_RT, tokenizer.pad_token_id)
+    return Rollout(tokens_RT, valid_RT, decode_rows(tokens_RT, valid_RT, tokenizer), samples)
+
+
+def decode_rows(tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any) -> list[str]:
+    """Returns token rows as caption texts, without special tokens."""
+    rows = [row[valid].tolist() for row, valid in zip(tokens_RT.cpu(), valid_RT.cpu(), strict=True)]
+    return [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]

@@ -1,0 +1,148 @@
+"""`KVCache`: the state of a language model of transformers after the prompt and the tokens so far."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from transformers import Cache, EncoderDecoderCache
+from transformers.cache_utils import DynamicLayer
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from tellapart.utils.io import say_once
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+
+
+# The name of the KV cache, as an argument and in an output; `cache` from transformers 5.24 on.
+CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+
+
+@dataclass
+class KVCache:
+    """State of a language model of transformers for N rows: keys and values, and what else a forward pass needs.
+
+    ``mask_NP``: which positions of the prompts are tokens; None: all. ``position_N1``: the position of the first token,
+    where the model does not count by itself. ``encoded_NPD``: an encoder's states. ``decoded``: tokens after the
+    prompt.
+    """
+
+    cache: Any
+    hidden_N1H: torch.Tensor
+    prompt_tokens: int
+    mask_NP: torch.Tensor | None = None
+    position_N1: torch.Tensor | None = None
+    encoded_NPD: torch.Tensor | None = None
+    encoded_mask_NP: torch.Tensor | None = None
+    decoded: int = 0
+
+    def __len__(self) -> int:
+        return len(self.hidden_N1H)
+
+    def select(self, row_M: torch.Tensor) -> Self:
+        chosen = copy.copy(self)
+        chosen.cache = select_rows(self.cache, row_M)
+        for name in KVCache.TENSORS:
+            if (tensor := getattr(self, name)) is not None:
+                setattr(chosen, name, tensor[row_M])
+        return chosen
+
+    TENSORS: ClassVar[Sequence[str]] = ("hidden_N1H", "mask_NP", "position_N1", "encoded_NPD", "encoded_mask_NP")
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Returns all tensors of the state; none where its cache is of a kind that does not grow token by token."""
+        layers = layers_of(self.cache)
+        if any(type(layer) is not DynamicLayer for layer in layers):
+            return []
+        cached = [tensor for layer in layers for tensor in (layer.keys, layer.values)]
+        return cached + [tensor for name in self.TENSORS if (tensor := getattr(self, name)) is not None]
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Self:
+        """Returns the same state of other `tensors`."""
+        rest, chosen = iter(tensors), copy.copy(self)
+        chosen.cache = copied_cache(self.cache)
+        for layer in layers_of(chosen.cache):
+            layer.keys, layer.values = next(rest), next(rest)
+        for name in self.TENSORS:
+            if getattr(self, name) is not None:
+                setattr(chosen, name, next(rest))
+        return chosen
+
+    def attention_mask(self, tokens: int) -> torch.Tensor | None:
+        """Returns the mask of the prompt, of the tokens after it, and of ``tokens`` more; None where nothing is
+        padding."""
+        if self.mask_NP is None:
+            return None
+        return F.pad(self.mask_NP, (0, self.decoded + tokens), value=1)
+
+    def positions(self, tokens: int) -> torch.Tensor:
+        """Returns the positions N×T of the next ``tokens``."""
+        assert self.position_N1 is not None
+        return self.position_N1 + self.decoded + torch.arange(tokens, device=self.position_N1.device)
+
+
+def select_rows(cache: Any, row_N: torch.Tensor) -> Any:
+    """Returns the keys and values of these rows, each as often as it is named; ``cache`` stays as it is."""
+    if isinstance(cache, EncoderDecoderCache):
+        parts = (cache.self_attention_cache, cache.cross_attention_cache)
+        return EncoderDecoderCache(*(select_rows(part, row_N) for part in parts))
+    chosen: Cache = copied_cache(cache)
+    chosen.batch_select_indices(row_N)
+    return chosen
+
+
+def copied_cache(cache: Any) -> Any:
+    """Returns a cache of the same keys and values, which grows by itself."""
+    if isinstance(cache, EncoderDecoderCache):
+        return EncoderDecoderCache(copied_cache(cache.self_attention_cache), copied_cache(cache.cross_attention_cache))
+    chosen: Cache = copy.copy(cache)
+    chosen.layers = [copy.copy(layer) for layer in cache.layers]
+    return chosen
+
+
+def layers_of(cache: Any) -> list[Any]:
+    """Returns the layers of a cache, those of an encoder's states last."""
+    if isinstance(cache, EncoderDecoderCache):
+        return [*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers]
+    return list(cache.layers)
+
+
+def no_cache_reason(model: Any) -> str | None:
+    """Returns why a model of transformers cannot decode from a KV cache; None where it can."""
+    asked = "is_activation_checkpointing"  # its name in newer transformers
+    asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
+    if not model._supports_default_dynamic_cache() or model._is_stateful:
+        return f"a {model.config.model_type} model keeps no keys and values"
+    if model.training and getattr(model, asked):
+        return "gradient checkpointing keeps no keys and values"
+    return None
+
+
+def explain_no_cache(name: str, reason: str | None) -> bool:
+    """Returns whether there is a KV cache, which is where there is no ``reason`` against it; prints one once."""
+    if reason is not None:
+        say_once(f"{name}: the picture is read again for every caption, because {reason}")
+    return reason is None
+
+
+@contextmanager
+def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
+    """Replaces the forward of ``module``, or what already replaces it, within the context."""
+    before = vars(module).get("forward")
+    module.forward = forward
+    try:
+        yield
+    finally:
+        if before is None:
+            del module.forward
+        else:
+            module.forward = before

@@ -1,0 +1,318 @@
+"""Loads a captioner by its name.
+
+A name is that of a family of transformers, a published checkpoint, an adapter, or a captioner of the user's own;
+options follow it as ``NAME?key=value``.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image
+
+from tellapart.captioners.lora import (
+    ADAPTER,
+    adapter_settings,
+    base_of_adapter,
+    merge_adapter,
+)
+from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import dtype_of, resolve_device, resolve_precision, set_precision
+from tellapart.models.names import is_server
+from tellapart.models.saved import (
+    OPTIONS_FILE,
+    Levels,
+    checked_model_folder,
+    decoding_in,
+    levels_in,
+    loading_errors,
+    prompt_of_detail,
+    saved_decoding,
+    saved_options,
+)
+from tellapart.types import Rollout, pad_rows
+from tellapart.utils.io import check_sums, write_sums
+from tellapart.utils.registry import Entry, LazyModule, Registry, call_factory, code_path
+from tellapart.utils.rng import ItemSeeds
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.decoding import decode_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionerEntry(Entry[Callable[..., Any]]):
+    """With ``model_type`` ``factory(folder) -> (model, class of captioner)`` loads any model folder of that type.
+
+    With ``takes``, a pattern of whole names, ``factory(name, options as they were typed) -> Captioner`` loads those.
+    Otherwise ``factory(**options) -> Captioner`` is called with what follows the name, ``NAME?key=value``. The entry
+    ``transformers`` loads the model folders whose type has no entry: ``factory(folder, type, name, dtype)``.
+    """
+
+    model_type: bool = False
+    takes: str = ""
+
+
+# A module of this package registers a family under the ``model_type`` of its ``config.json``; an installed package
+# adds a family, or a captioner of another make, by an entry point of the group.
+CAPTIONERS: Registry[CaptionerEntry] = Registry(
+    "captioner", CaptionerEntry, group="tellapart.captioners", package="tellapart.captioners"
+)
+
+
+STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
+DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # of those that were trained for several amounts
+
+
+def load_captioner(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Captioner:
+    """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
+
+    Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
+    remembers its own. With ``stop=.`` captions also end with any token whose text contains ".". The folder of a PEFT
+    adapter is merged into its base, which ``base_model`` names where it lies elsewhere. ``FILE.pt`` and ``FILE.pth``
+    are published checkpoints (`official`), ``clipcap?vision=NAME&language_model=NAME`` is one with a new mapper,
+    ``package.module:make?key=value`` one of the user's own (`load_custom`), which runs where the command line,
+    `tellapart.utils.registry.allow_code` or an installed entry point names it. Else safetensors only.
+
+    ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16`` where that device
+    multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so name ``fp32`` for
+    a captioner that is to be trained. A captioner of the user's own keeps the precision that it was made in unless one
+    is named.
+
+    Raises `TellapartError` with the line to type where there is no such model, `UsageError` for options that it does
+    not have, and for a device or precision that this machine does not have.
+    """
+    if is_server(name):
+        raise UsageError(
+            f"{name.partition('@')[0]} is behind a server, which writes captions ('tellapart caption', 'tellapart eval "
+            "--captioner') and has no weights here; name a captioner of this machine"
+        )
+    device = resolve_device(device)
+    chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
+    if (made := load_without_folder(bare, written)) is not None:
+        if precision != "auto" or code_path(bare, "captioner") is None:
+            set_precision(made.model, chosen)
+        made.model.eval().to(device)
+        return made
+    folder = Path(bare).expanduser()
+    if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
+        return load_adapted(name, folder, written, device, precision)
+    where = checked_model_folder(bare, "captioner")
+    if (maker := saved_options(where).get("made_by")) is not None:
+        if written:
+            raise UsageError(f"{bare} was saved by a captioner of its own, with its options; leave '?{written}' out")
+        made = load_custom(str(maker), {}, where)
+        if precision != "auto":
+            set_precision(made.model, chosen)
+        made.model.eval().to(device)
+        made.decoding = decoding_in(saved_options(where))
+        return made
+    with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
+        kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
+        if (found := load_family(kind, where)) is not None:
+            model, family = found
+            set_precision(model, chosen)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+            pictures = family.reads_pictures(model)
+            processor = (
+                transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+                if pictures
+                else None
+            )
+        else:
+            model, family, tokenizer, processor = CAPTIONERS.find("transformers").factory(
+                where, kind, bare, dtype_of(chosen)
+            )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    saved = saved_options(where, from_hub=True)
+    decoding, levels = decoding_in(saved), levels_in(saved, bare)
+    typed = with_detail(parse_options(written, {**family.options, **STOP, **DETAIL}, bare), levels, bare)
+    options = {key: value for key, value in saved.items() if key not in ("decoding", "detail")} | typed
+    model.requires_grad_(chosen == "fp32").eval().to(device)
+    with loading_errors(bare, "a processor that fits the model"):
+        own = {key: value for key, value in options.items() if key not in STOP}
+        captioner = family(model, tokenizer, processor, str(name), **own)
+        check_fit(captioner)
+    captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
+    captioner.set_stop(options.get("stop", ""))
+    return captioner
+
+
+def load_adapted(name: str, folder: Path, written: str, device: torch.device, precision: str) -> Captioner:
+    """The base of a PEFT adapter with the adapter merged in. ``written``: its options, and those of its base."""
+    settings = adapter_settings(folder)
+    check_sums(folder)
+    pairs = [pair for pair in written.split("&") if pair]
+    named = [pair.partition("=")[2] for pair in pairs if pair.startswith("base_model=")]
+    base = base_of_adapter(folder, settings, parse_value(named[-1]) if named else None)
+    rest = "&".join(pair for pair in pairs if not pair.startswith("base_model="))
+    try:
+        captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision)
+    except TellapartError as error:
+        elsewhere = f"if it lies elsewhere, type '{folder}?base_model=PLACE'"
+        raise type(error)(f"{folder} is an adapter of {base}: {error}; {elsewhere}") from None
+    merge_adapter(captioner.model, folder)
+    captioner.name = name
+    return captioner
+
+
+def load_without_folder(name: str, written: str) -> Captioner | None:
+    """A captioner that no folder of transformers holds: a published checkpoint, a new ClipCap, a user's own."""
+    for entry in CAPTIONERS.builtin().values():
+        if entry.takes and re.fullmatch(entry.takes, name):
+            made: Captioner = entry.factory(name, written)
+            return made
+    if (path := code_path(name, "captioner")) is not None:
+        return load_custom(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
+    return None
+
+
+def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
+    """``key=value&key=value`` as options that are ``known``; see `quoted`. Raises `UsageError` for others."""
+    options: dict[str, Any] = {}
+    for pair in filter(None, written.split("&")):
+        key, equals, value = pair.partition("=")
+        if key == "detail" and key not in known:
+            prompt_of_detail((), 0.0, name)
+        if key not in known or not equals:
+            raise UsageError(
+                f"{name}: no option '{pair}'{nearest(key, known) if known else '; this captioner has none'}"
+            )
+        try:
+            options[key] = known[key](parse_value(value))
+        except ValueError:
+            raise UsageError(f"{name}: {key} is a number; found '{value}'") from None
+    return options
+
+
+def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, Any]:
+    """The options with the prompt of the level in place of ``detail``. Raises `UsageError` where both are named."""
+    if "detail" not in typed:
+        return typed
+    if "prompt" in typed:
+        raise UsageError(f"{name}: a prompt and detail are named, and detail chooses the prompt; leave one of them out")
+    rest = {key: value for key, value in typed.items() if key != "detail"}
+    prompt = prompt_of_detail(levels, typed["detail"], name)
+    return rest | ({"prompt": prompt} if prompt else {})
+
+
+def parse_value(written: str) -> str:
+    """The value that `quoted` wrote."""
+    return written.replace("%26", "&").replace("%25", "%")
+
+
+def quoted(value: str) -> str:
+    """The value of an option as it stands in a captioner's name."""
+    return value.replace("%", "%25").replace("&", "%26")
+
+
+def load_family(model_type: str, folder: str) -> tuple[Any, type[Captioner]] | None:
+    """The model in a folder and the class of its captioner; None where no family is registered for its type."""
+    if model_type not in CAPTIONERS or not (entry := CAPTIONERS.find(model_type)).model_type:
+        return None
+    loaded: tuple[Any, type[Captioner]] = entry.factory(folder)
+    return loaded
+
+
+CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
+
+
+def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
+    """Returns what ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder``
+    loads again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`utils.registry`).
+    Raises `UsageError` where it is not, or makes something else.
+    """
+    asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
+    captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})
+    if not isinstance(captioner, Captioner):
+        raise UsageError(
+            f"captioner {path} made a {type(captioner).__name__}; expected a tellapart.captioners.Captioner"
+        )
+    captioner.save = saving_factory(captioner, path)  # type: ignore[method-assign, assignment]
+    if "seeds" not in inspect.signature(captioner.generate).parameters:
+        captioner.generate = generate_per_picture(captioner)  # type: ignore[method-assign]
+    return captioner
+
+
+def saving_factory(captioner: Captioner, path: str) -> Callable[[Path], None]:
+    save: Callable[[Path], None] = captioner.save
+
+    @functools.wraps(save)
+    def save_and_remember(folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        save(folder)
+        if not (folder / "config.json").is_file():
+            (folder / "config.json").write_text(json.dumps(CONFIG) + "\n", encoding="utf-8")
+        kept = {"made_by": path, **saved_decoding(captioner.decoding)}
+        (folder / OPTIONS_FILE).write_text(json.dumps(kept) + "\n", encoding="utf-8")
+        write_sums(folder)
+
+    return save_and_remember
+
+
+def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
+    """A ``generate`` without ``seeds``, called picture by picture, with torch's own generator seeded for each."""
+    generate: Callable[[torch.Tensor, Decoding], Rollout] = captioner.generate
+
+    @functools.wraps(generate)
+    def seeded(visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
+        if seeds is None or decoding.kind != "sample":
+            return generate(visual, decoding)
+        rows: list[list[int]] = []
+        for place, uniform_1 in enumerate(seeds.uniform("tokens", 1)):
+            with torch.random.fork_rng():
+                torch.manual_seed(int(uniform_1 * 2**53))
+                one = generate(visual[place : place + 1], decoding)
+            rows += [row[valid].tolist() for row, valid in zip(one.tokens_RT, one.valid_RT, strict=True)]
+        tokens_RT, valid_RT = (x.to(visual.device) for x in pad_rows(rows, captioner.tokenizer.pad_token_id))
+        return Rollout(tokens_RT, valid_RT, decode_rows(tokens_RT, valid_RT, captioner.tokenizer), decoding.samples)
+
+    return seeded
+
+
+def check_fit(captioner: Captioner) -> None:
+    """Raises `TellapartError` for a processor or a tokenizer that is not the model's own."""
+    if captioner.processor is not None:
+        check_pictures(captioner)
+    check_tokens(captioner)
+    prompt = getattr(captioner, "before", None)
+    getattr(prompt, "of_blank", None)  # made once: a prompt that the processor refuses is an error now
+
+
+def check_pictures(captioner: Captioner) -> None:
+    """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads."""
+    config: Any = captioner.model.config
+    side = getattr(getattr(config, "vision_config", None), "image_size", None)
+    pixels = captioner.pixels([Image.new("RGB", (64, 48))])
+    if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
+        found = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
+        raise TellapartError(
+            f"{captioner.name}: its processor makes pictures of {found} pixels, and its vision encoder reads "
+            f"{side}×{side}; expected the processor that the model was saved with (preprocessor_config.json)"
+        )
+
+
+def check_tokens(captioner: Captioner) -> None:
+    """The language model has a word embedding for every token of the tokenizer, but for those of pictures."""
+    places = set(getattr(captioner, "places", ()))
+    highest = max(set(captioner.tokenizer.get_vocab().values()) - places, default=0)
+    text = getattr(captioner.model.config, "text_config", captioner.model.config)
+    rows = getattr(text, "vocab_size", None)
+    if isinstance(rows, int) and highest >= rows:
+        raise TellapartError(
+            f"{captioner.name}: its tokenizer has {highest + 1:,} tokens and its language model {rows:,}; expected the "
+            "tokenizer that the model was saved with"
+        )

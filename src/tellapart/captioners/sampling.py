@@ -1,0 +1,130 @@
+"""Greedy decoding and sampling, token by token; and what every kind of decoding needs of a captioner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+import torch
+
+from tellapart.models.decoding import Decoding
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+
+
+class DecoderState(Protocol):
+    """State of a decoder for N rows after the tokens so far; `decode` of its captioner updates it in place."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Number of token ids before the first generated token: start token, prompt, and prefix of the picture."""
+        ...
+
+    @property
+    def hidden_N1H(self) -> torch.Tensor:
+        """Last hidden state after `prefill`, from which the first token is scored."""
+        ...
+
+    def select(self, row_M: torch.Tensor) -> Self:
+        """Returns the state of these rows, each as often as it is named; this one stays as it is."""
+        ...
+
+
+class Decoder(Protocol):
+    """A captioner as decoding uses it; see `Captioner` for its members."""
+
+    name: str
+    tokenizer: Any
+
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def stop_tokens(self) -> Sequence[int]: ...
+    @property
+    def suppressed_tokens(self) -> Sequence[int]: ...
+    def prefill(self, visual: torch.Tensor, max_tokens: int) -> DecoderState: ...
+    def decode(self, state: Any, tokens_NT: torch.Tensor) -> torch.Tensor: ...
+    def compute_logits(self, hidden_NH: torch.Tensor) -> torch.Tensor: ...
+
+
+def suppress(score_NV: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tensor:
+    """Returns the scores with -inf for ``tokens``, which are never generated."""
+    return score_NV if tokens is None else score_NV.index_fill(-1, tokens, -torch.inf)
+
+
+def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Tensor | None) -> torch.Tensor:
+    """Chooses the next token of each row: the likeliest, or by inverse transform sampling with ``uniform_R``.
+
+    Each row takes one number, so that its token does not depend on the other rows.
+    """
+    if uniform_R is None:
+        return logits_RV.argmax(-1)
+    sums_RV = (logits_RV.float() / decoding.temperature).softmax(-1).cumsum(-1, dtype=uniform_R.dtype)
+    below_RV = sums_RV <= uniform_R[:, None] * sums_RV[:, -1:]
+    return below_RV.sum(-1).clamp(max=sums_RV.shape[-1] - 1)
+
+
+class SampleSearch:
+    """One caption for each of R = B·samples rows, token by token: greedy, or drawn with ``uniform_RT``.
+
+    ``running_N``: which of the N rows in the batch have not stopped. Tokens after a row's first stop token are
+    undefined.
+    """
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        state: DecoderState,
+        logits_NV: torch.Tensor,
+        decoding: Decoding,
+        uniform_RT: torch.Tensor | None,
+    ) -> None:
+        self.decoder, self.state, self.logits_NV, self.decoding = decoder, state, logits_NV, decoding
+        self.uniform_RT, device = uniform_RT, logits_NV.device
+        self.row_N = torch.arange(len(logits_NV), device=device)
+        self.stop_V = token_table(decoder.stop_tokens, logits_NV)
+        self.suppressed = token_ids(decoder.suppressed_tokens, device)
+        self.tokens_RT = self.row_N.new_full((len(logits_NV), decoding.max_tokens), decoder.stop_tokens[0])
+        self.token_N = self.row_N
+        self.running_N = torch.ones_like(self.row_N, dtype=torch.bool)
+
+    def choose(self, place: int) -> None:
+        """Chooses the tokens at ``place``."""
+        logits_NV = suppress(self.logits_NV, self.suppressed)
+        uniform_N = None if self.uniform_RT is None else self.uniform_RT[self.row_N, place]
+        self.token_N = next_token(logits_NV, self.decoding, uniform_N)
+        self.tokens_RT[self.row_N, place] = self.token_N
+        self.running_N = self.running_N & ~self.stop_V[self.token_N]
+
+    def keep(self, kept_N: torch.Tensor) -> None:
+        """Leaves the other rows out from now on."""
+        self.state, self.row_N = self.state.select(kept_N), self.row_N[kept_N]
+        self.token_N, self.running_N = self.token_N[kept_N], self.running_N[kept_N]
+
+    def decode(self, place: int) -> None:
+        """Computes the logits after the tokens at ``place``."""
+        hidden_N1H = self.decoder.decode(self.state, self.token_N[:, None])
+        self.logits_NV = self.decoder.compute_logits(hidden_N1H[:, -1])
+
+    def result(self, tokens: int) -> torch.Tensor:
+        """Returns tokens_RT."""
+        return self.tokens_RT[:, :tokens]
+
+
+def token_ids(tokens: Sequence[int], device: torch.device) -> torch.Tensor | None:
+    """Returns ids on the device; None for none."""
+    return torch.tensor(list(tokens), device=device) if tokens else None
+
+
+def token_table(tokens: Sequence[int], logits_NV: torch.Tensor) -> torch.Tensor:
+    """Returns a table of the V tokens, True for these; ids beyond the vocabulary are never generated."""
+    known = [token for token in tokens if token < logits_NV.shape[-1]]
+    table_V = torch.zeros(logits_NV.shape[-1], dtype=torch.bool)
+    table_V[known] = True
+    return table_V.to(logits_NV.device)

@@ -1,0 +1,49 @@
+"""Teacher forcing: hidden states of given captions, after a picture that is read once.
+
+Captions differ in length, and padding costs as much as words: captions of like length are scored together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import transformers
+else:
+    transformers = LazyModule("transformers")
+from tellapart.captioners.sampling import Decoder, DecoderState
+
+MANY_SCORES = 2**22  # scores: below so many, padding costs less than leaving it out
+GROUPS, AT_LEAST = 4, 32  # groups of like length in teacher forcing, and rows in one
+
+
+def hidden_cached(
+    captioner: Decoder, state: DecoderState, tokens_RT: torch.Tensor, length_R: torch.Tensor
+) -> torch.Tensor:
+    """Computes hidden_RTH, teacher-forced, from the state after B pictures; R = B·S, a picture's S rows are adjacent.
+
+    Rows count up to their ``length``; beyond the longest of its group a row's hidden states are zero.
+    """
+    S = len(tokens_RT) // len(state)
+    groups, outputs = length_groups(length_R), []
+    for row_N in groups:
+        longest = int(length_R[row_N].max()) if len(groups) > 1 else tokens_RT.shape[1]
+        rows = state.select(row_N // S)
+        hidden_NTH = rows.hidden_N1H
+        if longest > 1:
+            hidden_NTH = torch.cat([hidden_NTH, captioner.decode(rows, tokens_RT[row_N, : longest - 1])], dim=1)
+        outputs.append(F.pad(hidden_NTH, (0, 0, 0, tokens_RT.shape[1] - hidden_NTH.shape[1])))
+    return outputs[0] if len(groups) == 1 else torch.cat(outputs)[torch.cat(groups).argsort()]
+
+
+def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the rows in groups of like length; in one on a GPU, where a launch costs more than padding."""
+    count = min(GROUPS, len(length_R) // AT_LEAST) if length_R.device.type == "cpu" else 1
+    return list(length_R.argsort(stable=True).tensor_split(count)) if count > 1 else [
+        torch.arange(len(length_R), device=length_R.device)
+    ]  # fmt: skip

@@ -1,0 +1,205 @@
+"""Names of models: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
+
+Whether the hub has a model of that name is asked once, before anything is downloaded.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.models.packages import PARTS, packaged_folder
+from tellapart.utils.io import parse_json, say_once
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from transformers import pytorch_utils
+
+    from tellapart.types import Item
+else:
+    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    pytorch_utils = LazyModule("transformers.pytorch_utils")
+
+
+SECONDS = 10.0  # for the one question
+RUNS = Path("runs")
+OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
+SHIPPED = "captioner", "scorer"  # kinds of which one ships with the package
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise where ``name`` is no folder, and no model of the hub either; ``kind`` is what it should be.
+
+    Raises too where its configuration would have transformers load code (`check_attention`).
+
+    One attempt, without retries. A model in the hub's cache passes where the hub cannot be reached. `UsageError` for
+    what looks like a path, `TellapartError` for the rest: one line, near folder names first.
+    """
+    if Path(name).expanduser().is_dir():
+        check_attention(name, Path(name).expanduser() / "config.json")
+        return
+    near = similar_folders(name)
+    if "/" in name and Path(name.split("/")[0]).is_dir():
+        expected = "a folder, a run, a hub name, or 'scenes'" if kind in SHIPPED else "a folder or a hub name"
+        raise UsageError(f"no such model folder: {name}{near}; expected {expected}")
+    if (why := missing_on_hub(name)) is not None:
+        raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
+    from transformers.utils.hub import cached_file
+
+    found = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
+    if found is not None:
+        check_attention(name, Path(found))
+
+
+def is_server(name: str) -> bool:
+    """Returns whether a captioner's name is that of a model behind a server."""
+    return name.startswith("openai:")
+
+
+def check_attention(name: str, config: Path) -> None:
+    """Raises `TellapartError` where a model's configuration names an implementation that is not transformers' own.
+
+    Transformers would load such a kernel from the hub, as code. Raises too for sizes that no model has: transformers
+    would leave weights out in silence, or build layers for hours.
+    """
+    try:
+        content = parse_json(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return  # whoever loads it says so
+    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of those instead
+        raise TellapartError(f"{name}: its config.json names other configuration_files; expected one configuration")
+    for key, value in _implementations(content):
+        if value.removeprefix("paged|") not in OWN:
+            raise TellapartError(
+                f"{name}: its config.json names {key} '{value}', which would load code; expected one of "
+                f"{', '.join(OWN)}; remove the line to use it without"
+            )
+    for key, size in _sizes(content):
+        if not 0 <= size <= (MOST_LAYERS if "layer" in key else MOST_UNITS):
+            raise TellapartError(f"{name}: its config.json says {key} {size}, which no model has; copy it again")
+
+
+SIZED = {"n_layer", "num_layers", "num_hidden_layers", "n_head", "num_attention_heads", "n_embd", "hidden_size"}
+SIZED |= {"intermediate_size", "projection_dim", "vocab_size"}
+MOST_LAYERS, MOST_UNITS = 10_000, 1 << 31
+
+
+def _sizes(content: Any) -> Iterator[tuple[str, int]]:
+    """The sizes that are named anywhere in a configuration: transformers makes a model of any, or tries to."""
+    if isinstance(content, list):
+        for each in content:
+            yield from _sizes(each)
+    if isinstance(content, dict):
+        for key, value in content.items():
+            if key in SIZED and isinstance(value, int):
+                yield key, value
+            else:
+                yield from _sizes(value)
+
+
+def _implementations(content: Any) -> Iterator[tuple[str, str]]:
+    """The implementations of attention that are named anywhere in a configuration."""
+    if isinstance(content, list):
+        for each in content:
+            yield from _implementations(each)
+    if not isinstance(content, dict):
+        return
+    for key, value in content.items():
+        if key.removesuffix("_internal").endswith("attn_implementation"):
+            values = value.values() if isinstance(value, dict) else [value]
+            yield from ((key, str(each)) for each in values if each is not None)
+        else:
+            yield from _implementations(value)
+
+
+def similar_folders(name: str) -> str:
+    """``; did you mean 'out' or 'runs/x'?``, of the model folders and runs that lie here; empty without one."""
+    parents = {Path(), RUNS, Path(name).parent}
+    folders = [
+        str(folder)
+        for parent in parents
+        if parent.is_dir()
+        for folder in sorted(parent.iterdir())
+        if (folder / "config.json").is_file() or (folder / "run.json").is_file()
+    ]
+    by_name = {Path(folder).name: folder for folder in folders} | {folder: folder for folder in [*folders, "scenes"]}
+    close = difflib.get_close_matches(name, by_name, n=3)
+    found = list(dict.fromkeys(by_name[each] for each in close))
+    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+
+
+def missing_on_hub(name: str) -> str | None:
+    """Why ``name`` cannot be had from the hub, in a few words; None where it can, or lies in the hub's cache."""
+    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+
+    try:
+        cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
+        if constants.HF_HUB_OFFLINE:
+            return None if cached else "it is not in the hub's cache (HF_HUB_OFFLINE is set, so the hub is not asked)"
+        get_hf_file_metadata(hf_hub_url(name, "config.json"), timeout=SECONDS)
+    except HFValidationError:
+        return "it cannot be the name of a model on the hub"
+    except RepositoryNotFoundError:
+        return "the hub has no public model of that name (is it misspelt, or private? then: hf auth login)"
+    except EntryNotFoundError:
+        return "on the hub it has no config.json"
+    except (HfHubHTTPError, OSError) as error:
+        return None if cached else f"the hub did not answer ({_first_line(error)}); a folder needs no network"
+    except Exception as error:  # what the HTTP library raises has no name of Python's own
+        return None if cached else f"the hub cannot be reached ({_first_line(error)}); a folder needs no network"
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:120].rstrip(".")
+
+
+_FOR_PHOTOS = {"captioner": "Salesforce/blip-image-captioning-base", "scorer": "openai/clip-vit-base-patch32"}
+BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
+
+
+def model_folder(name: str, kind: str) -> str:
+    """The folder (or hub name) behind ``name``; ``kind`` is 'captioner' or 'scorer'.
+
+    ``scenes`` is the model that ships with the package; a run folder stands for the model it made; the name of a part
+    that comes in a Python package (`models.packages`), for that.
+    """
+    if name == "scenes":
+        return str(BUILTIN / kind)
+    if name in PARTS:
+        return str(packaged_folder(name))
+    folder = Path(name).expanduser()
+    if name.endswith(".toml"):
+        raise UsageError(f"{name} is a recipe, not a {kind}; type: tellapart train {name}, then give its run's folder")
+    if not name or folder.is_file():
+        raise UsageError(f"'{name}' is no {kind}; expected a folder, a run, a hub name, or 'scenes'")
+    if (folder / "run.json").is_file():
+        if not (folder / "model" / "config.json").is_file():
+            raise UsageError(
+                f"{name} is a run without a finished model; type: "
+                f"tellapart train {folder}/recipe.toml --out {folder} --resume"
+            )
+        return str(folder / "model")
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise UsageError(f"{name} holds no config.json; expected a folder that save_pretrained wrote, or a run")
+        return str(folder)
+    if name.count("/") > 1 or name.startswith((".", "/", "~")) or name.endswith((".pt", ".pth", ".bin")):
+        raise UsageError(f"no such model folder: {name}; expected a folder, a run, a hub name, or 'scenes'")
+    return name
+
+
+def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> None:
+    """Say once that ``scenes``, as a captioner or a scorer, knows no other pictures than those of its own world."""
+    if name is not None and name.partition("?")[0] == "scenes" and any(item.truth is None for item in items[:1]):
+        say_once(
+            f"warning: the {kind} 'scenes' has seen only its own synthetic world; what it makes of other pictures "
+            f"means nothing. Name a {kind} for photos, such as {_FOR_PHOTOS[kind]}"
+        )

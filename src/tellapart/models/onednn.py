@@ -1,0 +1,264 @@
+"""Linear layers by oneDNN on a CPU.
+
+Torch multiplies fp32 by MKL, which takes its slower path on CPUs other than Intel's, and arranges bf16 weights anew at
+every call. Large models therefore multiply by oneDNN, in training too (`speed_up`), and `packed_linears` multiplies
+from weights that are arranged once. The results match up to rounding.
+"""
+
+from __future__ import annotations
+
+import functools
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from transformers import pytorch_utils
+
+else:
+    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    pytorch_utils = LazyModule("transformers.pytorch_utils")
+from tellapart.models.devices import multiplies_in_bf16
+
+MOST_BYTES = 2**31  # of arranged copies; the layers beyond are multiplied from the weights that they have
+ROWS = 16  # the rows that a copy is arranged for; any number may be multiplied
+# Modules of transformers whose first layer is followed by an activation and by nothing else: oneDNN does both at once.
+ACTIVATED = {
+    "BlipMLP": ("fc1", "activation_fn"),
+    "Blip2MLP": ("fc1", "activation_fn"),
+    "BlipTextIntermediate": ("dense", "intermediate_act_fn"),
+    "BertIntermediate": ("dense", "intermediate_act_fn"),
+    "ViTIntermediate": ("dense", "intermediate_act_fn"),
+}
+
+
+class OneDnnLinear:
+    """The forward of ``nn.Linear`` or of transformers' ``Conv1D`` in fp32 on a CPU, with gradient, by oneDNN.
+
+    MKL, which torch takes for fp32, multiplies in its slower path on CPUs that are not Intel's.
+    """
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        module = self.module
+        if not multiplies_by_onednn(x, module.weight):
+            plain: torch.Tensor = type(module).forward(module, x)
+            return plain
+        weight_NK = module.weight if isinstance(module, torch.nn.Linear) else module.weight.T
+        return onednn_linear(x, weight_NK, module.bias)
+
+
+def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Returns whether `OneDnnLinear` is faster: both are fp32 on a CPU with AVX512, and there is no autocast."""
+    fits = x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu" and x.numel()
+    return bool(fits) and not torch.is_autocast_enabled("cpu") and has_onednn() and torch.cpu._is_avx512_supported()
+
+
+def speed_up(model: torch.nn.Module) -> None:
+    """Makes the layers of a large model faster, results the same but for rounding; smaller models stay as they are.
+
+    ``gelu_new``, eight operations in transformers, becomes torch's one of the same function, and linear layers are
+    `OneDnnLinear`.
+    """
+    if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
+        return
+    for module in list(model.modules()):
+        if "forward" not in vars(module) and packs(module):
+            cast(Any, module).forward = OneDnnLinear(module)
+        for name, child in module.named_children():
+            if type(child).__name__ == "NewGELUActivation":
+                setattr(module, name, torch.nn.GELU("tanh"))
+
+
+LARGE = 2**24  # weights, 64 MB in fp32: below, sums stay in the order in which torch adds them up
+
+
+def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
+    """Computes ``F.linear``; a large layer in fp32 on a CPU with AVX512 by oneDNN, as `OneDnnLinear` does."""
+    if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
+        return onednn_linear(x, weight_NK, bias_N)
+    return F.linear(x, weight_NK, bias_N)
+
+
+def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+    """Computes ``F.linear`` of fp32 on a CPU by oneDNN; can be differentiated once.
+
+    weight_NK: N×K, or the transposed view of weights K×N.
+    """
+    product: torch.Tensor = product_function().apply(x, weight_NK, bias_N)
+    return product
+
+
+@functools.cache
+def product_function() -> Any:
+    """Returns the `torch.autograd.Function` of `onednn_linear`; made at its first use, which is when torch is there."""
+
+    class Product(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
+            ctx.save_for_backward(x, weight_NK)
+            return multiply(x, weight_NK, bias_N)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+            x, weight_NK = ctx.saved_tensors
+            wants_x, wants_weight, wants_bias = ctx.needs_input_grad
+            x_MK, slope_MN = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
+            to_weight_NK = None
+            if wants_weight and weight_NK.is_contiguous():  # laid out as the weights are, as optimizers want it
+                to_weight_NK = multiply(slope_MN.T, x_MK.T)
+            elif wants_weight:
+                to_weight_NK = multiply(x_MK.T, slope_MN.T).T
+            return (
+                multiply(slope, weight_NK.T) if wants_x else None,
+                to_weight_NK,
+                slope_MN.sum(0) if wants_bias else None,
+            )
+
+    return Product
+
+
+def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
+    product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, weight_NK, bias_N, "none", [], "")
+    return product
+
+
+class PackedLinear:
+    """The forward of ``nn.Linear`` or of transformers' ``Conv1D``, without gradient; with one it is the module's own.
+
+    ``copied``: whether the weights may be arranged in a copy, which is made at the first call. ``gelu``: whether the
+    product goes through GELU (of the error function) as well.
+    """
+
+    def __init__(self, module: Any, copied: bool) -> None:
+        self.module, self.copied, self.gelu = module, copied, False
+        self.weight_NK: torch.Tensor | None = None
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        module = self.module
+        if torch.is_grad_enabled() or x.dtype != module.weight.dtype or x.device.type != "cpu" or not x.numel():
+            plain: torch.Tensor = type(module).forward(module, x)
+            return F.gelu(plain) if self.gelu else plain
+        if self.weight_NK is None:
+            weight_NK = module.weight.detach()
+            weight_NK = weight_NK if isinstance(module, torch.nn.Linear) else weight_NK.t().contiguous()
+            self.weight_NK = torch.ops.mkldnn._reorder_linear_weight(weight_NK, ROWS) if self.copied else weight_NK
+        after: tuple[str, list[float], str] = ("gelu", [], "none") if self.gelu else ("none", [], "")
+        product: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight_NK, module.bias, *after)
+        return product
+
+
+@contextmanager
+def packed_linears(model: torch.nn.Module) -> Iterator[None]:
+    """For the moment the linear layers of ``model`` are `PackedLinear`, where that is faster: on a CPU of x86, in fp32,
+    and in bf16 where it multiplies in it. Weights must not change meanwhile. Several threads may do so with one model:
+    the last one to end gives the layers back."""
+    with _LOCK:
+        use = _IN_USE.get(model)
+        if use is None:
+            use = _IN_USE[model] = _Use(_replaced(model))
+        use.threads += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            use.threads -= 1
+            if not use.threads:
+                del _IN_USE[model]
+                _give_back(use.changed)
+
+
+@dataclass
+class _Use:
+    """The modules of a model whose forward is replaced, and how many threads need that."""
+
+    changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
+    threads: int = 0
+
+
+_LOCK = threading.Lock()
+_IN_USE: dict[torch.nn.Module, _Use] = {}
+
+
+def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
+    """The modules whose forward is replaced from now on, each with what replaced it before."""
+    changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
+    room = MOST_BYTES
+    try:
+        for module in model.modules():
+            before = vars(module).get("forward")
+            if isinstance(before, OneDnnLinear | None) and packs(module):
+                weight: torch.Tensor = cast(Any, module).weight
+                room -= weight.numel() * weight.element_size()
+                if room >= 0 or (weight.dtype == torch.float32 and isinstance(module, torch.nn.Linear)):
+                    cast(Any, module).forward = PackedLinear(module, copied=room >= 0)
+                    changed.append((module, before))
+        fused = [activation for module in model.modules() if (activation := fused_activation(module)) is not None]
+        changed += [(activation, None) for activation in fused]
+    except BaseException:
+        _give_back(changed)
+        raise
+    return changed
+
+
+def _give_back(changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]) -> None:
+    for module, before in changed:
+        del cast(Any, module).forward
+        if before is not None:
+            cast(Any, module).forward = before
+
+
+def fused_activation(module: Any) -> torch.nn.Module | None:
+    """The activation of a module in `ACTIVATED`, which its `PackedLinear` computes from now on; None: as it was."""
+    first, name = ACTIVATED.get(type(module).__name__, ("", ""))
+    layer: Any = getattr(module, first, None)
+    activation: Any = getattr(module, name, None)
+    exact = type(activation) is torch.nn.GELU and activation.approximate == "none"
+    if type(activation).__name__ == "GELUActivation":
+        exact = activation.act is F.gelu
+    packed = vars(layer).get("forward") if layer is not None else None
+    if not exact or not isinstance(packed, PackedLinear) or "forward" in vars(activation):
+        return None
+    packed.gelu, activation.forward = True, _as_it_is
+    return cast(torch.nn.Module, activation)
+
+
+def _as_it_is(states: torch.Tensor) -> torch.Tensor:
+    return states
+
+
+def packs(module: torch.nn.Module) -> bool:
+    """Returns whether `PackedLinear` can stand for a module's forward."""
+    if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
+        return False
+    weight: torch.Tensor = cast(Any, module).weight
+    if weight.device.type != "cpu" or not has_onednn():
+        return False
+    if weight.dtype == torch.bfloat16:
+        return multiplies_in_bf16(weight.device) and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
+
+
+@functools.cache
+def has_onednn() -> bool:
+    """Returns whether this is a CPU of x86, and torch has what its compiler calls for linear layers there."""
+    if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
+        return False
+    operators: tuple[Callable[[], Any], ...] = (
+        lambda: torch.ops.mkldnn._reorder_linear_weight.default,
+        lambda: torch.ops.mkldnn._linear_pointwise.default,
+    )
+    try:
+        return all(operator() is not None for operator in operators)
+    except AttributeError:
+        return False

@@ -1,0 +1,267 @@
+"""What a model folder carries: weights with checksums, and a captioner's options, decoding and levels of detail."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.io import check_sums, parse_json, say, sha256
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import torch.nn.functional as F
+    from transformers import pytorch_utils
+
+else:
+    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
+    pytorch_utils = LazyModule("transformers.pytorch_utils")
+from tellapart.models.decoding import DEFAULT, Decoding
+from tellapart.models.names import check_name, missing_on_hub, model_folder
+
+OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options, generation settings and levels
+Levels = tuple[tuple[float, str], ...]  # amounts of detail, 0 to 1, each with the prompt that asks for it
+
+
+def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
+    """Returns the options that a captioner was saved with; ``from_hub``: also of a hub name, by download.
+
+    Raises `TellapartError` where their file holds something else.
+    """
+    file: Path | None = Path(where) / OPTIONS_FILE
+    if from_hub and not Path(where).is_dir():
+        from transformers.utils.hub import cached_file
+
+        try:
+            found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
+        except OSError:
+            found = None  # what is needed was there without the network; this may not be
+        file = Path(found) if found else None
+    if file is None or not file.is_file():
+        return {}
+    try:
+        saved = parse_json(file.read_text(encoding="utf-8"))
+    except ValueError:
+        saved = None
+    if not isinstance(saved, dict):
+        raise TellapartError(f"{file} is damaged: expected a JSON object; copy the folder again, or remove the file")
+    return saved
+
+
+def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
+    """Returns the amounts of detail that a captioner was trained for, of the options that it was saved with.
+
+    Raises `TellapartError` where they are not pairs of a number and a prompt.
+    """
+    try:
+        levels = tuple((float(value), str(prompt)) for value, prompt in saved.get("detail", ()))
+        if all(0 <= value <= 1 for value, _ in levels):
+            return levels
+    except (TypeError, ValueError):
+        pass
+    raise TellapartError(
+        f"{name}: detail in its {OPTIONS_FILE} is {saved['detail']!r:.80}; expected pairs of a number from 0 to 1 and "
+        'a prompt, such as [[0.0, "briefly"], [1.0, ""]]; copy the folder again, or remove the key'
+    )
+
+
+def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
+    """Returns the prompt of the level nearest to ``detail``; of two that are as near, of the one with less.
+
+    Raises `UsageError` for a number outside 0 to 1, and for a captioner that was trained for no levels.
+    """
+    if not 0 <= detail <= 1:
+        raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least) to 1 (most)")
+    if not levels:
+        raise UsageError(
+            f"{name} was trained for no amounts of detail; expected a captioner whose recipe has objective.detail; "
+            "leave --detail out, or train one (docs/concepts/truth.md)"
+        )
+    return min(levels, key=lambda level: abs(level[0] - detail))[1]
+
+
+def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
+    """Returns the generation settings among the options that a captioner was saved with."""
+    return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
+
+
+def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
+    """Returns generation settings as they stand in `OPTIONS_FILE`; a scorer that chooses among captions is left out."""
+    if decoding is None:
+        return {}
+    return {"decoding": decoding.model_copy(update={"scorer_weight": 0.0}).model_dump(exclude_defaults=True)}
+
+
+def default_decoding(name: str) -> Decoding:
+    """Returns the generation settings that a captioner was saved with, without loading it; else `DEFAULT`.
+
+    Of a hub name the file of options is downloaded.
+    """
+    try:
+        place = model_folder(name.partition("?")[0], "captioner")
+        named = place.count("/") == 1 and not Path(place).is_dir()
+        saved = saved_options(place, from_hub=named and missing_on_hub(place) is None)
+        return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
+    except (OSError, ValueError, UsageError):
+        return DEFAULT  # no folder of ours; whoever loads it says what is wrong
+
+
+def check_shards(folder: Path) -> None:
+    """Raises `TellapartError` where an index of weights names a file outside its folder."""
+    for index in folder.glob("*.index.json"):
+        try:
+            files = set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            continue  # whoever loads it says so
+        for name in files:
+            if not isinstance(name, str) or Path(name).name != name:
+                raise TellapartError(
+                    f"{index}: names the weights '{name}', outside its folder; expected the name of a file beside it"
+                )
+
+
+def checked_model_folder(name: str, kind: str) -> str:
+    """As `model_folder`, for a model that is loaded now: a folder's checksums are compared, and the hub is asked once
+    whether it has the name, so that one that is nowhere costs no retries."""
+    where = model_folder(name, kind)
+    check_name(where, kind)
+    check_shards(Path(where))
+    check_sums(Path(where))
+    return where
+
+
+def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
+    """``cls.from_pretrained``, safetensors only. Raises `TellapartError` where weights are missing.
+
+    Transformers makes those at random, with a table of their names: a captioner then writes noise.
+    """
+    model, report = load_reported(cls, folder, **settings)
+    check_whole(folder, model, report, "; expected a whole captioner of that kind")
+    return model
+
+
+def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[str, Any]]:
+    """A model with transformers' report of its weights, for `check_whole`, in place of the table that it prints."""
+    logger = logging.getLogger("transformers.modeling_utils")
+    logger.addFilter(is_no_report)
+    try:
+        model, report = cls.from_pretrained(
+            folder, use_safetensors=True, trust_remote_code=False, output_loading_info=True,
+            ignore_mismatched_sizes=True, **settings,
+        )  # fmt: skip
+    finally:
+        logger.removeFilter(is_no_report)
+    return model, report
+
+
+def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
+    """Raises `TellapartError` where the loading ``report`` names missing weights or others of another shape, and prints
+    how many were left out; ``then``: how the error's line goes on."""
+    kind = type(model).__name__
+    if others := sorted(report["mismatched_keys"]):
+        key, found, expected = others[0]
+        told = f"{name}: {len(others)} weights have other shapes than its config.json says ({key} is {tuple(found)}, "
+        raise TellapartError(f"{told}expected {tuple(expected)}){then}")
+    if missing := sorted(report["missing_keys"]):
+        raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
+    if stray := sorted(report["unexpected_keys"]):
+        say(f"{name}: left out {len(stray)} weights that a {kind} does not have, such as {stray[0]}")
+
+
+def files_digest(name: str, kind: str) -> str | None:
+    """A hash of the files that ``name`` would be loaded from, without loading it; None where they are not on disk."""
+    try:
+        folder = Path(model_folder(name, kind))
+    except UsageError:
+        return None  # a published checkpoint, or code of one's own
+    if not folder.is_dir():
+        from huggingface_hub import try_to_load_from_cache
+
+        try:
+            config = try_to_load_from_cache(name, "config.json")
+        except ValueError:
+            return None  # no name that the hub would give
+        if not isinstance(config, str):
+            return None
+        folder = Path(config).parent
+    suffixes = (".json", ".safetensors", ".txt", ".model", ".jinja")
+    files = sorted(file for file in folder.iterdir() if file.suffix in suffixes and file.is_file())
+    lines = [f"{sha256(file)}  {file.name}" for file in files]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def silence_transformers() -> None:
+    """No bars of transformers' own for the moment that loading or saving takes, and no advice about padding."""
+    from transformers.utils.logging import disable_progress_bar
+
+    disable_progress_bar()
+    logging.getLogger("transformers.modeling_utils").addFilter(is_news)
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """False for the advice to mask padding, which comes whenever one caption of a batch ends before the others."""
+    return "passing in an `attention_mask`" not in record.getMessage()
+
+
+def is_no_report(record: logging.LogRecord) -> bool:
+    """False for the table of weights that are missing, unknown or of another shape."""
+    return "LOAD REPORT" not in record.getMessage()
+
+
+@contextmanager
+def loading_errors(name: str, expected: str) -> Iterator[None]:
+    """Turn what a loader raises into one line that says what to do."""
+    silence_transformers()
+    try:
+        yield
+    except (TellapartError, MemoryError):
+        raise
+    except Exception as error:  # loaders of other libraries raise anything, plain Exception among it
+        if "trust_remote_code" in str(error):
+            raise TellapartError(
+                f"{name} comes with code of its own to run, which tellapart does not do; expected a model that "
+                "transformers knows; or write a captioner of your own around it (docs/captioners.md)"
+            ) from error
+        if "torchvision" in str(error).lower() and find_spec("torchvision") is None:
+            raise TellapartError(
+                f"{name}: transformers reads the pictures of this model with torchvision, which is not installed; "
+                "type: pip install torchvision (of the version that fits your torch), or take another family"
+            ) from error
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
+        hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
+        raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error
+
+
+NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # of a configuration: nothing follows
+
+
+def settings_of(model: Any) -> str:
+    """Returns what the configuration of a model says of its computation, as JSON; "" where it has none."""
+
+    def kept(value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        return {key: kept(own) for key, own in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")}
+
+    config: Any = getattr(model, "config", None)
+    return json.dumps(kept(config.to_dict()), sort_keys=True, default=str) if hasattr(config, "to_dict") else ""
+
+
+def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
+    """Hashes a model's weights (names, shapes, bytes), its picture preprocessing, and ``view``."""
+    digest = hashlib.blake2b(view.encode(), digest_size=12)
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    preprocessing = {} if processor is None else processor.to_dict()
+    digest.update(json.dumps(preprocessing, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
