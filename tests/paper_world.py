@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,15 @@ from transformers import BertTokenizer
 
 from tellapart.scenes import Scenes
 
+sys.path.append(str(Path(__file__).parent / "captioners"))
+
+import families
+
 POOL = 105  # pictures of a test set: P@1 takes a hundred
 TRAINING = 44
 CLIPS = 12
-COCO_TEST = range(1000, 1000 + POOL)  # COCO's numbers
+COCO_VAL, COCO_TEST = range(100, 124), range(1000, 1000 + POOL)  # COCO's numbers
+DOCS = Path(__file__).parent.parent / "docs" / "captioners.md"
 
 
 class World:
@@ -78,7 +84,7 @@ class World:
 
     def write_coco(self) -> None:
         folder = self.data / "coco"
-        numbers = {"train": range(0, TRAINING - 4), "restval": range(40, 44), "val": range(100, 124), "test": COCO_TEST}
+        numbers = {"train": range(0, TRAINING - 4), "restval": range(40, 44), "val": COCO_VAL, "test": COCO_TEST}
         document = self.karpathy(numbers, "coco", filepath=True)
         for image in document["images"]:
             self.picture(folder / image["filepath"] / image["filename"], image["cocoid"])
@@ -100,7 +106,7 @@ class World:
                 file[str(image["cocoid"])] = draw.standard_normal((3, 8), dtype=np.float32)
         pool = self.data / "capenrich"
         pool.mkdir(parents=True)
-        (pool / "imgids.json").write_text(json.dumps([*COCO_TEST, *range(100, 124)]))
+        (pool / "imgids.json").write_text(json.dumps([*COCO_TEST, *COCO_VAL]))
 
     def write_flickr30k(self) -> None:
         folder = self.data / "flickr30k"
@@ -119,7 +125,7 @@ class World:
             (self.data / kind).mkdir()
             for split, folder, ids in (
                 ("train", "train2014", range(0, TRAINING)),
-                ("validation", "val2014", range(100, 124)),
+                ("validation", "val2014", COCO_VAL),
                 ("test", "val2014", COCO_TEST),
             ):
                 rows = [
@@ -133,10 +139,13 @@ class World:
                 (self.data / kind / f"{split}.jsonl").write_text(text)
 
     def write_sets(self) -> None:
-        """TrueMatch, bags of COCO's numbers, and ImageCoDe, sets of ten frames."""
+        """TrueMatch, bags of COCO's numbers from validation and test, and ImageCoDe, sets of ten frames."""
         (self.data / "truematch").mkdir()
+        numbers = [number for pair in zip(COCO_TEST, [*COCO_VAL, *COCO_TEST[60:]], strict=False) for number in pair]
+        numbers = list(dict.fromkeys(numbers))[:70]
+        assert {*numbers} & {*COCO_VAL} and {*numbers} & {*COCO_TEST}
         for size in (1, 3, 5, 7):
-            bags = [list(COCO_TEST[at : at + size]) for at in range(0, POOL - size + 1, size)]
+            bags = [numbers[at : at + size] for at in range(0, len(numbers) - size + 1, size)]
             (self.data / "truematch" / f"{size}.json").write_text(json.dumps(bags))
         folder, found = self.data / "imagecode", {}
         for number in range(6):
@@ -275,6 +284,15 @@ class World:
         for copy in ("Salesforce/blip-image-captioning-large", "blip-scratch"):
             shutil.copytree(blip, self.folder / copy)
         self.write_pretrained_blip(words)
+        self.write_own(words)
+        for name, write in {
+            "google/paligemma-3b-mix-224": families.paligemma,
+            "google/paligemma-3b-mix-448": families.paligemma,
+            "Salesforce/instructblip-vicuna-13b": families.instructblip,
+            "llava-hf/llava-v1.6-34b-hf": families.llava_next,
+            "llava-hf/llava-1.5-7b-hf": families.llava,
+        }.items():
+            write(self.folder / name)
         llama = self.folder / "huggyllama" / "llama-13b"
         words_too = word_tokenizer([*self.texts, *(f"say {word} it is" for word in self.words)])
         ends = {"bos_token_id": words_too.bos_token_id, "eos_token_id": words_too.eos_token_id}
@@ -290,6 +308,15 @@ class World:
         tokenizer = BertTokenizer(str(bert / "vocab.txt"))
         tokenizer.save_pretrained(bert)
         write_blip(self.folder / "model_base_capfilt_large.pth", words=len(tokenizer) + 2)
+
+    def write_own(self, words: list[str]) -> None:
+        """The captioner of docs/captioners.md, as a user's own file, and the tokenizer that it takes."""
+        code = re.search(r"```python\n(\"\"\"my_captioner\.py.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+        assert code is not None
+        (self.folder / "my_captioner.py").write_text(code[1], encoding="utf-8")
+        vocabulary = self.folder / "words.txt"
+        vocabulary.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+        BertTokenizer(str(vocabulary)).save_pretrained(self.folder / "words")
 
     def write_clipcap(self, path: Path, gpt2: Any) -> None:
         """ClipCap's published layout: ``gpt.*`` with GPT-2's old buffers, and ``clip_project.model.{0,2}.*``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from judge_server import JudgeServer
 
 from tellapart.cli import tables as module
 from tellapart.recipe.schema import TestSet
-from tellapart.recipe.tables import Step, find_tables, read_paper
+from tellapart.recipe.tables import Given, Step, find_tables, make_plan, read_paper
+from tellapart.study.store import STORE
 from tellapart.utils.options import fill_in
 
 # What stands for the size of a run; all else is the recipe's.
@@ -32,6 +34,8 @@ SMALL = (
 MORE = {
     "1:F3": ("training.steps=5", "validation.limit=100", "validation.decoding={kind='greedy', max_tokens=3}"),
 }
+OWN = "my_captioner:make?tokenizer=words&width=16"
+CAPTIONERS = {"1:8": "ofa-base", "3:10": "camel"}  # a user's own, in place of a model that transformers does not have
 FAST = ("1:7", "2:3", "3:1", "4:4")  # text alone; with bags; across domains; several captions of a picture
 
 
@@ -42,7 +46,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     before = Path.cwd(), os.environ.get("TELLAPART_DATA")
     os.chdir(made.folder)
     os.environ["TELLAPART_DATA"] = str(made.data)
+    sys.path.insert(0, str(made.folder))  # where my_captioner.py is
     yield made
+    sys.path.remove(str(made.folder))
     os.chdir(before[0])
     os.environ.pop("TELLAPART_DATA")
     if before[1] is not None:
@@ -51,8 +57,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[JudgeServer]:
-    with JudgeServer(lambda text, shown: '{"reference": 8, "candidate": 6, "reason": "shorter"}') as server:
+    def reply(text: str, shown: bool) -> str:
+        rated = '{"reference": 8, "candidate": 6, "reason": "shorter"}'
+        return "a red circle on grass, and a blue square beside it" if shown or "aption" in text else rated
+
+    with JudgeServer(reply) as server:
         yield server
+
+
+def models_of(name: str, server: JudgeServer) -> list[str]:
+    """The options that name a table's servers and own captioners."""
+    backend = f"openai:judge@{server.url}"
+    options = {"1:7": [f"--llm-judge={backend}"], "2:F2": [f"--llm={backend}", f"--mllm={backend}"]}.get(name, [])
+    return options + ([f"--captioner={CAPTIONERS[name]}={OWN}"] if name in CAPTIONERS else [])
 
 
 def names() -> list[object]:
@@ -65,11 +82,10 @@ def test_a_table_is_one_command(
     name: str, world: World, cli: Cli, judge: JudgeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trains, captions and evaluates in this process; each command is the one that ``--dry-run`` prints."""
-    ((paper, table),) = find_tables([name])
+    ((_, table),) = find_tables([name])
     ran: list[str] = []
 
     def run(step: Step, place: str, options: Sequence[str]) -> None:
-        step.make_folder()
         # A model of random weights may end a caption at once; eval refuses empty captions without --allow-missing.
         missing = ["--allow-missing"] if step.words[0] == "eval" and "--allow-missing" not in step.words else []
         done = cli(*map(fill_in, step.words), *options, *missing)
@@ -77,12 +93,9 @@ def test_a_table_is_one_command(
         ran.append(step.typed())
 
     monkeypatch.setattr(module, "run_step", run)
-    rows = {row.system for row in table.rows}
-    brought = {system for system in rows if paper.systems[system].file}
+    sizes = [f"--set={setting}" for setting in (*SMALL, *MORE.get(name, ()))] + models_of(name, judge)
+    brought = json.loads(cli("tables", name, "--dry-run", "--json", *sizes).out)["tables"][0]["missing"]
     files = [f"--captions={system}={captions_file(world, name, system)}" for system in sorted(brought)]
-    sizes = [f"--set={setting}" for setting in (*SMALL, *MORE.get(name, ()))]
-    if name == "1:7":
-        sizes.append(f"--llm-judge=openai:judge@{judge.url}")
     planned = json.loads(cli("tables", name, "--dry-run", "--json", *sizes, *files).out)["tables"][0]
     assert not planned["needs"] and not planned["missing"]
     done = cli("tables", name, "--json", "--device", "cpu", *sizes, *files)
@@ -94,11 +107,36 @@ def test_a_table_is_one_command(
     for row, declared in zip(shown["rows"], table.rows, strict=True):
         assert list(row["paper"].values()) == [None if figure == "" else figure for figure in declared.paper]
         for column in table.columns:
-            measured = column.setting or column.log or (column.metric and column.metric != "spice")
+            measured = column.metric != "spice" and not column.study  # nobody has answered yet
             assert (row["ours"][column.name] is not None) == bool(measured), (declared.labels, column.name)
     again = cli("tables", name, "--device", "cpu", *sizes, *files)
     assert again.status == 0 and len(ran) == len(left), "what is there is not made again"
     assert all(label in again.out for label in table.labels[:1])
+
+
+@pytest.mark.long
+def test_a_table_of_peoples_answers_reads_the_study_that_it_prepared(world: World, cli: Cli) -> None:
+    """The study that 3:6 prepares, answered through its page by scripted participants in place of people."""
+    ((paper, table),) = find_tables(["3:6"])
+    systems = [row.system for row in table.rows[1:]]
+    files = {system: captions_file(world, "3:6", system) for system in systems}
+    plan = make_plan(paper, table, Path("runs/people"), given=Given(files))
+    (step,) = plan.commands()
+    smaller = ["--sets", "4", "--max-cosine", "1", "--candidates", "4", "--controls", "1", "--block", "4"]
+    done = cli(*map(fill_in, step.words), *smaller)
+    assert done.status == 0, done.err[-800:]
+    brought = [f"--captions={system}={file}" for system, file in files.items()]
+    words = ("tables", "3:6", "--json", "--out", "runs/people", *brought)
+    (before,) = json.loads(cli(*words).out)["tables"]
+    assert {row["ours"]["accuracy"] for row in before["rows"]} == {None}
+    assert f"people answer: tellapart study serve {plan.study_folder}" in plan.notes()[0]
+    assert cli("study", "simulate", plan.study_folder, "--participants", "6").status == 0
+    shutil.copy(plan.study_folder / "simulated" / STORE, plan.study_folder / STORE)
+    reported = json.loads(cli("study", "report", plan.study_folder, "--json").out)["systems"]
+    (after,) = json.loads(cli(*words).out)["tables"]
+    for row in after["rows"]:
+        name = "human" if row["system"] == "human" else files[row["system"]].stem
+        assert row["ours"]["accuracy"] == reported[name]["accuracy"]["value"]
 
 
 def captions_file(world: World, name: str, system: str) -> Path:
@@ -107,9 +145,10 @@ def captions_file(world: World, name: str, system: str) -> Path:
 
     ((paper, table),) = find_tables([name])
     (row,) = [row for row in table.rows if row.system == system][:1]
-    (test,) = {row.instead.get(column.test, column.test) for column in table.columns if column.metric} or {""}
-    path = world.folder / f"{test or 'none'}-{system}.jsonl"
-    items = [item for item in (open_data(fill_in(paper.tests[test].data)) if test else []) if item.references]
+    tests = [row.instead.get(column.test, column.test) for column in table.columns if column.test]
+    test = max(tests, key=lambda name: len(open_data(fill_in(paper.tests[name].data))))  # TrueMatch has more pictures
+    path = world.folder / f"{test}-{system}.jsonl"
+    items = [item for item in open_data(fill_in(paper.tests[test].data)) if item.references]
     several = any(column.metric in ("div1", "div2", "mbleu") for column in table.columns)  # of samples of a picture
     texts = [{"captions": item.references} if several else {"caption": item.references[0]} for item in items]
     lines = [json.dumps({"id": item.id} | text) for item, text in zip(items, texts, strict=True)]
@@ -123,7 +162,7 @@ def test_the_commands_of_every_table_are_printed_in_lines_that_a_shell_takes(cli
     for paper, table in find_tables([]):
         assert f"# Table {paper.number}:{table.id}, {table.title}" in printed
     commands = [line for line in printed.splitlines() if not line.startswith("#") and line.strip()]
-    assert {shlex.split(line, comments=True)[1] for line in commands} == {"train", "caption", "eval"}
+    assert {shlex.split(line, comments=True)[1] for line in commands} >= {"train", "caption", "eval", "study", "report"}
     evaluated = {line.split("--data ")[1].split(" -")[0] for line in commands if " eval " in line}
     assert any("vicuna" in data for data in evaluated) and any("imagecode" in data for data in evaluated)
 
@@ -132,7 +171,8 @@ def test_the_commands_of_every_table_are_printed_in_lines_that_a_shell_takes(cli
 def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cli) -> None:
     """TrueMatch, RD100, ImageCoDe, nocaps, Flickr30k, Concadia and a hard pool, of one recipe's own evaluation."""
     named = {
-        "truematch": "2:coco", "imagecode": "3:imagecode", "nocaps": "3:nocaps-near", "flickr30k": "3:flickr30k",
+        "truematch": "2:truematch", "rd100": "2:coco", "imagecode": "3:imagecode", "nocaps": "3:nocaps-near",
+        "flickr30k": "3:flickr30k",
         "concadia": "3:concadia-descriptions", "pool": "1:coco",
     }  # fmt: skip
     own = "{data='nocaps:$TELLAPART_DATA/nocaps/nocaps_val_4500_captions.json?domain=out', max_tokens=3}"
@@ -156,7 +196,8 @@ def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cl
         for system in ("before", "after"):
             assert columns <= set(found["test_sets"][name]["systems"][system]), name
         lines = Path(f"runs/wide/captions/{name}/after.jsonl").read_text().splitlines()
-        assert len(lines) == found["test_sets"][name]["pictures"]["n"] == (12 if name == "imagecode" else 105)
+        count = {"imagecode": 12, "truematch": 105 + 24}.get(name, 105)
+        assert len(lines) == found["test_sets"][name]["pictures"]["n"] == count
     assert found["test_sets"]["pool"]["candidates"]["recall@1.hard"]["most"] == 105 + 24
     assert found["test_sets"]["imagecode"]["candidates"]["recall@1.imagecode"]["most"] == 10
     longest = max(
@@ -176,7 +217,7 @@ def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cl
     page = Path(shown).read_text()
     assert all(f"The numbers on <bdi>{name}</bdi>" in page for name in found["test_sets"])
     again = cli(*train)
-    assert again.status == 0 and "truematch: 105 pictures" in again.out
+    assert again.status == 0 and "truematch: 129 pictures" in again.out
 
 
 def paper_test(name: str) -> TestSet:
@@ -188,7 +229,7 @@ def paper_test(name: str) -> TestSet:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        (["x=2:cocoo"], "the tables of paper 2 have no test set 'cocoo'; did you mean 'coco'?; known: coco, blend"),
+        (["x=2:cocoo"], "the tables of paper 2 have no test set 'cocoo'; did you mean 'coco'?; known: coco, truematch"),
         (["x=photos"], "evaluation.test_sets.x is 'photos'; expected a table with data = 'kind:path', or a test set"),
         (["x={data='folder:photos', bgas=[]}"], "unknown key 'evaluation.test_sets.x.bgas'; did you mean 'bags'?"),
         (["x={bags=['3.json']}"], "'evaluation.test_sets.x.data' is missing; add it, or type"),
@@ -201,7 +242,7 @@ def paper_test(name: str) -> TestSet:
         ),
         (
             ["x={data='scenes:plain?n=20', bags=['$TELLAPART_DATA/truematch/3.json']}"],
-            "evaluation.test_sets.x: bag3: 105 of 105 pictures that its sets ask for have no caption",
+            "evaluation.test_sets.x: bag3: 69 of 69 pictures that its sets ask for have no caption",
         ),
     ],
 )

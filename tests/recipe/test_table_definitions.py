@@ -38,7 +38,7 @@ def printed_rows(number: int) -> set[tuple[float, ...]]:
 def test_every_row_of_figures_is_printed_by_the_paper(number: int) -> None:
     printed = printed_rows(number)
     figures = {
-        (table.id, row.labels): tuple(float(figure) for figure in row.paper if figure != "")
+        (table.id, row.labels): tuple(figure for figure in row.paper if not isinstance(figure, str))
         for table in read_paper(number).tables
         for row in table.rows
     }
@@ -52,7 +52,7 @@ def test_every_row_of_figures_is_printed_by_the_paper(number: int) -> None:
 
 
 # Tables whose rows here are columns there, or whose figures stand in a text and in other tables.
-IN_PIECES = {1: {"F4"}, 2: {"6", "9", "11", "12", "14", "F3", "F4", "F6"}, 3: {"13"}}
+IN_PIECES = {1: {"F4"}, 2: {"6", "9", "11", "12", "14", "F3", "F4", "F6"}, 3: {"11", "13"}}
 
 
 @pytest.mark.long
@@ -69,9 +69,71 @@ def test_every_command_of_a_table_is_one_that_the_command_line_takes(
         command.make_context(words[0], words[1:])  # raises for an unknown option
         if step.words[0] == "train":
             assert cost is not None and cost.flops > 0 and recipe_of(step).name
-    for row, column, test in plan.cells():
+    for row, column, test in plan.cells("metric", "words"):
         assert plan.result_of(test) in made, (row.labels, column.name)
-    assert all(column.metric or column.setting or column.log or column.note for column in table.columns)
+    assert all(column.source for column in table.columns), "a column that nothing fills"
+
+
+@pytest.mark.skipif(not PAPER_TEXTS.is_dir(), reason=f"no papers at {PAPER_TEXTS}")
+def test_words_are_those_that_the_paper_prints() -> None:
+    (path,) = PAPER_TEXTS.glob("3_*.txt")
+    printed = path.read_text(encoding="utf-8")
+    for table in [table for table in read_paper(3).tables if table.id in ("7", "14")]:
+        columns = [str(row.paper[0]).split(", ") for row in table.rows]
+        for line in zip(*columns, strict=True):
+            assert "\t".join(line) in printed, line
+
+
+CONCADIA = ("Concadia descriptions", "Concadia captions")
+
+
+def test_rows_of_one_system_are_all_chosen(tmp_path: Path) -> None:
+    for name, rows, labels in (
+        ("3:3", ["clipcap-coco"], ["ConCap", "Flickr", "nocaps near", "nocaps out", *CONCADIA]),
+        ("1:1", ["human"], ["MSCOCO", "Flickr30K"]),
+        ("1:1", ["MSCOCO Human"], ["MSCOCO"]),
+    ):  # fmt: skip
+        ((paper, table),) = find_tables([name])
+        chosen = make_plan(paper, table, tmp_path, rows).rows
+        assert [row.labels[0] for row in chosen] == labels
+
+
+def test_only_what_a_metric_reads_is_asked_for(tmp_path: Path) -> None:
+    """Bags stand beside their own metrics alone; a table of lengths takes no list of distractors."""
+    for paper, table in find_tables([]):
+        plan = make_plan(paper, table, tmp_path)
+        for step in plan.commands():
+            if step.words[0] == "eval":
+                metrics = step.words[step.words.index("--metrics") + 1]
+                assert ("--bags" in step.words) == (".bag" in metrics or "imagecode" in metrics), step.typed()
+                assert ("--distractors" in step.words) == (".hard" in metrics), step.typed()
+    ((paper, table),) = find_tables(["1:F4"])
+    assert not any("imgids" in str(path) for path in make_plan(paper, table, tmp_path).needed_files())
+
+
+def test_truematch_is_of_validation_and_test_pictures() -> None:
+    tests = read_paper(2).tests
+    assert {name for name, on in tests.items() if any("truematch" in bags for bags in on.bags)} == {
+        "truematch", "truematch-blend", "truematch-holistic"
+    }  # fmt: skip
+    assert all(on.data.endswith("?split=validation,test") for name, on in tests.items() if name.startswith("truematch"))
+
+
+def test_systems_of_their_own_have_files_and_runs_of_their_own(tmp_path: Path) -> None:
+    """No caption file stands for two rows on one test set; 2:14 trains to its own run, and 2:8 trains paper 3's."""
+    for paper, table in find_tables([]):
+        cells = [
+            (row.system, tuple(row.instead.get(column.test, column.test) for column in table.columns))
+            for row in table.rows
+        ]
+        assert len(set(cells)) == len(cells), (paper.number, table.id)
+    plans = {name: make_plan(*find_tables([name])[0], tmp_path) for name in ("2:14", "2:8")}
+    commands = {name: [step.typed() for step in plan.commands()] for name, plan in plans.items()}
+    for kind in ("coco", "blend", "holistic"):
+        (until,) = [line for line in commands["2:14"] if f"paper2-{kind}-sr-l-until --resume" in line]
+        assert until.endswith(f"--set validation.until={tmp_path}/runs/paper2-{kind}-sr-v")
+    trained = [line for line in commands["2:8"] if f"--out {tmp_path}/runs/paper3-discritune-concap" in line]
+    assert trained and not plans["2:8"].missing()
 
 
 def test_tables_are_named_by_paper_and_number() -> None:
@@ -92,12 +154,13 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
     lines = done.out.splitlines()
     assert done.status == 0 and "# rows: capenrich, blip-smile" in lines
     assert any(
-        line.startswith("# capenrich takes a caption file (CapEnrich's): --captions capenrich=FILE") for line in lines
+        line.startswith("# capenrich takes CapEnrich's captioner") and line.endswith("--captions capenrich=FILE")
+        for line in lines
     )
     assert any(line.startswith("# needs ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)
-    train, caption, evaluate = (line for line in lines if not line.startswith("#"))
+    train, caption, evaluate, _ = (line for line in lines if line and not line.startswith("#"))
     assert train.startswith("tellapart train papers/smile_blip_coco --out") and " GB of memory" in train
-    assert "--beams 3 --max-tokens 71" in caption
+    assert "--beams 3 --length-penalty-over all --max-tokens 71" in caption
     assert '"karpathy:$TELLAPART_DATA/coco/dataset_coco.json?split=test"' in evaluate and "recall@1.hard" in evaluate
 
 
@@ -106,7 +169,8 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
     [
         (("1:1", "--rows", "blip-smlie"), "table 1:1 has no row 'blip-smlie'; did you mean 'blip-smile'"),
         (("1:1", "--captions", "capenrich=none.jsonl"), "there is no file none.jsonl"),
-        (("1:1", "--captions", "capenrich"), "expected SYSTEM=FILE"),
+        (("1:1", "--captions", "capenrich"), "cannot read --captions capenrich; expected SYSTEM=…"),
+        (("1:1", "--captioner", "capenrih=m:f"), "no row here is of system 'capenrih'; did you mean 'capenrich'?"),
         (("1:1",), "which is not there; see all that it needs: tellapart tables 1:1 --dry-run"),
         (("2:3", "--seeds", "dev"), "--seeds are those of --world scenes"),
         (("2:3", "--world", "scenes", "--dry-run"), "are of the papers' data"),

@@ -132,11 +132,11 @@ def tokens(
     """Draw the loss of each token of a caption under MLE and SMILE, with the likeliest token (paper 1, figure 5)."""
     from tellapart.captioners import load_captioner
     from tellapart.data import open_data
+    from tellapart.evaluation.formats import write
     from tellapart.evaluation.word_values import token_losses
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
     from tellapart.report.curves import draw_token_losses
-    from tellapart.utils.io import replace_text
 
     items = {item.id: item for item in open_data(data)}
     item = items.get(picture) if picture is not None else next(iter(items.values()), None)
@@ -148,7 +148,7 @@ def tokens(
     captioner = load_captioner(model, device)
     view = make_view(captioner, FeatureStore(), progress=False)
     losses = token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
-    replace_text(out, draw_token_losses(text, losses))
+    write(out, draw_token_losses(text, losses))
     names = ("token", "mle", "smile", "likeliest", "p")
     shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss of each token in nats")
     for word, mle, smile, likeliest, p in losses:

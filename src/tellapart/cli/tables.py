@@ -12,7 +12,7 @@ import typer
 
 from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.io import say
+from tellapart.utils.io import say, typed_command
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import rich.table
 
     from replication.tables import MeasuredTable
-    from tellapart.recipe.tables import Plan, Step
+    from tellapart.recipe.tables import Figure, Plan, Step
 else:
     rich = LazyModule("rich", "console", "table")
 
@@ -43,11 +43,17 @@ def tables(
     ] = None,
     captions: Annotated[
         list[str] | None,
-        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system that cannot be trained here. Repeatable."),
+        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system, in place of running it. Repeatable."),
+    ] = None,
+    captioner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SYSTEM=NAME", help="A system's captioner, such as my_ofa:make. Repeatable."),
     ] = None,
     llm_judge: Annotated[
         str | None, typer.Option(metavar="BACKEND", help="The judge of 1:7, as openai:MODEL@URL. See eval --llm-judge.")
     ] = None,
+    llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="The LLM of 2:F2. See boost --llm.")] = None,
+    mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="The MLLM of 2:F2. See boost --mllm.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
@@ -64,37 +70,39 @@ def tables(
 
     Models, captions and results that an earlier command made are reused. After Ctrl-C, the same command goes on.
     """
-    from tellapart.recipe.tables import absent_metrics, find_tables, make_plan
+    from tellapart.recipe.tables import Given, absent_metrics, find_tables, make_plan
 
     chosen = find_tables(names or [])
     if world == "scenes":
-        if dry_run or rows or captions or settings or llm_judge:
+        if dry_run or rows or captions or captioner or settings or llm_judge or llm or mllm:
             raise UsageError(
-                "--dry-run, --rows, --captions, --set and --llm-judge are of the papers' data; leave out --world scenes"
+                "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm are of the papers' "
+                "data; leave out --world scenes"
             )
         ids = [(paper.number, table.id) for paper, table in chosen]
         on_scenes(ids, bool(names), seeds or "quick", device, precision, as_json)
         return
     if seeds is not None:
         raise UsageError("--seeds are those of --world scenes; a recipe has its own: --set seed=1")
-    files = dict(read_file_option(option) for option in captions or [])
-    without = absent_metrics(llm_judge or "")
-    plans = [
-        make_plan(
-            paper,
-            table,
-            out,
-            [name.strip() for name in (rows or "").split(",") if name.strip()],
-            files,
-            [*(settings or []), *precision_settings(precision)],
-            without,
-            llm_judge or "",
-        )
-        for paper, table in chosen
-    ]
-    check_files(files, plans)
+    given = Given(
+        files={system: existing(path) for system, path in pairs_of("--captions", captions)},
+        captioners=dict(pairs_of("--captioner", captioner)),
+        settings=(*(settings or []), *precision_settings(precision)),
+        without=absent_metrics(llm_judge or ""),
+        judge=llm_judge or "",
+        llm=llm or "",
+        mllm=mllm or "",
+    )
+    only = [name.strip() for name in (rows or "").split(",") if name.strip()]
+    plans = [make_plan(paper, table, out, only, given) for paper, table in chosen]
+    known = {system for plan in plans for system in plan.paper.systems}
+    for system in (*given.files, *given.captioners):
+        if system not in known:
+            raise UsageError(f"--captions, --captioner: no row here is of system '{system}'{nearest(system, known)}")
     if dry_run:
-        show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(map(dry_text, plans)), as_json)
+        last = typed_command().replace(" --dry-run", "") + "  # prints what these commands measured"
+        texts = (*map(dry_text, plans), last)
+        show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(texts), as_json)
         return
     for plan in plans:
         if absent := plan.needed_files():
@@ -142,22 +150,19 @@ def show_tables(measured: list[MeasuredTable], as_json: bool) -> None:
     )
 
 
-def read_file_option(option: str) -> tuple[str, Path]:
-    """Reads SYSTEM=FILE. Raises `UsageError` for another form, or where there is no such file."""
-    system, equals, path = option.partition("=")
-    if not equals or not system or not path:
-        raise UsageError(f"cannot read --captions {option}; expected SYSTEM=FILE, as in --captions capenrich=c.jsonl")
+def pairs_of(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]:
+    """Reads SYSTEM=VALUE of a repeatable option. Raises `UsageError` for another form."""
+    pairs = [(system, value) for system, _, value in (text.partition("=") for text in values or ())]
+    for text, (system, value) in zip(values or (), pairs, strict=True):
+        if not system or not value:
+            raise UsageError(f"cannot read {option} {text}; expected SYSTEM=…, as in {option} capenrich=…")
+    return pairs
+
+
+def existing(path: str) -> Path:
     if not Path(path).is_file():
-        raise UsageError(f"--captions {option}: there is no file {path}")
-    return system, Path(path)
-
-
-def check_files(files: Mapping[str, Path], plans: Sequence[Plan]) -> None:
-    """Raises `UsageError` for a caption file of a system that none of the tables has."""
-    known = {row.system for plan in plans for row in plan.rows}
-    for system in files:
-        if system not in known:
-            raise UsageError(f"--captions: no row here is of system '{system}'{nearest(system, known)}")
+        raise UsageError(f"--captions: there is no file {path}")
+    return Path(path)
 
 
 def run_step(step: Step, place: str, options: Sequence[str]) -> None:
@@ -167,7 +172,6 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
     from tellapart.utils.options import fill_in
 
     say(f"{place}: {step.typed()}")
-    step.make_folder()
     words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
     done = subprocess.run(words, stdout=sys.stderr, check=False)
     if done.returncode:
@@ -213,7 +217,7 @@ def dry_text(plan: Plan) -> str:
 
 def as_values(plan: Plan) -> dict[str, Any]:
     """Returns a table with our figures and the paper's as JSON values."""
-    found, absent = plan.figures(), plan.missing()
+    found, absent = plan.figures(study_figures(plan)), plan.missing()
     names = [column.name for column in plan.table.columns]
     rows = [
         {
@@ -231,7 +235,7 @@ def as_values(plan: Plan) -> dict[str, Any]:
 
 def as_rich(plan: Plan) -> rich.table.Table:
     """Returns a table for the terminal: in each cell our figure, and the paper's in brackets."""
-    found = plan.figures()
+    found = plan.figures(study_figures(plan))
     title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours (the paper's)"
     shown = rich.table.Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
     for label in plan.table.labels:
@@ -242,13 +246,35 @@ def as_rich(plan: Plan) -> rich.table.Table:
         if row in plan.rows:
             cells = []
             for number, figure in enumerate(row.paper):
-                ours = found.get((place, number))
-                shown_as = "g" if plan.table.columns[number].setting else ".4g"
-                cells.append(
-                    f"{'–' if ours is None else format(ours, shown_as)} ({'–' if figure == '' else f'{figure:g}'})"
-                )
+                places = "g" if plan.table.columns[number].setting else ".4g"
+                ours = cell_text(found.get((place, number)), places)
+                cells.append(f"{ours} ({cell_text(figure, 'g')})")
             shown.add_row(*row.labels, *cells)
     return shown
+
+
+def cell_text(figure: Figure | None, places: str) -> str:
+    """Returns a cell as text; values by step are a line each."""
+    if isinstance(figure, list):
+        return "\n".join(f"step {step:,}: {value:.4g}" for step, value in figure)
+    if figure is None or figure == "":
+        return "–"
+    return figure if isinstance(figure, str) else format(figure, places)
+
+
+def study_figures(plan: Plan) -> Mapping[str, Mapping[str, float]]:
+    """Returns the figures of a table's study, by system and name; empty before people have answered."""
+    from tellapart.study.analysis import analyse
+    from tellapart.study.design import open_study
+    from tellapart.study.store import STORE, AnswerStore
+
+    folder = plan.study_folder
+    if not (folder / STORE).is_file():
+        return {}
+    study = open_study(folder)
+    with AnswerStore.open(study, folder / STORE, create=False) as answers:
+        systems = analyse(study, answers).systems
+    return {name: {metric: found.value for metric, found in own.items()} for name, own in systems.items()}
 
 
 def _find_replication() -> None:

@@ -339,8 +339,10 @@ class Validation(Strict):
         description="metric that selects the checkpoint; step: the last one; default: the objective's own (loss for "
         "mle, cider for rewards that compare with references, otherwise recall@1.random100)",
     )
-    until: float | None = Field(
-        None, description="stop at the first validation in which select is this good (paper 2, table 14)"
+    until: float | ModelName | None = Field(
+        None,
+        description="stop at the first validation in which select is this good, or as good as a run's (paper 2, "
+        "Table 14)",
     )
     decoding: Decoding = Decoding(kind="greedy")
 
@@ -349,10 +351,11 @@ class TestSet(Strict):
     """Pictures with references, and what their captions are measured with: of a recipe, or of the papers' tables.
 
     data: as ``--data`` of ``eval``. captioned: those of its pictures that get captions, where these are not all; the
-    others are candidates. bags: files of candidate sets. distractors: further pictures of a hard pool, or a list of
-    ids. references: a file of references, where the data have none. language_model: for perplexity. max_tokens: of
-    captions of these pictures, where it is not the decoding's. needs: files without which it cannot be measured, each
-    with where it comes from. ``$TELLAPART_DATA`` stays a variable here; `filled_in` replaces it.
+    others are candidates. bags: files of candidate sets; pictures that no set asks for need no caption. distractors:
+    distractors: further pictures of a hard pool, or a list of ids. references: files of references, in place of the
+    data's own. language_model: for perplexity. max_tokens: of captions of these pictures, where it is not the
+    decoding's. needs: files without which it cannot be measured, each with where it comes from. ``$TELLAPART_DATA``
+    stays a variable here; `filled_in` replaces it.
     """
 
     __test__ = False  # not a test of pytest's
@@ -361,7 +364,7 @@ class TestSet(Strict):
     captioned: DataName | None = None
     bags: tuple[FilePath, ...] = ()
     distractors: PoolName | None = None
-    references: FilePath | None = None
+    references: tuple[FilePath, ...] = ()
     language_model: ModelName | None = None
     max_tokens: int | None = Field(None, ge=1)
     needs: dict[str, str] = Field(default_factory=dict)
@@ -371,15 +374,15 @@ class TestSet(Strict):
         """Returns whether these are pictures that a scorer can see, and no instructions."""
         return not self.data.startswith("instructions:")
 
-    def options(self) -> Iterator[str]:
-        """Yields the words of ``eval`` that say the same; ``--data`` left out."""
-        for bags in self.bags:
-            yield from ("--bags", bags)
-        named = {"distractors": self.distractors, "references": self.references, "language-model": self.language_model}
-        for option, value in named.items():
-            if value is not None:
+    def options(self, metrics: Collection[str] = ("recall@1.hard", "ppl")) -> Iterator[str]:
+        """Yields the words of ``eval`` that say the same, of what ``metrics`` use; ``--data`` left out."""
+        pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
+        model = self.language_model if "ppl" in metrics else None
+        named = {"bags": self.bags, "distractors": (pool,), "references": self.references, "language-model": (model,)}
+        for option, values in named.items():
+            for value in filter(None, values):
                 yield from (f"--{option}", value)
-        if self.captioned is not None:
+        if self.bags:
             yield "--allow-missing"
 
     def filled_in(self) -> TestSet:
@@ -394,7 +397,7 @@ class TestSet(Strict):
 class Evaluation(Strict):
     """Says how the result is measured: on ``data.test``, and on further ``test_sets``, by names of one's own.
 
-    A test set of the papers' tables may stand there by PAPER:NAME, such as ``test_sets = { truematch = "2:coco" }``.
+    A test set of the papers' tables may stand there by PAPER:NAME: ``test_sets = { truematch = "2:truematch" }``.
     """
 
     decoding: Decoding = Decoding(kind="beam", beams=5)

@@ -25,8 +25,8 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.reading import PAPERS, explain, find_recipe, read_recipe, read_tables
 from tellapart.recipe.schema import Recipe, TestSet
-from tellapart.utils.options import Strict
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.options import Strict, fill_in
+from tellapart.utils.registry import LazyModule, is_dotted
 
 if TYPE_CHECKING:
     import torch
@@ -36,50 +36,70 @@ else:
 CLIP = "openai/clip-vit-base-patch32"
 
 
-class Column(Strict):
-    """A column of figures: a metric on a test set; ``scenes``: the measure that stands for it on `scenes`.
+SOURCES = ("metric", "words", "setting", "log", "study", "command")
 
-    ``setting``: in place of a metric a key of the row's recipe, or several with ``*`` between them for their product.
-    ``log``: in place of both what the row's validation logged under this name. With none of them the column cannot be
-    measured here; ``note`` says why.
+
+class Column(Strict):
+    """A column: what its cells show, usually a metric on a test set.
+
+    metric: of ``eval``. words: in place of a figure the words that are most each system's own, "adjective" or "noun".
+    setting: a key of the row's recipe, or several with ``*`` between them for their product. log: what the row's
+    training logged under this name, validation by validation. study: a figure of the table's study with people.
+    command: words of a command whose file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}`` stand for the
+    row's captioner, the test set and the options; ``file`` is what that file is called. scenes: the measure that stands
+    for the column on `scenes`. note: why a column with none of these cannot be measured here.
     """
 
     name: str
     test: str = ""
     metric: str = ""
-    scenes: str = ""
+    words: Literal["", "adjective", "noun"] = ""
     setting: str = ""
     log: str = ""
+    study: str = ""
+    command: tuple[str, ...] = ()
+    file: str = ""
+    scenes: str = ""
     note: str = ""
+
+    @property
+    def evaluated(self) -> bool:
+        """Returns whether ``eval`` measures it."""
+        return bool(self.metric or self.words)
+
+    @property
+    def source(self) -> str:
+        """Returns the field that says what its cells show; "" where nothing does."""
+        return next((name for name in SOURCES if getattr(self, name)), "")
 
 
 class Row(Strict):
-    """A row: labels, the system, and the paper's figures (a figure, or "" where it prints none).
+    """A row: labels, the system, and what the paper prints (a figure, words, or "" where it prints nothing).
 
-    instead: test sets that take the place of a column's for this row, such as other references. validation: which of
-    the system's validations, from 0, stands in columns of its log.
+    instead: test sets that take the place of a column's for this row, such as other references.
     """
 
     labels: tuple[str, ...]
     system: str
-    paper: tuple[float | Literal[""], ...]
+    paper: tuple[float | str, ...]
     instead: dict[str, str] = Field(default_factory=dict)
-    validation: int = 0
 
 
 class System(Strict):
     """Names what writes a row's captions; exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
 
-    recipe: trained, with ``set`` as ``--set``; ``start``: the system whose model it starts from. run: the trained
-    system whose model it is, with other ``caption`` options. model: a captioner's name. human: references as captions,
-    as ``--human`` of ``eval``. file: a caption file that the user brings; the text says whose. caption: words of the
-    ``caption`` command. parameters, tokens: size of the model, and tokens per picture and caption, for estimates.
-    scenes: the arm that stands for it on `scenes`; stage: of which boosted captions are its references there.
+    recipe: trained, with ``set`` as ``--set``; ``start``: the system whose model it starts from; ``until``: the system
+    whose run it trains to (``validation.until``). run: the system whose model it is, with other ``caption`` options, of
+    another paper as "3:NAME". model: a captioner's name. human: references as captions, as ``--human`` of ``eval``.
+    file: a captioner or captions that the user brings; the text says whose. caption: words of the ``caption`` command.
+    parameters, tokens: size of the model, and tokens per picture and caption, for estimates. scenes: the arm that
+    stands for it on `scenes`; stage: of which boosted captions are its references there.
     """
 
     recipe: str = ""
     set: tuple[str, ...] = ()
     start: str = ""
+    until: str = ""
     run: str = ""
     model: str = ""
     human: Literal["", "first", "random", "mean"] = ""
@@ -98,8 +118,8 @@ class System(Strict):
 
 
 class PaperTable(Strict):
-    """A printed table or figure. id: "5", "F3" for a figure, "S1" for a sweep that a text tells of. note: what differs
-    from the paper's.
+    """A printed table or figure. id: "5", "F3" for a figure, "S1" for a sweep that a text tells of. study: words of
+    ``study create``, for columns that people answer. note: what differs from the paper's.
     """
 
     id: str
@@ -107,6 +127,7 @@ class PaperTable(Strict):
     labels: tuple[str, ...]
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+    study: tuple[str, ...] = ()
     note: str = ""
 
     @model_validator(mode="after")
@@ -132,13 +153,13 @@ class Paper(Strict):
             for row in table.rows:
                 if row.system not in self.systems:
                     raise ValueError(f"table {table.id}: no system is called '{row.system}'")
-            columns = [column.test for column in table.columns if column.metric]
+            columns = [column.test for column in table.columns if column.test]
             for test in (*columns, *(test for row in table.rows for test in row.instead.values())):
                 if test not in self.tests:
                     raise ValueError(f"table {table.id}: no test set is called '{test}'")
         for name, system in self.systems.items():
-            for other in filter(None, (system.start, system.run)):
-                if other not in self.systems:
+            for other in filter(None, (system.start, system.until, system.run)):
+                if ":" not in other and other not in self.systems:
                     raise ValueError(f"system {name}: no system is called '{other}'")
         return self
 
@@ -188,25 +209,24 @@ def _expand(ids: str, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Step:
-    """A command. words: after ``tellapart``. out: the file that says that it is done. system: whose; "" for eval."""
+    """A command. words: after ``tellapart``. out: what it writes. system: whose model it runs. read_by: the file that
+    is made of ``out``, for a command whose ``out`` may be there unfinished and which goes on when it is repeated.
+    """
 
     words: tuple[str, ...]
     out: Path
-    system: str = ""
+    system: System | None = None
+    read_by: Path | None = None
 
     @property
     def done(self) -> bool:
-        return self.out.exists()
+        return self.out.exists() and (self.read_by is None or self.read_by.exists())
 
     @property
     def uses_models(self) -> bool:
         """Returns whether the command takes ``--device``: ``eval`` without a model refuses it."""
-        return bool(self.system) or "--scorer" in self.words or "--language-model" in self.words
-
-    def make_folder(self) -> None:
-        """Makes the folder of the file that is written; a run makes its own, which must not hold anything else."""
-        if self.words[0] != "train":
-            self.out.parent.mkdir(parents=True, exist_ok=True)
+        scoring = self.words[0] == "eval" and ("--scorer" in self.words or "--language-model" in self.words)
+        return self.system is not None or scoring
 
     def typed(self) -> str:
         """Returns the command as a person types it: ``$TELLAPART_DATA`` stays a variable."""
@@ -222,182 +242,305 @@ def _quoted(word: str) -> str:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Holds what makes a table: its rows, the commands in order, and what is missing.
+class Given:
+    """Holds what the user brings to the tables.
 
-    rows: those that are asked for. files: caption files that the user brings, by system. settings: ``--set`` of every
-    ``train`` command, after the system's own. without: metrics that cannot be computed here, each with the reason.
-    judge: as ``--llm-judge``, for the metrics `JUDGED`.
+    files, captioners: caption files and captioners' names, by system. settings: ``--set`` of every ``train`` command,
+    after the system's own. without: metrics that cannot be computed here, each with the reason. judge, llm, mllm:
+    models, as ``--llm-judge`` of ``eval`` and ``--llm`` and ``--mllm`` of ``boost`` name them.
     """
+
+    files: Mapping[str, Path] = field(default_factory=dict)
+    captioners: Mapping[str, str] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
+    without: Mapping[str, str] = field(default_factory=dict)
+    judge: str = ""
+    llm: str = ""
+    mllm: str = ""
+
+
+Figure = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Holds what makes a table: its rows (those that are asked for), the commands in order, and what is missing."""
 
     paper: Paper
     table: PaperTable
     rows: tuple[Row, ...]
     folder: Path
-    files: Mapping[str, Path] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()
-    without: Mapping[str, str] = field(default_factory=dict)
-    judge: str = ""
+    given: Given = Given()
 
     def missing(self) -> dict[str, str]:
         """Returns why the rows of these systems cannot be made, by system."""
-        return {
-            row.system: f"takes a caption file ({system.file}): --captions {row.system}=FILE"
-            for row in self.rows
-            if (system := self.paper.systems[row.system]).file and row.system not in self.files
-        }
+        return {row.system: why for row in self.rows if (why := self._lacking(row.system))}
+
+    def _lacking(self, system: str, *, model: bool = False) -> str:
+        """Returns what the user has to bring for a system's captions, or for its ``model``; "" for nothing."""
+        plan, name = self._at(system)
+        own = plan.paper.systems[name]
+        if name in self.given.captioners or (name in self.given.files and not model):
+            return ""
+        if base := own.run or own.start:
+            why = plan._lacking(base, model=True)
+        else:
+            why = own.file and f"takes {own.file} captioner: --captioner {name}=NAME (docs/captioners.md)"
+        return why if model or not why else f"{why}; or captions: --captions {name}=FILE"
+
+    def _at(self, system: str) -> tuple[Plan, str]:
+        """Returns the plan and the name under which a system of any paper is known: "3:blip" is paper 3's."""
+        number, _, name = system.rpartition(":")
+        return (replace(self, paper=read_paper(int(number))) if number else self), name
 
     def notes(self) -> list[str]:
-        """Returns what the reader of the table has to know: its note, and why rows and columns are empty."""
+        """Returns what the reader of the table has to know: its note, why cells are empty, what the results say."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
-        without = {column.name: self.without.get(column.metric, column.note) for column in self.table.columns}
-        return [*filter(None, [self.table.note]), *rows, *(f"{name}: {why}" for name, why in without.items() if why)]
+        without = {column.name: self._why_empty(column) for column in self.table.columns}
+        found = {
+            f"{test}: {note}": None for test in self._tests() for note in self._results(test).get("notes", ()) if note
+        }
+        return [
+            *filter(None, [self.table.note]), *rows, *(f"{name}: {why}" for name, why in without.items() if why), *found
+        ]  # fmt: skip
+
+    def _why_empty(self, column: Column) -> str:
+        """Returns why a column has no figures here; "" where it has."""
+        models = {"llm": self.given.llm, "mllm": self.given.mllm}
+        if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
+            return "takes models: " + " ".join(f"--{name} BACKEND" for name in lacking)
+        if column.study:
+            return f"people answer: tellapart study serve {self.study_folder}; when they have, repeat this command"
+        return self.given.without.get(column.metric, column.note)
 
     def made(self) -> list[Row]:
         """Returns the rows that can be made."""
         absent = self.missing()
         return [row for row in self.rows if row.system not in absent]
 
-    def cells(self) -> Iterator[tuple[Row, Column, str]]:
-        """Yields row, column and test set of every figure that can be measured."""
+    def cells(self, *sources: str) -> Iterator[tuple[Row, Column, str]]:
+        """Yields row, column and test set of every cell that can be measured; of these ``sources`` alone."""
         for row in self.made():
             for column in self.table.columns:
-                if column.metric and column.metric not in self.without:
+                missing = column.metric in self.given.without or (column.command and self._why_empty(column))
+                if column.source in (sources or SOURCES) and not missing:
                     yield row, column, row.instead.get(column.test, column.test)
 
+    def _tests(self) -> dict[str, list[str]]:
+        """Returns the systems that ``eval`` measures on each test set."""
+        tests: dict[str, list[str]] = {}
+        for row, _, test in self.cells("metric", "words"):
+            if row.system not in tests.setdefault(test, []):
+                tests[test].append(row.system)
+        return tests
+
     def needed_files(self) -> dict[Path, str]:
-        """Returns the files that are not there, each with where it comes from."""
-        tests = dict.fromkeys(test for _, _, test in self.cells())
-        return {path: why for test in tests for path, why in self.paper.tests[test].absent().items()}
+        """Returns the files of test sets that commands name and that are not there, each with where it comes from."""
+        words = " ".join(word for step in self.commands() for word in step.words)
+        tests = [self.paper.tests[test] for test in dict.fromkeys(test for _, _, test in self.cells() if test)]
+        named = {Path(fill_in(name)) for on in tests for name in on.needs if name in words}
+        return {path: why for on in tests for path, why in on.absent().items() if path in named}
 
     def commands(self) -> list[Step]:
         """Returns every command once, each after those whose results it reads."""
         steps: dict[Path, Step] = {}
-        trained = any(column.metric or column.log for column in self.table.columns)
-        for system in dict.fromkeys(row.system for row in self.made() if trained):
-            for step in self._training(system):
+        for row, column, test in self.cells():
+            brought = row.system in self.given.files and column.source != "log"
+            for step in () if brought or column.source == "setting" else self._training(row.system):
                 steps[step.out] = step
-        tests: dict[str, list[str]] = {}
-        for row, _, test in self.cells():
-            if row.system not in tests.setdefault(test, []):
-                tests[test].append(row.system)
-        for test, systems in tests.items():
-            for system in systems:
-                if (caption := self._caption(system, test)) is not None:
-                    steps[caption.out] = caption
+            if column.command:
+                step = self._command(row.system, column, test)
+                steps[step.out] = step
+        for test, systems in self._tests().items():
             evaluated = self._eval(test, systems)
+            for system in systems:
+                if (caption := self._caption(system, test, evaluated.out)) is not None:
+                    steps[caption.out] = caption
             steps[evaluated.out] = evaluated
+        for step in self._study():
+            steps[step.out] = step
         return list(steps.values())
 
     def run_of(self, system: str) -> Path:
         """Returns the folder into which a system is trained; systems of all tables of a paper share it."""
-        return self.folder / "runs" / f"paper{self.paper.number}-{system}"
+        plan, name = self._at(system)
+        return self.folder / "runs" / f"paper{plan.paper.number}-{name}"
 
     def model_of(self, system: str) -> str:
-        """Returns the captioner's name: the run of what is trained here, else the model."""
-        own = self.paper.systems[system]
-        return self.model_of(own.run) if own.run else str(self.run_of(system)) if own.recipe else own.model
+        """Returns the captioner's name: what the user brings, the run of what is trained here, else the model."""
+        plan, name = self._at(system)
+        own = plan.paper.systems[name]
+        if name in self.given.captioners:
+            return self.given.captioners[name]
+        return plan.model_of(own.run) if own.run else str(plan.run_of(name)) if own.recipe else own.model
+
+    def _code(self, system: str) -> tuple[str, ...]:
+        """Returns the option that lets a model run which was trained from the user's own code."""
+        plan, name = self._at(system)
+        if name in self.given.captioners:
+            code = self.given.captioners[name].partition("?")[0]
+            return ("--allow-code", code) if is_dotted(code) else ()
+        own = plan.paper.systems[name]
+        return plan._code(own.run or own.start) if own.run or own.start else ()
 
     def _training(self, system: str) -> Iterator[Step]:
-        own = self.paper.systems[system]
-        if own.run:
-            yield from self._training(own.run)
+        plan, name = self._at(system)
+        own = plan.paper.systems[name]
+        if name in self.given.captioners:
+            return
+        for other in filter(None, (own.run, own.start, own.until)):
+            yield from plan._training(other)
         if not own.recipe:
             return
         settings = list(own.set)
         if own.start:
-            yield from self._training(own.start)
-            settings.insert(0, f"captioner.name={self.model_of(own.start)}")
-        words = ["train", own.recipe, "--out", str(self.run_of(system)), "--resume"]
-        for setting in (*settings, *self.settings):
+            settings.insert(0, f"captioner.name={plan.model_of(own.start)}")
+        if own.until:
+            settings.append(f"validation.until={plan.run_of(own.until)}")
+        words = ["train", own.recipe, "--out", str(plan.run_of(name)), "--resume"]
+        for setting in (*settings, *self.given.settings):
             words += ["--set", setting]
-        step = Step(tuple(words), self.run_of(system) / "results.json", system)
+        step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", own)
         if recipe_of(step).data.test is None:  # as of instructions: such a run has no results
-            step = replace(step, out=self.run_of(system) / "model" / "config.json")
+            step = replace(step, out=plan.run_of(name) / "model" / "config.json")
         yield step
 
     def captions_of(self, system: str, test: str) -> Path:
         """Returns the file of a system's captions of a test set."""
-        return (
-            self.files.get(system) or self.folder / "captions" / f"paper{self.paper.number}-{test}" / f"{system}.jsonl"
-        )
+        brought = self.given.files.get(system)
+        return brought or self.folder / "captions" / f"paper{self.paper.number}-{test}" / f"{system}.jsonl"
 
-    def _caption(self, system: str, test: str) -> Step | None:
+    def _caption(self, system: str, test: str, read_by: Path) -> Step | None:
         own, on = self.paper.systems[system], self.paper.tests[test]
-        if own.human or system in self.files:
+        if own.human or system in self.given.files:
             return None
         out = self.captions_of(system, test)
         length = () if on.max_tokens is None else ("--max-tokens", str(on.max_tokens))
         words = ("caption", self.model_of(system), on.captioned or on.data, "-o", str(out), *own.caption, *length)
-        return Step(words, out, system)
+        return Step((*words, *self._code(system)), out, own, read_by)
 
     def result_of(self, test: str) -> Path:
         """Returns the file of the figures on a test set."""
-        return self._eval(test, [row.system for row, _, on in self.cells() if on == test]).out
+        return self._eval(test, self._tests()[test]).out
 
     def _eval(self, test: str, systems: Sequence[str]) -> Step:
         on = self.paper.tests[test]
-        metrics = dict.fromkeys(column.metric for _, column, where in self.cells() if where == test)
-        scorer = ["--scorer", CLIP] if on.has_pictures else []
-        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options()]
+        columns = [column for _, column, where in self.cells("metric", "words") if where == test]
+        metrics = dict.fromkeys(column.metric or "length" for column in columns)
+        scorer = ["--scorer", CLIP] if on.has_pictures and any(column.metric for column in columns) else []
+        words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options(metrics)]
+        if any(column.words for column in columns):
+            words += ["--words", "10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
-            words += ["--llm-judge", self.judge, "--ledger", str(self.folder / "judge.ledger.jsonl")]
-        for system in dict.fromkeys(systems):
-            own = self.paper.systems[system]
-            words += ["--human", own.human] if own.human else ["--captions", str(self.captions_of(system, test))]
+            words += ["--llm-judge", self.given.judge, "--ledger", str(self.folder / "judge.ledger.jsonl")]
+        if any(system in self.given.files for system in systems) and "--allow-missing" not in words:
+            words.append("--allow-missing")  # a file may have captions of further pictures
+        words += self._captioned(test, systems)
+        words += [option for system in systems if (own := self.paper.systems[system]).human
+                  for option in ("--human", own.human)]  # fmt: skip
         digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:8]
         out = self.folder / "results" / f"paper{self.paper.number}-{test}-{digest}.json"
         return Step((*words, "-o", str(out)), out)
 
-    def figures(self) -> dict[tuple[int, int], float]:
-        """Returns our figures by row and column of the table, of those whose commands have run."""
-        results: dict[str, Mapping[str, Any]] = {}
-        found = {}
+    def _captioned(self, test: str, systems: Sequence[str]) -> list[str]:
+        """Returns the options that name the systems' caption files; references as a system have none."""
+        return [
+            option
+            for system in systems
+            if not self.paper.systems[system].human
+            for option in ("--captions", str(self.captions_of(system, test)))
+        ]
+
+    def _command(self, system: str, column: Column, test: str) -> Step:
+        """Returns the command whose file is a cell."""
+        number = f"paper{self.paper.number}-{self.table.id}"
+        out = self.folder / "files" / f"{number}-{system}-{column.file}"
+        values = {"data": self.paper.tests[test].data, "llm": self.given.llm, "mllm": self.given.mllm}
+        own = self.paper.systems[system]
+        if "{model}" in column.command:
+            values["model"] = self.model_of(system)
+        words = [word.format(**values) for word in column.command]
+        code = self._code(system) if "model" in values else ()
+        return Step((*words, "-o", str(out), *code), out, own if "model" in values else None)
+
+    @property
+    def study_folder(self) -> Path:
+        """Returns the folder of the table's study with people."""
+        return self.folder / "studies" / f"paper{self.paper.number}-{self.table.id}"
+
+    def _study(self) -> Iterator[Step]:
+        """Yields the commands that prepare the table's study: captions, and the study of them."""
+        tests = {test: None for _, _, test in self.cells("study")}
+        systems = list(dict.fromkeys(row.system for row, _, _ in self.cells("study")))
+        for test in tests:
+            out = self.study_folder / "items.json"
+            captions = (self._caption(system, test, out) for system in systems)
+            yield from filter(None, captions)
+            words = ["study", "create", *self.table.study, self.paper.tests[test].data, "-o", str(self.study_folder)]
+            yield Step((*words, *self._captioned(test, systems)), out)
+
+    def _results(self, test: str) -> dict[str, Any]:
+        """Returns what ``eval`` wrote of a test set; empty before it has."""
+        path = self.result_of(test)
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def figures(self, study: Mapping[str, Mapping[str, float]] | None = None) -> dict[tuple[int, int], Figure]:
+        """Returns our figures by row and column of the table, of those whose commands have run.
+
+        ``study``: figures of the table's study, by system and name.
+        """
         places = {id(row): place for place, row in enumerate(self.table.rows)}
-        for row in self.rows:
-            for number, column in enumerate(self.table.columns):
-                if column.setting:
-                    *_, train = self._training(row.system)
-                    found[places[id(row)], number] = product_of(recipe_of(train), column.setting)
-                elif column.log:
-                    logged = validations(self.run_of(row.system))
-                    if row.validation < len(logged) and column.log in logged[row.validation]:
-                        found[places[id(row)], number] = float(logged[row.validation][column.log])
+        results = {test: self._results(test) for test in self._tests()}
+        names = {test: self._names(found, test) for test, found in results.items()}
+        figures: dict[tuple[int, int], Figure] = {}
         for row, column, test in self.cells():
-            if test not in results:
-                path = self.result_of(test)
-                results[test] = json.loads(path.read_text(encoding="utf-8"))["systems"] if path.is_file() else {}
-            own = self.paper.systems[row.system]
-            name = "human" if own.human else self.captions_of(row.system, test).stem
-            value = measured(results[test].get(name, {}), column.metric)
-            if value is not None:
-                found[places[id(row)], self.table.columns.index(column)] = float(value)
-        return found
+            value: Figure | None = None
+            if column.setting:
+                *_, train = self._training(row.system)
+                value = product_of(recipe_of(train), column.setting)
+            elif column.log:
+                value = logged(self.run_of(row.system), column.log)
+            elif column.study:
+                people = self.paper.systems[row.system].human
+                stem = "human" if people else self.captions_of(row.system, test).stem
+                value = (study or {}).get(stem, {}).get(column.study)
+            elif column.command:
+                out = self._command(row.system, column, test).out
+                value = str(out) if out.exists() else None
+            elif name := names[test].get(row.system):
+                found = results[test]
+                words = [word["lemma"] for word in found.get("words", {}).get(name, ()) if word["pos"] == column.words]
+                value = ", ".join(words) if column.words else measured(found["systems"][name], column.metric)
+            if value not in (None, "", []):
+                assert value is not None
+                figures[places[id(row)], self.table.columns.index(column)] = value
+        return figures
+
+    def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
+        """Returns the names by which ``eval`` calls systems: in the order of their files, and ``human``."""
+        systems = self._tests()[test]
+        files = [system for system in systems if not self.paper.systems[system].human]
+        found = [name for name in results.get("systems", {}) if name != "human"]
+        people = {system: "human" for system in systems if system not in files and results}
+        return dict(zip(files, found, strict=bool(found))) | people
 
 
 def make_plan(
-    paper: Paper,
-    table: PaperTable,
-    folder: Path,
-    rows: Sequence[str] = (),
-    files: Mapping[str, Path] | None = None,
-    settings: Sequence[str] = (),
-    without: Mapping[str, str] | None = None,
-    judge: str = "",
+    paper: Paper, table: PaperTable, folder: Path, rows: Sequence[str] = (), given: Given | None = None
 ) -> Plan:
     """Returns the plan of a table's rows; all without ``rows``, which are systems or labels joined by spaces.
 
     Raises `UsageError` for a row that the table does not have.
     """
-    known = {row.system: row for row in table.rows} | {" ".join(filter(None, row.labels)): row for row in table.rows}
+    names = [{row.system, " ".join(filter(None, row.labels))} for row in table.rows]
     for name in rows:
-        if name not in known:
+        if not any(name in own for own in names):
             raise UsageError(
-                f"table {paper.number}:{table.id} has no row '{name}'{nearest(name, known)}; known: "
+                f"table {paper.number}:{table.id} has no row '{name}'{nearest(name, set().union(*names))}; known: "
                 f"{', '.join(dict.fromkeys(row.system for row in table.rows))}"
             )
-    chosen = [row for row in table.rows if not rows or any(known[name] == row for name in rows)]
-    return Plan(paper, table, tuple(chosen), folder, dict(files or {}), tuple(settings), dict(without or {}), judge)
+    chosen = [row for row, own in zip(table.rows, names, strict=True) if not rows or own & set(rows)]
+    return Plan(paper, table, tuple(chosen), folder, given or Given())
 
 
 def measured(results: Mapping[str, Any], metric: str) -> float | None:
@@ -424,11 +567,16 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
     return found
 
 
-def validations(run: Path) -> list[dict[str, Any]]:
-    """Returns what the log of a run says of its validations, in order; empty where there is none yet."""
+def logged(run: Path, name: str) -> list[tuple[int, float]]:
+    """Returns what a run's validations logged under a name, with their steps, in order; empty where it has not run.
+
+    name: or its beginning: "recall@1.random" has the size of the pool behind it.
+    """
     path = run / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return [record for record in map(json.loads, lines) if record.get("event") == "validation"]
+    records = [record for record in map(json.loads, lines) if record.get("event") == "validation"]
+    found = ((record["step"], value) for record in records for key, value in record.items() if key.startswith(name))
+    return [(int(step), float(value)) for step, value in found]
 
 
 def product_of(recipe: Recipe, keys: str) -> float:
@@ -460,16 +608,17 @@ TEST_PICTURES = 5000  # of a test set; estimates do not open the data, which may
 def estimates(plan: Plan) -> Iterator[tuple[Step, StepEstimate | None]]:
     """Yields every command of a plan with its estimate; None for ``eval`` and for models of unknown size."""
     for step in plan.commands():
-        yield step, _estimate(step, plan.paper)
+        yield step, _estimate(step)
 
 
-def _estimate(step: Step, paper: Paper) -> StepEstimate | None:
+def _estimate(step: Step) -> StepEstimate | None:
     """Estimates a ``train`` or ``caption`` command from the model's size.
 
     Training takes 6 operations for each parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW
     keeps weights, gradients and two moments in four bytes each; a checkpoint has weights and moments, a run two.
     """
-    if not step.system or not (own := paper.systems[step.system]).parameters:
+    own = step.system
+    if own is None or not own.parameters or step.words[0] not in ("train", "caption"):
         return None
     if step.words[0] == "caption":
         return StepEstimate(2 * own.parameters * own.tokens * TEST_PICTURES, 4 * own.parameters, 200.0 * TEST_PICTURES)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from tellapart.captioners import generate_captions
+from tellapart.data.dataset import read_text
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
 from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
@@ -284,6 +285,23 @@ TIMED = 4  # steps after which their time is told
 NOTHING = -1  # the step to which a log is cut where no checkpoint was written: validation comes before that of step 0
 
 
+def goal_of(until: float | str | None, select: str) -> float | None:
+    """Returns the value at which training stops; that of a run is the best that its validations logged.
+
+    Raises `UsageError` for what is no run, or one that never logged ``select``.
+    """
+    if not isinstance(until, str):
+        return until
+    try:
+        records = [json.loads(line) for line in read_text(Path(until) / "log.jsonl").splitlines()]
+    except UsageError as error:
+        raise UsageError(f"validation.until: expected a number or the folder of a run ({error})") from None
+    values = [record[select] for record in records if record.get("event") == "validation" and select in record]
+    if not values:
+        raise UsageError(f"validation.until: {until} has no validation by {select}; train that run first")
+    return float(min(values) if select == "loss" else max(values))
+
+
 def fit(setup: TrainingSetup, run: Run) -> None:
     """Trains ``setup``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
 
@@ -296,6 +314,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
     recipe, learner = setup.recipe, setup.learner
     settings = recipe.training
     validation, validated = Validator(setup), math.nan
+    goal = goal_of(recipe.validation.until, validation.select)
     with ranks.main_first("pictures are encoded"):  # once; the other ranks find their features
         data, objective = setup.training_set(), setup.objective()
         validation.prepare()
@@ -339,7 +358,6 @@ def fit(setup: TrainingSetup, run: Run) -> None:
                 state.update(best_value=value, best_step=step)
                 run.save_best(step, learner.save)
         run.log(event="validation", step=step, best=better, n=len(validation.items), **values)
-        goal = recipe.validation.until
         reached = goal is not None and (validated <= goal if select == "loss" else validated >= goal)
         if reached:
             run.log(event="reached", step=step, **{select: validated})

@@ -329,7 +329,7 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
     where = f"evaluation.test_sets.{name}"
     for missing, why in on.absent().items():
         raise UsageError(f"{where} needs {missing} ({why}), which is not there; make it, or leave the test set out")
-    for path in filter(None, (*on.bags, on.references)):
+    for path in (*on.bags, *on.references):
         if not Path(path).exists():
             raise UsageError(
                 f"{where}: there is no file {path}; expected what 'eval' reads with --bags or --references"
@@ -377,8 +377,9 @@ def measured(
     references, inputs, language_model = None, None, None
     if test is not None:
         inputs = candidates_of(test) if scorer is not None else None
-        if test.on.references is not None:
-            _, references, _ = match_files({}, read_references([Path(test.on.references)]), test.dataset, True, 0.0)
+        if test.on.references:
+            files = read_references([Path(path) for path in test.on.references])
+            _, references, _ = match_files({}, files, test.dataset, True, 0.0)
         if test.on.language_model is not None:
             language_model = load_language_model(test.on.language_model, setup.device)
     texts = {item.id: item.references for item in items} if references is None else references

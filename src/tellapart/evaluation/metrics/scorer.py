@@ -14,7 +14,7 @@ from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
-from tellapart.metrics.results import APART, CLOSE
+from tellapart.metrics.results import APART, CLOSE, LANGUAGE
 from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
 from tellapart.utils.io import track
 
@@ -103,6 +103,20 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes 100 · cosine (`tellapart.metrics.clipsc`)."""
     return Measurement(embedding.clipsc(context.text_features(slot), context.images)[1])
+
+
+@context_metric(
+    "tokens",
+    needs=("pictures", "scorer"),
+    signature=lambda context: f"tokens:with-start,end|scorer:{context.scorer_name()}",
+    label="tokens",
+    help="tokens per caption by the scorer's tokenizer, start and end counted; computed where it is named",
+    group=LANGUAGE,
+    check=lambda: None,
+)
+def tokens(context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes tokens per caption, however long it is (paper 2, Table 9)."""
+    return Measurement(np.array(context.loaded_scorer.lengths(slot.captions), dtype=float))
 
 
 Measure = Callable[[EvalContext, CaptionSlot], Measurement]
