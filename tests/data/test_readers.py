@@ -186,7 +186,7 @@ def test_jsonl(tmp_path: Path) -> None:
         ({"imag": "a.png"}, "did you mean 'imag'?"),
         ({"image": "a.png", "id": None}, 'line 2: "id" must be'),
         ({"image": "a.png", "id": ""}, 'line 2: "id" must be'),
-        ({"image": "a.png", "captions": [1]}, 'line 2: "captions" must be'),
+        ({"image": "a.png", "captions": [1]}, "line 2: the caption is a int; expected text"),
         ({"image": "a.png", "captions": [], "caption": "x"}, "both"),
         ({"image": "a.png"}, "1 ids stand there more than once: 'a.png'"),
     ],
@@ -197,7 +197,7 @@ def test_jsonl_bad_lines(tmp_path: Path, line: object, said: str) -> None:
 
 
 def test_jsonl_that_is_not_text(tmp_path: Path) -> None:
-    (tmp_path / "d.jsonl").write_bytes(b"\xff\xfe{}")
+    (tmp_path / "d.jsonl").write_bytes(b"\xff{}")
     assert "not UTF-8" in wrong(tmp_path / "d.jsonl")
     assert "no such file" in wrong(f"jsonl:{tmp_path}/nope.jsonl")
     assert "a folder where a file" in wrong(f"jsonl:{tmp_path}")

@@ -35,13 +35,14 @@ import io
 import itertools
 import posixpath
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
-from tellapart.data.dataset import plain_suffix, read_bytes, refuse_unread
+from tellapart.data.dataset import files_below, plain_suffix, read_text, refuse_unread, split_records
 from tellapart.data.records import (
     GENERATED_KEYS,
     ID_KEYS,
@@ -187,6 +188,7 @@ def read_json_text(path: Path, text: str, names: Sequence[str]) -> Iterator[Capt
 
 
 def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = True) -> Iterator[CaptionEntry]:
+    data = split_records(data)
     if isinstance(data, dict):
         yield from _read_object(path, data, names, unwrap)
     elif isinstance(data, list):
@@ -442,7 +444,6 @@ _KEYED_LINES = (
 _COMMENT_NUMBER = re.compile(r" *\d+ *[,;|\t]")  # Flickr30k's "x.jpg| 0| a dog"
 _QUOTED = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
 _MARKUP = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|table)\b", re.IGNORECASE)
-_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text"
 _BESIDE = (".txt", ".caption", ".json")  # beside pictures, the first that a folder has
 _ARROW = (
     "Arrow's format is not read here; save it as Parquet, in Python: "
@@ -549,18 +550,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
 
 
 def _read(path: Path) -> str:
-    try:
-        data = read_bytes(path)
-        text = data.decode("utf-16" if data.startswith(_UTF16_MARKS) else "utf-8-sig")
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
-    except UnicodeDecodeError:
-        raise UsageError(
-            f"{path}: is not text in UTF-8; give a file of captions (JSON, JSONL, CSV, Parquet or text)"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+    text = read_text(path)
     if not text.strip():
         raise UsageError(f"{path}: is empty; expected at least one caption")
     return text
@@ -570,9 +560,8 @@ def metadata_files(folder: Path) -> list[Path]:
     """Hugging Face's lists of pictures in ``folder`` and below it, one of each folder; hidden ones are passed over."""
     found: dict[Path, Path] = {}
     for name in METADATA_FILES:
-        for file in sorted(folder.rglob(name)):
-            if not any(part.startswith(".") for part in file.relative_to(folder).parts):
-                found.setdefault(file.parent, file)
+        for file in files_below(folder, f"**/{name}"):
+            found.setdefault(file.parent, file)
     return list(found.values())
 
 
@@ -586,6 +575,40 @@ def read_metadata(folder: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
             path = posixpath.join(file.parent.relative_to(folder).as_posix(), name.replace("\\", "/"))
             # ids of several lists may begin anew in each
             yield replace(entry, file=posixpath.normpath(path), id=entry.id if len(lists) == 1 else "")
+
+
+_FOREIGN = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|notice|change[ _-]?log|requirements)\b.*", re.IGNORECASE)
+
+
+def sidecars(pictures: Iterable[str], texts: Iterable[str], suffixes: Sequence[str]) -> dict[str, str]:
+    """Returns the text file of each picture that has one, by their paths inside a folder.
+
+    The text has the picture's name without its suffix, or all of it, and one of ``suffixes``, the first that is there:
+    ``a.txt``, ``a.jpg.txt``, ``a.TXT``. Letters such as é are the same however they are composed.
+    """
+    files: dict[str, str] = {}
+    for text in sorted(texts):
+        stem, suffix = posixpath.splitext(text)
+        files[unicodedata.normalize("NFC", stem) + suffix.lower()] = text
+    found = {}
+    for picture in pictures:
+        name = unicodedata.normalize("NFC", picture)
+        stems = (posixpath.splitext(name)[0], name)
+        if text := next((files[key] for suffix in suffixes for stem in stems if (key := stem + suffix) in files), ""):
+            found[picture] = text
+    return found
+
+
+def without_foreign(texts: Iterable[str]) -> list[str]:
+    """Leaves out texts about the folder, such as ``README.txt``."""
+    return [text for text in texts if not _FOREIGN.fullmatch(posixpath.basename(text))]
+
+
+def say_unread(folder: Path, texts: Sequence[str]) -> None:
+    """Names the text files of a folder that were not read."""
+    if texts:
+        some = ", ".join(texts[:MAX_SHOWN]) + (", …" if len(texts) > MAX_SHOWN else "")
+        say(f"{folder}: {len(texts):,} text files are beside no picture of their name and were not read: {some}")
 
 
 def texts_beside(text: str, lines: str) -> list[str]:
@@ -633,22 +656,28 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
     if metadata_files(folder):
         yield from read_metadata(folder, names)
         return
-    files = next((found for suffix in _BESIDE if (found := sorted(folder.rglob(f"*{suffix}")))), [])
-    if not files:
+    inside = [file.relative_to(folder).as_posix() for file in files_below(folder, "**/*")]
+    texts = [name for name in inside if posixpath.splitext(name)[1].lower() in _BESIDE]
+    chosen = list(dict.fromkeys(sidecars([name for name in inside if is_file_name(name)], texts, _BESIDE).values()))
+    if chosen:
+        used = {posixpath.splitext(name)[0] for name in chosen}
+        say_unread(folder, [name for name in texts if posixpath.splitext(name)[0] not in used])
+    for suffix in _BESIDE:  # a folder of captions alone
+        chosen = chosen or [name for name in without_foreign(texts) if name.lower().endswith(suffix)]
+    if not chosen:
         raise UsageError(
             f"{folder}: a folder without {', '.join(METADATA_FILES)}, {', '.join(_BESIDE[:-1])} or {_BESIDE[-1]}; "
             "expected a file of captions"
         )
-    plain = () if files[0].suffix == ".json" else (_read(file) for file in files if file.read_bytes().strip())
-    lines = lines_in(plain)
-    for file in files:
-        if not file.read_bytes().strip():
-            texts = [""]  # what a system wrote there
-        elif file.suffix == ".json":
-            texts = [text for entry in read_json_text(file, _read(file), names) for text in entry.texts]
-        else:
-            texts = texts_in(str(file), None, texts_beside(_read(file), lines))
-        yield CaptionEntry(file.relative_to(folder).with_suffix("").as_posix(), "", texts)
+    contents = {name: read_text(folder / name) for name in chosen}
+    lines = lines_in(text for name, text in contents.items() if not name.lower().endswith(".json"))
+    for name, text in contents.items():
+        file, captions = folder / name, [""]  # empty where a system wrote nothing
+        if text.strip() and name.lower().endswith(".json"):
+            captions = [caption for entry in read_json_text(file, text, names) for caption in entry.texts]
+        elif text.strip():
+            captions = texts_in(str(file), None, texts_beside(text, lines))
+        yield CaptionEntry(posixpath.splitext(name)[0], "", captions)
 
 
 def _read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:

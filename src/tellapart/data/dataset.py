@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain, count, islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote, unquote
 
@@ -231,6 +231,15 @@ def normalize_split(name: str) -> str:
     return _SPLIT_NAMES.get(name, name)
 
 
+def split_records(content: Any) -> Any:
+    """The records of ``{"train": [...], "test": [...]}`` as one list, each with its split; other content as it is."""
+    if not isinstance(content, dict) or not {normalize_split(key) for key in content} <= {"train", "val", "test"}:
+        return content
+    if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in content.values()):
+        return content
+    return [{"split": split, **record} for split, part in content.items() for record in part]
+
+
 def split_from_name(name: str) -> str:
     """The split that a file's name speaks of (``captions_val2017.json``, ``train-00000.tar``); "" where it does not."""
     found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
@@ -429,9 +438,32 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """A UTF-8 file (a byte order mark is dropped), or a `UsageError` that names it."""
+    """The text of a file (`decode_text`), or a `UsageError` that names it."""
     with usage_errors(path):
-        return read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        return decode_text(read_bytes(path))
+
+
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text", Notepad's "UTF-16"
+
+
+def decode_text(data: bytes) -> str:
+    """Decodes what people write: UTF-8, or UTF-16 that begins with its byte order mark. Lines end in a line feed.
+
+    Raises UnicodeDecodeError: another encoding is not guessed, for a wrong guess changes letters.
+    """
+    text = data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def is_hidden(inside: PurePath) -> bool:
+    """Returns whether a path inside a folder is hidden or in a hidden folder: ``._1.txt``, ``.ipynb_checkpoints``."""
+    return any(part.startswith(".") and part != ".." for part in inside.parts)
+
+
+def files_below(folder: Path, *patterns: str) -> list[Path]:
+    """The files of these patterns in a folder, in natural order; hidden ones are left out."""
+    found = {file for pattern in patterns for file in folder.glob(pattern) if not is_hidden(file.relative_to(folder))}
+    return sorted((file for file in found if not file.is_dir()), key=lambda file: natural_key(str(file)))
 
 
 @contextmanager
@@ -501,7 +533,9 @@ def _is_pattern(path: Path) -> bool:
 
 
 def _glob(path: Path) -> list[Path]:
-    return list(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+    pattern = str(path.relative_to(path.anchor))
+    found = Path(path.anchor or ".").glob(pattern)
+    return [file for file in found if not file.name.startswith(".") or path.name.startswith(".")]
 
 
 def expand_braces(text: str) -> list[str]:

@@ -28,6 +28,7 @@ import io
 import os
 import stat
 import threading
+import unicodedata
 import warnings
 from abc import ABC, abstractmethod
 from collections import deque
@@ -37,7 +38,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.errors import PictureError, UsageError
 from tellapart.types import Picture
 from tellapart.utils.registry import LazyModule
 
@@ -403,7 +404,7 @@ class BytesClip(BytesPicture):
     __slots__ = ()
 
     def frames(self, count: int) -> list[Image.Image]:
-        """``count`` frames, RGB, evenly over the duration. Raises `PictureError`, and `MissingExtra` without PyAV."""
+        """``count`` frames, RGB, evenly over the duration. Raises `PictureError`."""
         if count < 1:
             raise ValueError(f"{count} frames; expected at least 1")
         if not self.data:
@@ -433,6 +434,19 @@ class ClipFile(FilePicture):
 def picture_file(path: str | os.PathLike[str]) -> FilePicture:
     """The file as a clip where its name ends like a clip's (a GIF is one), else as a picture."""
     return ClipFile(path) if Path(path).suffix.lower() in CLIP_SUFFIXES else FilePicture(path)
+
+
+def picture_in(folder: Path, name: str) -> FilePicture:
+    """The picture or clip that a list calls ``name``, as the folder has it.
+
+    A folder may have the name with forward slashes, or with letters such as é composed differently: Macs write two
+    characters.
+    """
+    written = [name, name.replace("\\", "/")]
+    if not name.isascii():
+        written += [unicodedata.normalize(form, written[1]) for form in ("NFC", "NFD")]
+    there = (path for each in written if (path := folder / each).exists()) if written[1] != name or written[2:] else ()
+    return picture_file(next(iter(there), folder / written[1]))
 
 
 def is_clip(picture: Picture) -> bool:
@@ -486,7 +500,7 @@ def _video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
     try:
         import av
     except ModuleNotFoundError:
-        raise MissingExtra("video", f"{name}: a clip") from None
+        raise PictureError(f"{name}: a clip; type: pip install 'tellapart[video]'") from None
     try:
         with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as container:
             if not container.streams.video:

@@ -7,6 +7,7 @@ Shared by the readers of data sets (`tellapart.data.tables`, `tellapart.data.rea
 from __future__ import annotations
 
 import ast
+import base64
 import io
 import json
 import re
@@ -64,14 +65,16 @@ _LIST = re.compile(
 )
 MEDIA = "(?:jpe?g|png|webp|gif|bmp|tiff?|heic|mp4|avi|webm|mov|mkv)"
 _FILE = re.compile(rf"\S.*\.{MEDIA}", re.IGNORECASE)
-# How the bytes of JPEG, PNG, WebP, GIF, BMP and TIFF begin in base64, as VLMEvalKit's tables hold pictures.
+# How the bytes of JPEG, PNG, WebP, GIF, BMP, TIFF, and of AVIF, HEIC and MP4 begin in base64, also its form for URLs.
 _BASE64 = re.compile(
-    r"(?:data:image/[\w+.-]+;base64,)?(?:/9j/|iVBORw0KGgo|UklGR|R0lGOD|Qk|SUkqA|TU0AK)[A-Za-z0-9+/\s]{24,}=*"
+    r"data:(?:image|video)/[\w+.-]+;base64,[\w+/\s-]+=*|"
+    r"(?:[/_]9j[/_]|iVBORw0KGgo|UklGR|R0lGOD|Qk|SUkqA|TU0AK|AAAA.GZ0eX)[\w+/\s-]{24,}=*",
+    re.ASCII,
 )
 
 
-class NotTextError(UsageError):
-    """A caption that is a list, a dictionary or a file name as text, and cannot be read as what it is."""
+class RowError(UsageError):
+    """A row that is left out and named: its caption is a file name or a broken list, or it has several pictures."""
 
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
@@ -106,9 +109,24 @@ def is_file_name(text: str) -> bool:
     return bool(_FILE.fullmatch(text))
 
 
-def is_base64(text: str) -> bool:
-    """Returns whether a text is the bytes of a picture in base64."""
-    return bool(_BASE64.fullmatch(text))
+def is_base64(value: Any) -> bool:
+    """Returns whether a value is the bytes of a picture in base64, as VLMEvalKit's tables hold them, or a data URI."""
+    return isinstance(value, str) and bool(_BASE64.fullmatch(value.strip()))
+
+
+def decode_base64(text: str) -> bytes:
+    """Returns the bytes of what `is_base64` accepts. Raises ValueError."""
+    digits = "".join(text.rpartition(",")[2].split()).rstrip("=").translate(str.maketrans("-_", "+/"))
+    return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+
+
+def sole(value: Any, where: str) -> Any:
+    """Returns the only value of a list; a value that is no list as it is. Raises `RowError` for a list of several."""
+    if not isinstance(value, list | tuple):
+        return value
+    if len(value) != 1:
+        raise RowError(where, f"{len(value)} pictures in one row; expected one")
+    return sole(value[0], where)
 
 
 def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
@@ -117,8 +135,8 @@ def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
     return next((lower[name] for name in names if lower.get(name) not in (None, "", [], {})), None)
 
 
-def picture_path(record: Mapping[str, Any]) -> str:
-    """Returns the path of a record's picture as it is written, or ""; an address is one too.
+def picture_value(record: Mapping[str, Any]) -> Any:
+    """Returns what stands for a record's picture: a path, an address, base64, a mapping, a list; None for nothing.
 
     In Karpathy's JSON of COCO ``filepath`` is the folder of ``filename``: ``val2014`` and ``COCO_val2014_….jpg``.
     """
@@ -126,8 +144,14 @@ def picture_path(record: Mapping[str, Any]) -> str:
     folder, name = find_value(("filepath",), record), find_value(("filename",), record)
     if value == folder and isinstance(name, str) and isinstance(folder, str) and not is_file_name(folder):
         value = f"{folder.rstrip('/')}/{name}"
+    return value
+
+
+def picture_path(record: Mapping[str, Any]) -> str:
+    """Returns the path or address of a record's picture as it is written; "" where it has none, or several."""
+    value = picture_value(record)
     if isinstance(value, list):
-        value = value[0]
+        value = value[0] if len(value) == 1 else None
     if isinstance(value, Mapping):  # Hugging Face's {"bytes", "path"}, a chat's {"type": "image", "image": path}
         value = find_value(("path", *PICTURE_KEYS), value)
     return _UPLOADED.sub("", value) if isinstance(value, str) and not is_base64(value) else ""
@@ -154,10 +178,10 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
     """The captions in a value: a text, lists, ``{"raw": text}``, turns of a conversation, and any of these as text,
     as JSON, Python or NumPy writes them.
 
-    Raises `UsageError` that begins with ``where``; `NotTextError` for a text that is a file name, or a list or
+    Raises `UsageError` that begins with ``where``; `RowError` for a text that is a file name, or a list or
     dictionary that cannot be read.
     """
-    if value is None:
+    if value is None or (isinstance(value, float) and value != value):  # pandas has NaN for a cell without text
         return []
     if isinstance(value, str):
         return _texts_of_cell(value, where, depth)
@@ -201,13 +225,13 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
 def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
     cell = text.strip()
     if is_file_name(cell) and len(cell.split()) == 1:
-        raise NotTextError(where, f"the caption {cell[:60]!r} is a file name; expected text")
+        raise RowError(where, f"the caption {cell[:60]!r} is a file name; expected text")
     if not _LIST.match(cell):
         return [text]
     value = _parsed(cell)
     if isinstance(value, list | tuple | dict) and depth < _MAX_DEPTH:
         return caption_texts(value, where, depth + 1)
-    raise NotTextError(
+    raise RowError(
         where,
         f"the caption {cell[:60]!r} looks like a list or a dictionary, and cannot be read as one; expected text, "
         'or a JSON list of texts: ["a dog", "the dog"]',

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import os
 import re
 import struct
@@ -34,6 +35,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, overload
@@ -41,20 +43,32 @@ from urllib.parse import unquote, urlsplit
 
 from tellapart.data.dataset import (
     IMAGES,
+    UTF16_MARKS,
     OnDemand,
     Options,
     Skipped,
     check_splits,
     check_unique_ids,
     clean_captions,
+    decode_text,
     has_file,
     normalize_split,
     read_text,
     usage_errors,
     utf8_bytes,
 )
-from tellapart.data.pictures import FilePicture, picture_file
-from tellapart.data.records import DATA_KEYS, NotTextError, find_key, picture_key, text_keys
+from tellapart.data.pictures import FilePicture, PackedPicture, picture_file, picture_in, signature_of
+from tellapart.data.records import (
+    DATA_KEYS,
+    RowError,
+    decode_base64,
+    find_key,
+    id_text,
+    is_base64,
+    picture_key,
+    sole,
+    text_keys,
+)
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.io import track
@@ -273,6 +287,20 @@ class Lines(Iterator[str]):
             raise UsageError(f"{self.path}: not UTF-8 (byte {place + error.start:,}); convert it to UTF-8") from None
 
 
+@lru_cache(maxsize=2)
+def _as_utf8(path: Path, signature: tuple[int, int]) -> bytes:
+    return decode_text(path.read_bytes()).encode()
+
+
+def open_lines(path: Path) -> BinaryIO:
+    """Opens a text file, in UTF-8; the text of a file in UTF-16 is held in memory."""
+    file = path.open("rb")
+    if not file.read(2).startswith(UTF16_MARKS):
+        return file
+    with file:
+        return io.BytesIO(_as_utf8(path, signature_of(path, str(path))))
+
+
 class LineSource:
     """Rows of one text file. A reader says what a record is (`records`) and what it means (`item`)."""
 
@@ -291,9 +319,13 @@ class LineSource:
         ``where``.
         """
 
+    def encoded(self, record: Any) -> str:
+        """The picture of a record that holds one in base64."""
+        raise NotImplementedError
+
     def rows(self) -> Iterator[tuple[RowPosition, Any]]:
         """Every record with its place; the header, where there is one, is counted and passed over."""
-        with usage_errors(self.path), self.path.open("rb") as file:
+        with usage_errors(self.path), open_lines(self.path) as file:
             place, stop = self._span or (0, None)
             lines = Lines(file, self.path, place)
             for number, record in enumerate(self.records(lines), start=1):
@@ -309,7 +341,7 @@ class LineSource:
             where = self._where(place)
             try:
                 item = self.item(record, place, where)
-            except NotTextError as error:
+            except RowError as error:
                 missing.add(error.where, error.reason)
                 continue
             if item is not None:
@@ -317,7 +349,7 @@ class LineSource:
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `RowSource`."""
-        with usage_errors(self.path), self.path.open("rb") as file:
+        with usage_errors(self.path), open_lines(self.path) as file:
             for place in places:
                 record = next(self.records(Lines(file, self.path, place[0])), None)
                 item = None if record is None else self.item(record, place, self._where(place))
@@ -325,9 +357,31 @@ class LineSource:
                     raise UsageError(f"{self.path}: has changed since it was opened; open it again")
                 yield item
 
+    def picture(self, place: RowPosition) -> bytes:
+        """The bytes of the picture that the record at a place holds in base64. Raises ValueError and `UsageError`."""
+        with usage_errors(self.path), open_lines(self.path) as file:
+            return decode_base64(self.encoded(next(self.records(Lines(file, self.path, place[0])))))
+
     def _where(self, place: RowPosition) -> str:
         after = f" after byte {self._span[0]:,}" if self._span else ""
         return f"{self.path}, line {place[1]}{after}"
+
+
+class EncodedCell(PackedPicture):
+    """A picture that stands in a row in base64."""
+
+    __slots__ = ("_place", "_rows")
+
+    def __init__(self, rows: LineSource, place: RowPosition) -> None:
+        super().__init__(rows.path, f"line {place[1]}")
+        self._rows, self._place = rows, place
+
+    def data(self) -> bytes:
+        """See `PackedPicture`."""
+        try:
+            return self._rows.picture(self._place)
+        except (ValueError, StopIteration, UsageError) as error:
+            raise PictureError(f"{self.name}: {error}") from None
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
@@ -509,7 +563,7 @@ class Columns:
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
         """The id of a row, or ``otherwise`` where no column has it."""
         value = row[self.id] if self.id else None
-        return otherwise if value is None or value == "" else str(value)
+        return otherwise if value is None or value == "" or value != value else id_text(value)
 
     def split_of(self, row: Mapping[str, Any], otherwise: str = "") -> str:
         """The split of a row, by its usual name."""
@@ -520,7 +574,7 @@ def texts_of(value: Any, where: str) -> tuple[str, ...]:
     """The captions in a cell (see `Columns.references`). Raises `UsageError` that begins with ``where``."""
     try:
         return clean_captions(value, where)
-    except NotTextError:
+    except RowError:
         raise
     except UsageError:
         raise UsageError(
@@ -537,28 +591,39 @@ class PictureLocator:
 
     def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
         """(the picture, what to call it where no id is given) of a path or address. ``number``: the row's, from 0."""
+        value = sole(value, where)
         if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_PATH:
             raise UsageError(f"{where}: a picture's path was expected, found {str(value)[:40]!r}; type image=COLUMN")
         value = value.strip()
         if "://" not in value[:12]:
-            return picture_file(self._folder / value), value
+            return picture_in(self._folder, value), value
         path = self._fetched.path(value, number)
         return picture_file(path), path.relative_to(self._folder).as_posix()
 
     def learn(self, values: Iterable[tuple[Any, int]]) -> None:
         """Look at some rows, to see what programs called the files that they fetched."""
         self._fetched.learn(
-            (value, number) for value, number in values if isinstance(value, str) and "://" in value[:12]
+            (url, number)
+            for value, number in values
+            for url in (value if isinstance(value, list) else [value])
+            if isinstance(url, str) and "://" in url[:12]
         )
 
 
 def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
-    """The encoded bytes of a cell: bytes, or ``{"bytes": …, "path": …}``, which may have only one of the two."""
-    if isinstance(value, Mapping):
-        data, path = value.get("bytes"), value.get("path")
-        if data is None and path:
-            return FilePicture(folder / path).read().data
-        value = data
+    """The encoded bytes of a cell: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these, or a list of
+    one. Raises `PictureError`.
+    """
+    try:
+        value = sole(value, name)
+        if isinstance(value, Mapping):
+            value = value.get("path") if value.get("bytes") is None else value["bytes"]
+        if is_base64(value):
+            return decode_base64(value)
+    except (RowError, ValueError) as error:
+        raise PictureError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
+    if isinstance(value, str) and value:
+        return picture_in(folder, value).read().data
     if not isinstance(value, bytes):
         raise PictureError(f"{name}: no picture in this row")
     return value

@@ -20,12 +20,13 @@ from tellapart.data.dataset import (
     Reader,
     Skipped,
     clean_captions,
+    files_below,
     finish_items,
     picture_folder,
     read_json,
     split_from_name,
 )
-from tellapart.data.pictures import FilePicture
+from tellapart.data.pictures import picture_in
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -46,7 +47,7 @@ def _files(path: Path, options: Options) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise UsageError(f"{path}: no such file or folder; coco: wants a captions JSON, or the folder that holds it")
-    files = sorted([*path.glob("captions*.json"), *path.glob("annotations/captions*.json")])
+    files = files_below(path, "captions*.json", "annotations/captions*.json")
     if not files:
         raise UsageError(f"{path}: no captions*.json in this folder; name the file: coco:{path}/FILE.json")
     if options.splits and len(files) > 1:  # the training file is large: not read where it was not asked for
@@ -74,21 +75,21 @@ def read_file(
         if not wanted(image):
             continue
         references = clean_captions(captions.pop(id_, []), f"{file}: image_id {id_}")
-        items.append(Item(id_, FilePicture(folder / image["file_name"]), references, split))
+        items.append(Item(id_, picture_in(folder, image["file_name"]), references, split))
     for id_ in captions:
         if id_ not in listed:  # not merely a second image of the same id, which is reported as such
             missing.add(f"image_id {id_}", 'has captions, but is not among "images"')
     return items
 
 
-def _captions(annotations: Any, file: Path) -> dict[str, list[str]]:
+def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
     if not isinstance(annotations, list):
         raise UsageError(f'{file}: "annotations" is not a list')
-    captions: dict[str, list[str]] = {}
+    captions: dict[str, list[Any]] = {}
     for number, annotation in enumerate(annotations):
         if not isinstance(annotation, dict) or "image_id" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
-        if not isinstance(annotation.get("caption"), str):
+        if "caption" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "caption" (are these the captions, not the boxes?)')
         captions.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
     return captions

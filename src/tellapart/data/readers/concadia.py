@@ -24,8 +24,8 @@ from tellapart.data.dataset import (
     picture_folder,
     read_json,
 )
-from tellapart.data.pictures import FilePicture
-from tellapart.data.records import NotTextError
+from tellapart.data.pictures import picture_in
+from tellapart.data.records import RowError
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 
@@ -48,7 +48,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         where = f"{file}: images[{number}]"
         try:
             items.append(_item(image, where, folder, TEXTS[text]))
-        except NotTextError as error:  # some alternative texts of the web are file names
+        except RowError as error:  # some alternative texts of the web are file names
             missing.add(error.where, error.reason)
     return finish_items(items, options, str(file), missing)
 
@@ -56,11 +56,15 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
     if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
         raise UsageError(f'{where} has no "filename"')
-    raws = [image[text].get("raw") if isinstance(image.get(text), dict) else None for text in texts]
-    if not all(isinstance(raw, str) for raw in raws):
+    if not all(isinstance(image.get(text), dict) and "raw" in image[text] for text in texts):
         raise UsageError(f'{where}: "caption" and "description" must be objects with "raw"')
     split = normalize_split(str(image.get("split") or ""))
-    return Item(image["filename"], FilePicture(folder / image["filename"]), clean_captions(raws, where), split)
+    return Item(
+        image["filename"],
+        picture_in(folder, image["filename"]),
+        clean_captions([image[text] for text in texts], where),
+        split,
+    )
 
 
 READERS.register(

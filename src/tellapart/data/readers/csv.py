@@ -10,28 +10,29 @@ with several captions, wherever they stand.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import READERS, Options, Reader, Skipped, picture_folder, usage_errors
-from tellapart.data.pictures import PackedPicture, StoredPicture
+from tellapart.data.pictures import StoredPicture
 from tellapart.data.records import ID_KEYS, find_key, is_base64
 from tellapart.data.tables import (
     COLUMN_KEYS,
     MOST_ROWS,
     Columns,
+    EncodedCell,
     Lines,
     LineSource,
     PictureLocator,
     RowPosition,
     csv_records,
     mended,
+    open_lines,
     stream_items,
 )
-from tellapart.errors import PictureError, UsageError
+from tellapart.errors import UsageError
 from tellapart.types import Item
 
 SEPARATORS = ",;\t|"
@@ -47,7 +48,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 
 def _header(path: Path) -> tuple[str, list[str]]:
     """(the separator, the names of the columns). Raises `UsageError` where the file is empty."""
-    with usage_errors(path), path.open("rb") as file:
+    with usage_errors(path), open_lines(path) as file:
         separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
         names = [name.strip() for name in next(_fields(Lines(file, path), separator), None) or []]
     if not names:
@@ -97,28 +98,9 @@ class CsvTable(LineSource):
         references = self._columns.references(row, where)
         return Item(self._columns.id_of(row, name), picture, references, self._columns.split_of(row))
 
-    def encoded(self, place: RowPosition) -> str:
-        """The picture's cell of the row at a place."""
-        with usage_errors(self.path), self.path.open("rb") as file:
-            record = next(self.records(Lines(file, self.path, place[0])), None) or []
-        return "".join(record[self._names.index(self._columns.image) :][:1])
-
-
-class EncodedCell(PackedPicture):
-    """A picture that stands in a row in base64."""
-
-    __slots__ = ("_place", "_table")
-
-    def __init__(self, table: CsvTable, place: RowPosition) -> None:
-        super().__init__(table.path, f"line {place[1]}")
-        self._table, self._place = table, place
-
-    def data(self) -> bytes:
-        """See `PackedPicture`."""
-        try:
-            return base64.b64decode(self._table.encoded(self._place).rpartition(",")[2], validate=False)
-        except (ValueError, UsageError) as error:
-            raise PictureError(f"{self.name}: {error}") from None
+    def encoded(self, record: list[str]) -> str:
+        """See `LineSource`."""
+        return record[self._names.index(self._columns.image)]
 
 
 READERS.register(

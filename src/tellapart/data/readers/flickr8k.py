@@ -24,7 +24,7 @@ from tellapart.data.dataset import (
     picture_folder,
     read_text,
 )
-from tellapart.data.pictures import FilePicture
+from tellapart.data.pictures import picture_in
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -47,7 +47,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     items = [
         Item(
             name,
-            FilePicture(folder / name),
+            picture_in(folder, name),
             clean_captions(captions.get(name), f"{tokens}: {name}"),
             splits.get(name, ""),
         )

@@ -2,7 +2,7 @@
 
 Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder, with percent
 signs as in a URL where that is not text (``caf%E9.jpg``).
-References, where there are any, are the lines of the text file of the same stem (``cat.jpg`` and ``cat.txt``, else
+References, where there are any, are the lines of the text file of the same name (``cat.txt`` or ``cat.jpg.txt``, else
 ``cat.caption``), or all of it where its lines are prose (`tellapart.data.caption_files.is_prose`; ``lines=`` decides
 instead), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text":
 "a cat"}``), in the folder and in any below it. Hidden files and folders are passed over; text files without a picture,
@@ -15,10 +15,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.caption_files import METADATA_FILES, lines_in, read_metadata, texts_beside
+from tellapart.data.caption_files import (
+    METADATA_FILES,
+    lines_in,
+    read_metadata,
+    say_unread,
+    sidecars,
+    texts_beside,
+    without_foreign,
+)
 from tellapart.data.dataset import (
     PARTIAL_SUFFIXES,
     READERS,
@@ -27,6 +36,7 @@ from tellapart.data.dataset import (
     Skipped,
     clean_captions,
     existing_items,
+    files_below,
     missing_reason,
     natural_key,
     read_text,
@@ -35,7 +45,7 @@ from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTE
 from tellapart.data.records import REFERENCE_KEYS
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.io import path_id, say
+from tellapart.utils.io import path_id
 
 TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
 WANTED = SUFFIXES | CLIP_SUFFIXES
@@ -58,25 +68,22 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         missing.add(str(path), _unread(suffix))
         return [], missing
     if path.is_file():
-        beside = next((suffix for suffix in TEXT_SUFFIXES if path.with_suffix(suffix).is_file()), "")
-        found = _texts({path.name: path.with_suffix(beside)} if beside else {}, missing)
+        neighbours = [file.name for file in files_below(path.parent, "*") if file.suffix.lower() in TEXT_SUFFIXES]
+        found = _texts(path.parent, sidecars([path.name], neighbours, TEXT_SUFFIXES), missing)
         return existing_items(_items(path.parent, [path.name], found, lines, {}, missing), missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: no such folder")
     pictures, texts, lists = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
-    ends = {name: next((end for end in TEXT_SUFFIXES if _stem(name) + end in texts), "") for name in names}
-    homes = {str(Path(name).parent) for name, end in ends.items() if end}  # folders with captions in text files
-    used = {_stem(name) for name in names}
-    alone = [text for text in texts if _stem(text) not in used and str(Path(text).parent) in homes]
-    if alone:
-        some = ", ".join(sorted(alone, key=natural_key)[:3]) + (", …" if len(alone) > 3 else "")
-        say(f"{path}: {len(alone):,} text files are beside no picture of their name and were not read: {some}")
+    beside = sidecars(names, texts, TEXT_SUFFIXES)
+    used = {_stem(name) for name in (*names, *beside.values())}
+    alone = [text for text in sorted(texts, key=natural_key) if _stem(text) not in used]
+    say_unread(path, alone if beside else without_foreign(alone))
     for archive in () if pictures else sorted(path.rglob("*.zip")):
         missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
-    for name in sorted(listed.keys() - set(pictures)):
+    for name in sorted(listed.keys() - {_composed(name) for name in pictures}):
         missing.add(str(path / name), missing_reason(path / name) or "not a picture of a kind that is read here")
-    found = _texts({name: path / (_stem(name) + end) for name, end in ends.items() if end}, missing)
+    found = _texts(path, beside, missing)
     return existing_items(_items(path, names, found, lines, listed, missing), missing), missing
 
 
@@ -124,15 +131,20 @@ def _metadata(folder: Path) -> dict[str, list[str]]:
     """The texts of Hugging Face's lists of a folder of pictures and those below it, by path; empty without a list."""
     listed: dict[str, list[str]] = {}
     for entry in read_metadata(folder, REFERENCE_KEYS):
-        listed.setdefault(entry.file, []).extend(entry.texts)
+        listed.setdefault(_composed(entry.file), []).extend(entry.texts)
     return listed
 
 
-def _texts(files: Mapping[str, Path], missing: Skipped) -> dict[str, tuple[Path, str]]:
+def _composed(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def _texts(folder: Path, beside: Mapping[str, str], missing: Skipped) -> dict[str, tuple[Path, str]]:
     """The text files beside pictures, by the picture's name; one that cannot be read is told, and its picture is good
     all the same."""
     texts = {}
-    for name, file in files.items():
+    for name, text in beside.items():
+        file = folder / text
         try:
             texts[name] = file, read_text(file)
         except UsageError as error:
@@ -152,7 +164,7 @@ def _items(
         if (id_ := path_id(name)) in items:  # caf%E9.jpg is text, and is what a name that is none is called
             missing.add(str(folder / name), f"its id is that of {items[id_].picture.name}: '{id_}'; rename one")
             continue
-        references = clean_captions(list(listed[name]), str(folder / name)) if name in listed else ()
+        references = clean_captions(list(listed.get(_composed(name), ())), str(folder / name))
         if name in texts:
             file, text = texts[name]
             try:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tellapart.data.dataset import READERS, Options, Reader, Skipped, normalize_split, picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
-from tellapart.data.records import NotTextError
+from tellapart.data.records import RowError, is_base64
 from tellapart.data.tables import (
     COLUMN_KEYS,
     Columns,
@@ -51,12 +51,20 @@ class SavedParts:
     def __init__(self, parts: dict[str, Any], folder: Path, options: Options) -> None:
         self.name = options.spec
         features = next(iter(parts.values())).features
-        typed = [name for name, feature in features.items() if type(feature).__name__ in PICTURES + CLIPS]
+        typed = [name for name, feature in features.items() if type(_inner(feature)).__name__ in PICTURES + CLIPS]
         self._columns = Columns.choose(list(features), options, image=typed[0] if typed else "")
         image = self._columns.image
-        kind = features[image]
-        self.packed = image in typed or getattr(kind, "dtype", "") in ("binary", "large_binary")
-        if not self.packed and getattr(kind, "dtype", "") not in ("string", "large_string"):
+        kind = _inner(features[image])
+        dtype = getattr(kind, "dtype", "")
+        self.packed = (
+            image in typed or dtype in ("binary", "large_binary") or (isinstance(kind, dict) and "bytes" in kind)
+        )
+        if not self.packed and dtype in ("string", "large_string"):
+            rows = next(iter(parts.values())).with_format("arrow").select_columns([image])
+            values = (value for row in range(len(rows)) for value in rows[row].to_pylist()[0].values() if value)
+            first = next(values, "")
+            self.packed = is_base64(first[0] if isinstance(first, list) else first)
+        elif not self.packed:
             raise not_a_picture(str(kind), image, options.spec, list(features))
         self._clips = type(kind).__name__ in CLIPS
         self._folder, self._where = folder, PictureLocator(folder)
@@ -78,7 +86,7 @@ class SavedParts:
         for place, row in self._rows():
             try:
                 item = self._item(place, row)
-            except NotTextError as error:
+            except RowError as error:
                 missing.add(error.where, error.reason)
                 continue
             yield place, item
@@ -121,6 +129,13 @@ class SavedParts:
             picture, name = self._where.picture(content[self._columns.image], place[1] - 1, where)
         split_of = self._columns.split_of(content, normalize_split(split) if split != ALONE else "")
         return Item(self._columns.id_of(content, name), picture, self._columns.references(content, where), split_of)
+
+
+def _inner(feature: Any) -> Any:
+    """The type of a column, of a column of lists that of what is in them."""
+    while not isinstance(feature, dict) and getattr(feature, "feature", None) is not None:
+        feature = feature.feature
+    return feature
 
 
 class SavedPicture(PackedPicture):

@@ -26,7 +26,7 @@ from tellapart.data.dataset import (
     read_json,
     split_from_name,
 )
-from tellapart.data.pictures import FilePicture
+from tellapart.data.pictures import picture_in
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -49,7 +49,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     folder = picture_folder(options, home / "image-sets", home / "images", home)
     split = split_from_name(path.name)
     items = [
-        Item(id_, FilePicture(folder / id_), clean_captions(found.described.get(id_), f"{path}: {id_}"), split)
+        Item(id_, picture_in(folder, id_), clean_captions(found.described.get(id_), f"{path}: {id_}"), split)
         for found in image_sets(read_json(path), str(path))
         for id_ in (found.described if options.text("only") else found.members)
     ]

@@ -28,10 +28,23 @@ from tellapart.data.dataset import (
     picture_folder,
     plain_suffix,
     read_json,
+    split_records,
 )
-from tellapart.data.pictures import picture_file
-from tellapart.data.records import DATA_KEYS, picture_path, text_keys
-from tellapart.data.tables import Lines, LineSource, RowPosition, stream_items
+from tellapart.data.pictures import BytesPicture, picture_file, picture_in
+from tellapart.data.records import (
+    DATA_KEYS,
+    PICTURE_KEYS,
+    RowError,
+    decode_base64,
+    find_value,
+    is_base64,
+    picture_path,
+    picture_value,
+    record_id,
+    sole,
+    text_keys,
+)
+from tellapart.data.tables import EncodedCell, Lines, LineSource, RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.io import parse_json
@@ -47,7 +60,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         content = _records(read_json(path))
         if isinstance(content, list) and content and isinstance(content[0], dict) and "subreddit" in content[0]:
             folder = picture_folder(options, home.parent / "images", home / "images", home)
-        return finish_items(_merged(content, folder, path), options, str(path))
+        missing = Skipped()
+        return finish_items(_merged(content, folder, path, missing), options, str(path), missing)
     return stream_items(JsonLines(path, folder, _span(options)), options, merge=False)
 
 
@@ -75,22 +89,33 @@ class JsonLines(LineSource):
 
     def item(self, record: str, place: RowPosition, where: str) -> Item:
         """See `LineSource`."""
-        return _item(_parsed(record, where), where, self._folder)
+        return _item(_parsed(record, where), where, self._folder, EncodedCell(self, place))
+
+    def encoded(self, record: str) -> str:
+        """See `LineSource`."""
+        return str(_picture(_parsed(record, self.name), self.name))
 
 
 def _records(content: Any) -> Any:
-    """The list in TextCaps' ``{"data": [...]}`` and RedCaps' ``{"annotations": [...]}``; other content as it is."""
+    """The list in TextCaps' ``{"data": [...]}``, RedCaps' ``{"annotations": [...]}`` and of all splits in ``{"train":
+    [...]}``; other content as it is."""
+    content = split_records(content)
     inner = (content.get("data", content.get("annotations")) if isinstance(content, dict) else None) or content
     return inner if isinstance(inner, list) else content
 
 
-def _merged(content: Any, folder: Path, path: Path) -> list[Item]:
+def _merged(content: Any, folder: Path, path: Path, missing: Skipped) -> list[Item]:
     """The items of a JSON list."""
     if not isinstance(content, list):
         raise UsageError(f"{path}: a JSON list of records was expected; type coco:{path} or karpathy:{path}")
     items: dict[str, Item] = {}
     for number, entry in enumerate(content, start=1):
-        item = _item(entry, f"{path}, entry {number}", folder)
+        where = f"{path}, entry {number}"
+        try:
+            item = _item(entry, where, folder)
+        except RowError as error:
+            missing.add(error.where, error.reason)
+            continue
         before = items.setdefault(item.id, item)
         if before.picture.name != item.picture.name:
             raise UsageError(f"{path}: the id {item.id!r} stands for {before.picture.name} and for {item.picture.name}")
@@ -106,25 +131,40 @@ def _parsed(line: str, where: str) -> Any:
         raise UsageError(f"{where}: not JSON ({error})") from None
 
 
-def _item(entry: Any, where: str, folder: Path) -> Item:
+def _picture(entry: dict[str, Any], where: str) -> Any:
+    """The path of a record's picture, or the picture in base64. Raises `RowError` where it has several."""
+    value = sole(picture_value(entry), where)
+    if isinstance(value, dict):
+        value = sole(find_value(("bytes", *PICTURE_KEYS), value), where)
+    return value if is_base64(value) else picture_path({"image": value})
+
+
+def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None) -> Item:
+    """The item of a record; ``cell``: the picture that the record holds, where it holds one."""
     if not isinstance(entry, dict):
         raise UsageError(f'{where}: a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}} was expected')
-    image = entry.get("image") or picture_path(entry)
+    image = _picture(entry, where)
     if "subreddit" in entry and "image_id" in entry:  # as RedCaps' own program calls what it fetches
         image = f"{entry['subreddit']}/{entry['image_id']}.jpg"
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
         raise UsageError(f'{where}: no "image" with the picture\'s path{hint}')
-    id_ = entry.get("id", image)
+    encoded = is_base64(image)
+    name = Path(cell.name if cell else where).name if encoded else image
+    id_ = entry.get("id", record_id(entry, where) or name if encoded else name)
     if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
         raise UsageError(f'{where}: "id" must be a text or a whole number, not {json.dumps(id_)}')
     split = entry.get("split") or entry.get("set_name") or ""
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
-    path = folder / image
+    captions = _captions(entry, where)
+    if encoded:
+        picture = cell or BytesPicture(decode_base64(image), where)
+        return Item(str(id_), picture, captions, normalize_split(split))
+    path = picture_in(folder, image).path
     if "set_name" in entry and not path.exists():  # TextCaps says train/1.jpg, and its archive has train_images/1.jpg
         path = next((file for at in ("train_images", ".") if (file := folder / at / path.name).exists()), path)
-    return Item(str(id_), picture_file(path), _captions(entry, where), normalize_split(split))
+    return Item(str(id_), picture_file(path), captions, normalize_split(split))
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
@@ -132,18 +172,13 @@ def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
         raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
     if "captions" not in entry and "caption" not in entry:
         return clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where)
-    captions = entry.get("captions", entry.get("caption", []))
-    if isinstance(captions, str):
-        captions = [captions]
-    if not isinstance(captions, list) or not all(isinstance(caption, str) for caption in captions):
-        raise UsageError(f'{where}: "captions" must be a list of texts')
-    return clean_captions(captions, where)
+    return clean_captions(entry.get("captions", entry.get("caption")), where)
 
 
 def _is_list_of_records(content: Any) -> bool:
     content = _records(content)
     return (
-        isinstance(content, list) and bool(content) and isinstance(content[0], dict) and bool(picture_path(content[0]))
+        isinstance(content, list) and bool(content) and isinstance(content[0], dict) and bool(picture_value(content[0]))
     )
 
 

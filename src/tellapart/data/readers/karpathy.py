@@ -24,7 +24,7 @@ from tellapart.data.dataset import (
     picture_folder,
     read_json,
 )
-from tellapart.data.pictures import FilePicture
+from tellapart.data.pictures import picture_in
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -51,15 +51,14 @@ def _item(image: Any, where: str, folder: Path) -> Item:
     if not isinstance(image.get("split", ""), str):
         raise UsageError(f'{where}: "split" must be a text')
     sentences = image.get("sentences", [])
-    raws = [s.get("raw") if isinstance(s, dict) else None for s in sentences] if isinstance(sentences, list) else [None]
-    if not all(isinstance(raw, str) for raw in raws):
+    if not isinstance(sentences, list) or not all(isinstance(s, dict) and "raw" in s for s in sentences):
         raise UsageError(f'{where}: "sentences" must be a list of objects with "raw"')
-    path = folder / str(image.get("filepath", "")) / image["filename"]
-    flat = folder / image["filename"]  # many copies of COCO have all pictures in one folder
+    picture = picture_in(folder, f"{image.get('filepath') or '.'}/{image['filename']}")
+    flat = picture_in(folder, image["filename"])  # many copies of COCO have all pictures in one folder
     return Item(
         id=str(image.get("cocoid", image["filename"])),
-        picture=FilePicture(flat if path != flat and not path.exists() and flat.exists() else path),
-        references=clean_captions(raws, where),
+        picture=flat if flat.path.exists() and not picture.path.exists() else picture,
+        references=clean_captions(sentences, where),
         split=normalize_split(image.get("split", "")),
     )
 

@@ -9,6 +9,7 @@ from 0. Row groups are read in small batches. A file that is damaged is named an
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,13 +25,13 @@ from tellapart.data.dataset import (
     Reader,
     Skipped,
     expand_pattern,
+    files_below,
     missing_reason,
-    natural_key,
     picture_folder,
     split_from_name,
 )
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
-from tellapart.data.records import NotTextError
+from tellapart.data.records import RowError, is_base64
 from tellapart.data.tables import (
     COLUMN_KEYS,
     Columns,
@@ -54,14 +55,14 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the files and rows. Raises `UsageError` that names the columns there are."""
     _pyarrow()
     if path.is_dir():
-        files = sorted(path.rglob("*.parquet"), key=lambda file: natural_key(str(file)))
+        files = files_below(path, "**/*.parquet")
         if not files:
             raise UsageError(f"{path}: no *.parquet in this folder or below it")
     else:
         files = expand_pattern(path)
     schema = _first_schema(files)
     columns = Columns.choose(schema.names, options)
-    packed = _holds_bytes(schema, columns.image, options)
+    packed = _holds_bytes(files, schema, columns.image, options)
     tables = ParquetTables(files, str(path), columns, picture_folder(options, files[0].parent), packed=packed)
     tables.learn()
     return stream_items(tables, options, merge=not tables.packed)
@@ -70,7 +71,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 def holds_pictures(files: Sequence[Path], options: Options) -> bool:
     """Returns whether the pictures are in these files, not beside them. Raises `UsageError`."""
     schema = _first_schema(files)
-    return _holds_bytes(schema, Columns.choose(schema.names, options).image, options)
+    return _holds_bytes(files, schema, Columns.choose(schema.names, options).image, options)
 
 
 class ParquetTables:
@@ -95,7 +96,7 @@ class ParquetTables:
         for place, content in self._rows(missing):
             try:
                 item = self._item(place, content)
-            except NotTextError as error:
+            except RowError as error:
                 missing.add(error.where, error.reason)
                 continue
             yield place, item
@@ -233,19 +234,32 @@ def _first_schema(files: Sequence[Path]) -> Any:
     raise UsageError(reasons[0] + (f", and {len(reasons) - 1:,} more" if reasons[1:] else ""))
 
 
-def _holds_bytes(schema: Any, column: str, options: Options) -> bool:
+def _holds_bytes(files: Sequence[Path], schema: Any, column: str, options: Options) -> bool:
     """Returns whether the column holds pictures themselves (else paths). Raises `UsageError` where it holds neither."""
     types = _pyarrow().types
     kind = schema.field(column).type
-    if types.is_dictionary(kind):
+    while (
+        types.is_dictionary(kind) or types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    ):
         kind = kind.value_type
-    if types.is_struct(kind) and kind.get_field_index("bytes") >= 0:
+    if types.is_struct(kind) and max(map(kind.get_field_index, ("bytes", "path"))) >= 0:
         return True
     if types.is_binary(kind) or types.is_large_binary(kind):
         return True
     if types.is_string(kind) or types.is_large_string(kind):
-        return False
+        return _first_is_base64(files, column)
     raise not_a_picture(str(kind), column, options.spec, schema.names)
+
+
+def _first_is_base64(files: Sequence[Path], column: str) -> bool:
+    """Returns whether the first picture of a column of texts is in base64."""
+    for file in files:
+        with contextlib.suppress(PictureError):
+            rows = cursor(file, (column,), PICTURE_ROWS)
+            cells = (rows[number][column] for number in range(len(rows)))
+            if first := next(filter(None, cells), None):
+                return is_base64(first[0] if isinstance(first, list) else first)
+    return False
 
 
 def _pyarrow() -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.data.dataset import IMAGES, READERS, Options, Reader, Skipped, clean_captions, picture_folder
-from tellapart.data.pictures import picture_file
+from tellapart.data.pictures import picture_in
 from tellapart.data.tables import Lines, LineSource, RowPosition, read_split_lists, stream_items, url_file_name
 from tellapart.errors import UsageError
 from tellapart.types import Item
@@ -46,7 +46,7 @@ class Tgif(LineSource):
         if not tab or not name:
             raise UsageError(f"{where}: 'https://….gif<TAB>sentence' was expected, found {record[:40]!r}")
         captions = clean_captions(sentence, where)
-        return Item(name, picture_file(self._folder / name), captions, self._splits.get(name, ""))
+        return Item(name, picture_in(self._folder, name), captions, self._splits.get(name, ""))
 
 
 READERS.register(

@@ -1,12 +1,13 @@
 """``webdataset:SHARDS``: tar files in which the members of a sample stand together and share a name.
 
 ``0001.jpg``, ``0001.txt`` (a caption a line), ``0001.json`` (``caption``, ``text``, ``answer``, ``caption_0``, … as in
-`tellapart.data.records`; ``split``). SHARDS is a
-tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``; uncompressed, since pictures are read at their
-place. The text wins over the JSON. The split is the JSON's, else in the shard's name. The id is ``SHARD/0001``: names
-often begin anew in each shard. Samples without a picture or with texts that cannot be read are named and counted, and
-so are the pictures after a sample's first, links, and a shard that is damaged: the samples before the damage and those
-of the other shards are read.
+`tellapart.data.records`; ``split``). SHARDS is a tar, a folder of them, ``data-{00000..00012}.tar`` or ``data-*.tar``;
+uncompressed, since pictures are read at their place. Of a sample's pictures and texts, those whose name is the sample's
+and a suffix come first: ``0001.jpg`` before ``0001.depth.png``. The text wins over the JSON. The split is the JSON's,
+else in the shard's name. The id is ``SHARD/0001``: names often begin anew in each shard. Samples without a picture,
+with several of which none has a plain name, or with texts that cannot be read are named and counted, and so are further
+pictures of a sample, links, and a shard that is damaged: the samples before the damage and those of the other shards
+are read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from tellapart.data.dataset import (
@@ -23,9 +24,11 @@ from tellapart.data.dataset import (
     Reader,
     Skipped,
     clean_captions,
+    decode_text,
     expand_pattern,
+    files_below,
+    is_hidden,
     missing_reason,
-    natural_key,
     normalize_split,
     split_from_name,
 )
@@ -46,7 +49,7 @@ TEXTS = (".txt", ".caption", ".json")
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the shards and of their members."""
     if path.is_dir():
-        shards = sorted(path.glob("*.tar"), key=lambda shard: natural_key(shard.name))
+        shards = files_below(path, "*.tar")
         if not shards:
             raise UsageError(f"{path}: no *.tar in this folder")
     else:
@@ -78,7 +81,7 @@ class Shards:
                             missing.add(f"{shard}#{_key(members[0])}", str(error))
                             continue
                         for other in _pictures(members)[1:]:
-                            missing.add(f"{shard}#{other.name}", f"not the first picture of its sample {_key(other)}")
+                            missing.add(f"{shard}#{other.name}", f"not the picture of its sample {_key(other)}")
                         yield (place * SHARD + start, number), item
             except (tarfile.TarError, OSError) as error:
                 missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
@@ -114,7 +117,7 @@ def samples(file: BinaryIO, start: int = 0) -> Iterator[tuple[int, list[tarfile.
     """
     group: list[tarfile.TarInfo] = []
     for member in _members(file, start):
-        if not (member.isfile() or member.islnk() or member.issym()) or Path(member.name).name.startswith("."):
+        if not (member.isfile() or member.islnk() or member.issym()) or is_hidden(PurePosixPath(member.name)):
             continue
         if group and _key(member) != _key(group[0]):
             yield group[0].offset, group
@@ -149,19 +152,29 @@ def _key(member: tarfile.TarInfo) -> str:
     return folder + slash + name.partition(".")[0]
 
 
+def _is_plain(member: tarfile.TarInfo) -> bool:
+    """Returns whether a member is named by its sample and a suffix: ``0001.jpg``, and not ``0001.depth.png``."""
+    return len(PurePosixPath(member.name).suffixes) == 1
+
+
 def _pictures(members: Iterable[tarfile.TarInfo]) -> list[tarfile.TarInfo]:
-    """The pictures and clips of a sample: whole ones first, links last."""
+    """The pictures and clips of a sample: those of a plain name before others, whole ones before links."""
     found = [m for m in members if Path(m.name).suffix.lower() in SUFFIXES | CLIP_SUFFIXES]
-    return sorted(found, key=lambda member: not member.isfile())
+    return sorted(found, key=lambda member: (not _is_plain(member), not member.isfile()))
 
 
 def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     """The sample as an item. Raises `UsageError` where it has no picture, or texts that cannot be read."""
-    by_suffix = {Path(member.name).suffix.lower(): member for member in reversed(members) if member.isfile()}
+    by_suffix: dict[str, tarfile.TarInfo] = {}
+    for member in sorted(filter(tarfile.TarInfo.isfile, members), key=lambda member: not _is_plain(member)):
+        by_suffix.setdefault(Path(member.name).suffix.lower(), member)
     pictures = _pictures(members)
     if not pictures:
         raise UsageError("no picture in this sample")
     picture = pictures[0]
+    if len(pictures) > 1 and not _is_plain(picture):
+        names = ", ".join(sorted(PurePosixPath(member.name).name for member in pictures))
+        raise UsageError(f"several pictures, {names}; expected one, or one that is called as its sample is")
     if not picture.isfile():
         raise UsageError("a link; expected the picture: pack it with tar --dereference --hard-dereference")
     if picture.issparse() or picture.size > MAX_FILE_BYTES:
@@ -183,7 +196,7 @@ def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
         raise UsageError(f"{suffix}: {member.size:,} bytes of text; at most {LONGEST_TEXT:,} are expected")
     file.seek(member.offset_data)
     try:
-        return file.read(member.size).decode("utf-8-sig")
+        return decode_text(file.read(member.size))
     except UnicodeDecodeError as error:
         raise UsageError(f"{suffix}: not UTF-8 (byte {error.start:,})") from None
 
