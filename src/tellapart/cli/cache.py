@@ -1,4 +1,4 @@
-"""``tellapart cache``: the size of the feature store and of METEOR's index, and how to empty them."""
+"""``tellapart cache``: the size of the feature store, METEOR's index and unpacked models, and how to empty them."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
 
     store = feature_store.FeatureStore()
     uses = store.usage()
-    meteor = _size(_meteor(store.folder))
-    whole = sum(use.bytes for use in uses) + meteor
+    others = {name: _size(_folders(store.folder, name)) for name in FOLDERS}
+    whole = sum(use.bytes for use in uses) + sum(others.values())
     value = {
         "folder": str(store.folder),
         "bytes": whole,
@@ -57,8 +57,7 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
             {"name": use.name, "label": use.label, "pictures": use.pictures, "bytes": use.bytes, "used": use.used}
             for use in uses
         ],
-        "meteor_bytes": meteor,
-    }
+    } | {f"{name}_bytes": size for name, size in others.items()}
     title = f"{store.folder}: {whole / 1e9:.2f} GB"
     table = Table(title=title, caption="tellapart cache --remove NAME deletes one, --empty all")
     for name in ("encoder", "label", "pictures", "MB", "last used"):
@@ -66,8 +65,9 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
     for use in uses:
         used = datetime.fromtimestamp(use.used).isoformat(sep=" ", timespec="minutes")
         table.add_row(use.name or "?", use.label, f"{use.pictures:,}", f"{use.bytes / 1e6:,.1f}", used)
-    if meteor:
-        table.add_row("(METEOR's tables)", "", "", f"{meteor / 1e6:,.1f}", "")
+    for name, size in others.items():
+        if size:
+            table.add_row(FOLDERS[name][0], "", "", f"{size / 1e6:,.1f}", "")
     return value, table
 
 
@@ -87,17 +87,24 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
 def empty_cache() -> tuple[dict[str, Any], str]:
     """Delete everything. Returns the freed bytes as JSON values and as a line of text."""
     store = feature_store.FeatureStore()
-    indexes = _meteor(store.folder)
-    freed = store.empty() + _size(indexes)
-    for folder in indexes:
+    folders = [folder for name in FOLDERS for folder in _folders(store.folder, name)]
+    freed = store.empty() + _size(folders)
+    for folder in folders:
         shutil.rmtree(folder)
     return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: {freed / 1e9:.2f} GB freed"
 
 
-def _meteor(home: Path) -> list[Path]:
-    """The folders of `tellapart.metrics.meteor_tables`, unfinished ones included; other files there are not ours."""
-    inside = (home / "meteor").glob("*")
-    return [path for path in inside if path.is_dir() and re.fullmatch(r"[0-9a-f]{20}|\.making-.+", path.name)]
+# What lies in the cache beside features: what it is called in the table, and the names of its folders.
+FOLDERS = {
+    "meteor": ("(METEOR's tables)", r"[0-9a-f]{20}|\.making-.+"),
+    "models": ("(models of packages)", r"[\w.-]+-[0-9a-f]{8}|tmp\w+"),
+}
+
+
+def _folders(home: Path, name: str) -> list[Path]:
+    """The folders of METEOR's tables or of unpacked models, unfinished ones included; others there are not ours."""
+    inside = (home / name).glob("*")
+    return [path for path in inside if path.is_dir() and re.fullmatch(FOLDERS[name][1], path.name)]
 
 
 def _size(folders: Iterable[Path]) -> int:
