@@ -22,7 +22,7 @@ from PIL import Image
 from typer.main import get_command
 
 from tellapart import __version__
-from tellapart.cli.app import refuse_repeats, whole_app
+from tellapart.cli.app import refuse_repeats, show_run, whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
@@ -617,6 +617,11 @@ def test_a_bad_caption_file_is_one_line(cli: Cli, captions: Path, tmp_path: Path
     (tmp_path / "bad.jsonl").write_text(text)
     done = cli("eval", "--captions", tmp_path / "bad.jsonl", "--data", DATA)
     assert done.status == 2 and told in done.line
+
+
+def test_a_run_without_a_test_set_prints_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    show_run(tmp_path, False)
+    assert capsys.readouterr().out.startswith("Not measured: the recipe names no test set.")
 
 
 def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

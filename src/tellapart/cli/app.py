@@ -286,7 +286,8 @@ def show_run(folder: Path, as_json: bool) -> None:
     from tellapart.evaluation.formats import read_results
 
     value, results = read_results(folder)
-    show(value, lambda: results.table(without=("human", "chance")), as_json)
+    none = "Not measured: the recipe names no test set. To measure the model, type: tellapart eval"
+    show(value, lambda: results.table(without=("human", "chance")) if results.systems else none, as_json)
     for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():
             say(f"{label}: {file}")
