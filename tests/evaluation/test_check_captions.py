@@ -120,6 +120,41 @@ def test_the_command_prints_writes_and_fails(cli: Cli, tmp_path: Path) -> None:
     assert wrong.status == 2 and "did you mean 'empty'" in wrong.err
 
 
+class CountedId(str):
+    """An id that counts how often ids are hashed and compared."""
+
+    used = 0
+
+    def __hash__(self) -> int:
+        CountedId.used += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        CountedId.used += 1
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+
+@pytest.mark.parametrize("captions", [1, 2])
+def test_work_grows_in_proportion_where_pictures_share_captions(captions: int) -> None:
+    """`captions` texts that differ by one word, each of them the caption of many pictures, and a few of their own."""
+
+    def work(pictures: int) -> int:
+        CountedId.used = 0
+        texts = {
+            CountedId(n): [f"a {'small' if n % captions else 'large'} dog runs over the wet grass"]
+            for n in range(pictures)
+        }
+        texts |= {CountedId(f"own {n}"): [f"a dog runs over the wet grass to {n} other"] for n in range(20)}
+        found = check_captions(CaptionFile("captions", dict(texts)), None)
+        assert found.count("shared") == pictures and len(found.worst()) == 50
+        return CountedId.used
+
+    assert work(1600) < 2.5 * work(800)
+
+
 def test_markup_in_captions_is_text_on_the_page(cli: Cli, tmp_path: Path) -> None:
     captions = write(tmp_path, GOOD | {"4.png": "<script>alert(1)</script> &amp; I cannot help with that"})
     page = tmp_path / "check.html"

@@ -159,6 +159,7 @@ class Check:
         Of the ids with as many, those of the rarest kinds come first, and kinds take turns.
         """
         loud = set(self.alarms())
+        count_of = {kind: self.count(kind) for kind in self.found}
         by_id: dict[str, list[Finding]] = defaultdict(list)
         for own in self.found.values():
             for one in own:
@@ -166,9 +167,9 @@ class Check:
         turn: Counter[str] = Counter()
         order = []
         for key, own in sorted(by_id.items()):
-            rarest = min(own, key=lambda one: (one.kind not in loud, self.count(one.kind)))
+            rarest = min(own, key=lambda one: (one.kind not in loud, count_of[one.kind]))
             kinds = {one.kind for one in own}
-            order.append((-len(kinds & loud), turn[rarest.kind], self.count(rarest.kind), key))
+            order.append((-len(kinds & loud), turn[rarest.kind], count_of[rarest.kind], key))
             turn[rarest.kind] += 1
         return [(key, by_id[key]) for *_, key in sorted(order)[:most]]
 
@@ -389,6 +390,7 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
         known.update(row.words)
         last.update(row.words[-1:])
     punctuated = sum(ended) > 0.7 * max(len(rows), 1)
+    begun = {word[:size] for word, times in known.items() if times >= 5 for size in range(1, len(word))}
     for row, whole in zip(rows, ended, strict=True):
         if not row.words or whole:
             continue
@@ -400,13 +402,8 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
             yield Finding("cut", row.id, row.text, f"ends in “{word}”")
         elif punctuated and times >= 20 and ends < 0.05 * times:
             yield Finding("cut", row.id, row.text, f"ends in “{word}”, without punctuation")
-        elif punctuated and times == 1 and len(known) > 500 and _begins_a_word(word, known):
+        elif punctuated and times == 1 and len(known) > 500 and word in begun:
             yield Finding("cut", row.id, row.text, f"ends within a word, “{word}”")
-
-
-def _begins_a_word(part: str, known: Counter[str]) -> bool:
-    """Returns whether a common word goes on so: the fragment of a text that was cut by characters."""
-    return any(len(word) > len(part) and word.startswith(part) and times >= 5 for word, times in known.items())
 
 
 def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
@@ -444,9 +441,9 @@ def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]
     """Finds captions that several pictures have."""
     for row in rows:
         if row.words and len(own := pictures[row.plain]) > 1:
-            others = [key for key in own if key != row.id]
-            more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-            yield Finding("shared", row.id, row.text, f"also of {others[0]}{more}")
+            other = own[own[0] == row.id]
+            more = f" and {len(own) - 2:,} more" if len(own) > 2 else ""
+            yield Finding("shared", row.id, row.text, f"also of {other}{more}")
 
 
 def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
@@ -456,12 +453,15 @@ def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) 
     for text in long:
         for key in _without_one(text):
             without[key].append(text)
+    groups: dict[frozenset[str], int] = {}
+    group_of = {text: groups.setdefault(frozenset(pictures[text]), len(groups)) for text in long}
     partner: dict[str, str] = {}
     for own in without.values():
-        for text in own:
-            other = next((one for one in own if one != text and set(pictures[one]) != set(pictures[text])), None)
-            if other is not None:
-                partner.setdefault(text, other)
+        first = own[0]
+        other = next((text for text in own if group_of[text] != group_of[first]), None)  # of other pictures than first
+        if other is not None:
+            for text in own:
+                partner.setdefault(text, other if group_of[text] == group_of[first] else first)
     for row in rows:
         if (other := partner.get(row.plain)) is not None:
             yield Finding("near", row.id, row.text, f"{pictures[other][0]}: {other}")
@@ -711,7 +711,8 @@ def check_captions(
         add(leaked(rows, own))
     said = [len(pictures[row.plain]) for row in rows if row.words]
     facts = {"pictures that a caption has to be told from, mean": float(np.mean(said)) - 1 if said else float("nan")}
-    readable = [item for item in items if item.id not in {one.id for one in found["unreadable"]} and texts.get(item.id)]
+    unreadable = {one.id for one in found["unreadable"]}
+    readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     models: list[Found] = []
     if scorer is not None and _enough(readable, "scorer"):
         models.append(_ask_scorer(rows, readable, scorer))
