@@ -31,7 +31,7 @@ ALIKE = {START: "start, consensus", PLAIN: "self-retrieval, consensus"}  # decod
 ARMS = {PLAIN: "flickr8k_full_sr", TRUTHFUL: "flickr8k_truthful"}
 METRICS = (
     "recall@1.random100", "recall@1.random100-shuffled", "recall@1.lookalike",
-    "facts_precision", "facts_recall", "chair_i", "chair_coverage",
+    "facts_precision", "facts_recall", "facts_precision_object", "facts_recall_object",
     "cider", "length", "repetition_rate",
 )  # fmt: skip
 BOUNDS = ("recall@1.random100", "facts_precision", "cider")

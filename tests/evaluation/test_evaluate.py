@@ -638,6 +638,18 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
         assert found.ids == ["1", "2"] and any("entries have no text" in note for note in found.notes)
 
 
+@pytest.mark.parametrize("references", [{"1": ["a dog runs", "the dog"]}, dict.fromkeys("12", ["a dog runs"])])
+def test_a_cider_without_document_frequencies_is_explained_once(references):
+    said = {"system": dict.fromkeys(references, "a dog runs"), "other": dict.fromkeys(references, "a dog")}
+    found = evaluate(said, references=references, metrics=["cider", "cider_plain"], resamples=5)
+    assert found.systems["system"]["cider"].value == 0
+    assert [note.partition(":")[0] for note in found.notes if "every n-gram" in note] == ["cider, cider_plain"]
+    whole = evaluate(said, references={**references, "1": ["a cat"]} | {"2": ["a dog"]}, metrics=["cider"]) if (
+        len(references) > 1
+    ) else None  # fmt: skip
+    assert whole is None or not any("every n-gram" in note for note in whole.notes)
+
+
 def test_lines_and_records_are_references_together_in_any_order(tmp_path):
     (tmp_path / "lines.txt").write_text("a dog runs\na cat\n")
     (tmp_path / "ids.jsonl").write_text('{"id": "x", "captions": ["a dog"]}\n{"id": "y", "captions": ["a pet"]}\n')

@@ -78,8 +78,6 @@ def evaluate(
             "--metrics names none; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
         )
     five = names is None
-    if names is not None and [name.lower() for name in names] == ["all"]:
-        names = None
     if as_json and format not in (None, "json") and out is None:
         raise UsageError(f"--json and --format {format} contradict each other; leave one of them out")
     chosen_format = formats.format_of(out, format)

@@ -718,7 +718,9 @@ def measure_agreement(
     context = context or EvalContext([str(row) for row in range(len(captions))], None, references)
     slot = CaptionSlot(captions, references)
     found = AgreementTable(judgements, notes=list(judgements.notes))
-    chosen = {name: metric for name, metric in choose(metrics, context)[0].items() if not metric.pools}
+    able, left_out = choose(metrics, context)
+    chosen = {name: metric for name, metric in able.items() if not metric.pools}
+    found.notes += left_out if metrics is not None else []
     if metrics is None:
         chosen |= _meteor(context, found.notes)
     if metrics is not None and not chosen:

@@ -538,6 +538,11 @@ NEEDS: dict[str, Need] = {
         "references",
         "add --references FILE, or --data SPEC with references",
     ),
+    "synonyms": Need(
+        lambda context: bool(context.synonyms),
+        "objects with their synonyms",
+        "add --synonyms FILE, CHAIR's synonyms.txt; without one, facts_precision_object compares all nouns",
+    ),
     "pictures": Need(
         lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
     ),

@@ -16,7 +16,7 @@ import numpy as np
 
 from tellapart import __version__
 from tellapart.data.caption_matching import preview_ids
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, ObjectInputs, names_in
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.selection import with_choices
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 # Systems side by side: intervals of what was measured, and the paired differences, picture by picture.
 
-PAIRS = ("first", "all")
+ALL = "all"
+PAIRS = ("first", ALL)
 
 
 class Comparison:
@@ -171,8 +172,8 @@ def evaluate(
     feature store. ``eval_scorers`` are further scorers with their features: their metrics are named
     ``METRIC@NAME``, and they judge the look-alike sets that ``scorer`` mined. ``human`` scores the references as a
     system: "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the
-    references then. ``chance`` adds the blind guess. Metrics: all that can be computed, or those named
-    (`UsageError` for one that cannot). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
+    references then. ``chance`` adds the blind guess. Metrics: those named (`UsageError` for one that
+    cannot be computed), ``["all"]``, or by default all that need no further tool (`choose`). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
     ``language_model`` is what perplexity asks, ``text_encoder`` what BERTScore does. ``long_texts`` says what
     happens to captions beyond a scorer's window: "truncate", or "sentences" (the mean of their sentences' scores).
     ``emscore_idf`` weighs EMScore's tokens by their rareness in the "references" or in the "captions"; None: all
@@ -240,6 +241,7 @@ def evaluate(
             f"{WORDS}|{tagger_signature()}",
         )
     results.notes += notes_on_queries(results, context)
+    results.notes += notes_on_cider(chosen, context)
     results.notes += judge.notes() if judge is not None else []
     results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder, query_encoder)
     return results
@@ -328,12 +330,15 @@ def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, 
 
 
 def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """The metrics to compute by name, and notes on those that the data are too few for.
+    """The metrics to compute by name, and notes on those that are left out.
 
-    Without names: all that can be computed. Names are those that people use (`tellapart.evaluation.selection`) and
-    dotted paths of functions. `UsageError` for an unknown name (with the nearest) and for a metric that lacks something
-    (with the option to add).
+    Without names: all that can be computed, except those that need a tagger, tables, Java or a judge. ``["all"]``
+    computes these too, and a note names what is left out and what each needs. Other names are those that people use
+    (`tellapart.evaluation.selection`) and dotted paths of functions. `UsageError` for an unknown name (with the
+    nearest) and for a metric that lacks something (with the option to add).
     """
+    if names is not None and [name.lower() for name in names] == [ALL]:
+        return _choose_all(context)
     if names is None:
         table = metrics_of(context, METRICS.entries(broken=say_once))
         able = {
@@ -352,6 +357,44 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
         if metric.check is not None:
             metric.check()
     return chosen, []
+
+
+def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """Every metric that can run, and a note on the others with what each needs."""
+    able, lacking = dict[str, Metric](), dict[str, list[str]]()
+    table = metrics_of(context, METRICS.entries(broken=say_once))
+    for name, metric in table.items():
+        if name.endswith(SUFFIXES):
+            continue
+        if missing := _all_missing(metric, context) or _missing_tool(metric):
+            lacking.setdefault(missing, []).append(name)
+        else:
+            able[name] = metric
+    parts = [f"{_some(names)} ({missing})" for missing, names in lacking.items()]
+    if context.several:
+        parts.append(f"{' and '.join(SUFFIXES)} of each metric (name them)")
+    return able, [f"--metrics all leaves out {'; '.join(parts)}. Name a metric to see what to type"] if parts else []
+
+
+def _all_missing(metric: Metric, context: EvalContext) -> str:
+    """Names everything that a metric needs and the context lacks; "" where all is there."""
+    labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
+    return f"needs {', '.join(labels)}" if labels else ""
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 4} more" if len(names) > 5 else ""
+    return ", ".join(names[:4] if more else names) + more
+
+
+def _missing_tool(metric: Metric) -> str | None:
+    """Returns what the metric's check misses; None if nothing is missing."""
+    try:
+        if metric.check is not None:
+            metric.check()
+    except TellapartError as error:
+        return str(error)
+    return None
 
 
 def of_dotted_path(path: str) -> Metric:
@@ -509,6 +552,15 @@ def keep_sets(
         for pools in context.file_sets
         if any(name.endswith(f".{pools}") for name in chosen)
     }
+
+
+def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
+    """Returns a note where CIDEr's document frequencies say nothing: all pictures have the same references."""
+    named = [name for name in ("cider", "cider_plain") if name in chosen]
+    if not named or context.references is None or len({frozenset(texts) for texts in context.references}) > 1:
+        return []
+    why = "there is one picture" if len(context.ids) == 1 else "all pictures have the same references"
+    return [f"{', '.join(named)}: 0 because {why}, so every n-gram is in every document; score more pictures together"]
 
 
 def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:

@@ -402,6 +402,7 @@ def run_eval(options: EvalOptions) -> Results:
     # Before anything slow: a wrong name, a missing option.
     trial = EvalContext(ids, items, all_references, options.scorer, several=several, **inputs.settings(ids))
     trial.language_model, trial.text_encoder = options.language_model, options.bertscore
+    trial.synonyms = objects.synonyms
     trial.queries, query_notes = read_queries(options.queries, ids, items)
     trial.query_encoder = options.query_encoder
     notes += query_notes

@@ -408,33 +408,15 @@ Found = tuple[str, int, int]  # an object's name, and where the caption names it
 class Chair:
     """CHAIR over one vocabulary. ``instances``: objects of a picture by its id, beside those of its references."""
 
-    synonyms: Synonyms = field(default_factory=Synonyms)
+    synonyms: Synonyms
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Prepare the two-word objects."""
-        self._pairs = two_words(self.synonyms) if self.synonyms else {}
+        self._pairs = two_words(self.synonyms)
 
     def objects(self, text: str) -> list[Found]:
         """Every object that a text names, with its place; one that is named twice is there twice."""
-        if self.synonyms:
-            return self._listed(text)
-        return [
-            (name_of(mention, self.synonyms), start, end)
-            for mention in extract(text).mentions
-            for start, end in mention.spans
-        ]
-
-    def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
-        """A caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
-        there = {name for text in references for name, _, _ in self.objects(text)}
-        there |= self.instances.get(picture, frozenset())
-        named = self.objects(caption)
-        false: list[Span] = [(start, end, ABSENT) for name, start, end in named if name not in there]
-        recalled = len(there & {name for name, _, _ in named})
-        return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
-
-    def _listed(self, text: str) -> list[Found]:
         words = [(self._singular(match[0]), match.start(), match.end()) for match in _WORD.finditer(text.lower())]
         joined: list[Found] = []
         at = 0
@@ -451,6 +433,15 @@ class Chair:
             joined = [found for found in joined if found[0] != "seat"]
         known = self.synonyms.object_of
         return [(known[name], start, end) for name, start, end in joined if name in known]
+
+    def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
+        """A caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
+        there = {name for text in references for name, _, _ in self.objects(text)}
+        there |= self.instances.get(picture, frozenset())
+        named = self.objects(caption)
+        false: list[Span] = [(start, end, ABSENT) for name, start, end in named if name not in there]
+        recalled = len(there & {name for name, _, _ in named})
+        return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
 
     def _singular(self, word: str) -> str:
         """The form of a word that the vocabulary has; the word itself where it has none."""

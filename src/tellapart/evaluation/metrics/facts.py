@@ -44,8 +44,6 @@ def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
-    if not context.synonyms:
-        check_tagger()
     chair = verifiers.Chair(context.synonyms, context.instances)
     names = iter(names_in(context.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
@@ -219,13 +217,11 @@ def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def _objects(context: EvalContext) -> str:
-    if not context.synonyms:
-        return f"objects:references,extracted|{_extractor(context)}"
     both = "references,instances" if context.instances else "references"
     return f"objects:{both}|synonyms:{context.synonyms.name}"
 
 
-chair_metric = partial(fact_metric, needs=("references",), check=_nothing_missing)
+chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=_nothing_missing)
 
 
 @chair_metric(
