@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tellapart.errors import UsageError
 from tellapart.evaluation.test_sets import (
     CandidateSets,
     chance,
@@ -62,6 +63,28 @@ def test_ties_are_hits_and_the_target_is_picked():
     assert found.rank_N.tolist() == [0, 0, 2] and found.hit(5).tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("value", [0.0, np.inf, np.nan])
+@pytest.mark.parametrize("side", ["texts", "pictures"])
+def test_features_that_match_everything_are_refused(features, side, value):
+    """Ties are hits: such a row would be found every time."""
+    arrays = {"texts": features[0].copy(), "pictures": features[1].copy()}
+    arrays[side][7] = value
+    with pytest.raises(UsageError, match=f"1 of 250 {side} are zero, NaN or infinite, such as row 7"):
+        retrieve(random_pools(250), arrays["texts"], arrays["pictures"])
+
+
+def test_pictures_that_are_all_alike_are_refused(features):
+    with pytest.raises(UsageError, match="all 250 pictures are equal"):
+        retrieve(random_pools(250), features[0], np.repeat(features[1][:1], 250, 0))
+
+
+def test_an_empty_caption_finds_nothing(features):
+    found = retrieve(random_pools(250), features[1], features[1])
+    lost = found.missed([3, 150])
+    assert found.hit(1)[[3, 150]].tolist() == [1, 1] and lost.hit(1)[[3, 150]].tolist() == [0, 0]
+    assert lost.rank_N[3] == 99 and lost.picked_N[3] != 3 and lost.recall(1) == found.recall(1) - 2 / 200
+
+
 def test_a_difference_beyond_rounding_is_no_tie():
     image_ND = np.array([[1, 0], [1, 0]], dtype=np.float64)
     image_ND[0, 0] -= 1e-5
@@ -82,10 +105,6 @@ def test_a_target_outside_its_set_is_an_error():
     with pytest.raises(ValueError, match="picture 5 is not among"):
         CandidateSets((np.array([1, 2]),), np.array([0]), np.array([5]))
 
-
-def test_features_that_are_not_finite_are_an_error():
-    with pytest.raises(ValueError, match="text features"):
-        retrieve(random_pools(100), np.full((100, 2), np.nan), np.ones((100, 2)))
 
 
 def test_lookalikes_are_the_nearest_neighbours_target_first(features):

@@ -42,6 +42,22 @@ def test_features_are_normalised_and_in_order(scorer: Scorer) -> None:
         assert torch.allclose(features[k], scorer.text_features([text])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("factor", [0.0, 1e30, float("inf")])
+def test_features_without_a_direction_are_refused(scorer: Scorer, factor: float) -> None:
+    """A projection of zeros, or one that overflows: every picture would match every text alike."""
+    pixels = scorer.pixels([Image.new("RGB", (40, 30), colour) for colour in ("red", "blue")])
+    heads = {"texts": scorer.model.text_projection.weight, "pictures": scorer.model.visual_projection.weight}
+    encode = {"texts": lambda: scorer.text_features(TEXTS), "pictures": lambda: scorer.encoder.encode(pixels)}
+    for what, weight in heads.items():
+        before = weight.detach().clone()
+        try:
+            weight.data.mul_(factor)
+            with pytest.raises(TellapartError, match=f"the features of {what} hold rows of zeros, NaN or infinity"):
+                encode[what]()
+        finally:
+            weight.data.copy_(before)
+
+
 def test_padding_to_the_longest_or_to_the_window_gives_the_same_feature(scorer: Scorer) -> None:
     rows = scorer.tokenize(TEXTS)
     short = scorer.row_features(*scorer.pad(rows))

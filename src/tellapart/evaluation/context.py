@@ -106,6 +106,7 @@ class ScorerTexts:
         if new:
             pieces = [[prefix + piece for piece in parts] for parts in self.pieces(new, prefix)]
             feature_UD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
+            test_sets.check_features(feature_UD, "texts")
             if len(feature_UD) > len(pieces):
                 start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
                 size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
@@ -449,10 +450,13 @@ class EvalContext:
         if pools in self.file_sets and self.extra_ND is not None:
             extra_ND = self.extra_ND
             image_ND = self.once("candidates", lambda: np.concatenate([self.image_ND, extra_ND]))
-        return self.once(
-            ("retrieval", id(slot), pools),
-            lambda: test_sets.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n),
-        )
+
+        def make() -> Retrieval:
+            found = test_sets.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n)
+            mute = [row for row, text in enumerate(slot.captions) if not text.strip()]
+            return found.missed(mute) if mute else found
+
+        return self.once(("retrieval", id(slot), pools), make)
 
     def claim_counts(self, slot: CaptionSlot) -> list[ClaimCounts]:
         """A slot's captions held against the truth of their scenes."""

@@ -524,12 +524,16 @@ def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequenc
 def features_of(
     scorer: EvalScorer | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
 ) -> np.ndarray | None:
-    """The scorer's features of the items: those given, else from the feature store."""
-    if scorer is None or given_ND is not None or items is None:
-        return given_ND
-    from tellapart.features.store import FeatureStore
+    """The scorer's features of the items: those given, else from the feature store. Raises `UsageError`."""
+    if scorer is not None and given_ND is None and items is not None:
+        from tellapart.features.store import FeatureStore
 
-    return np.asarray(FeatureStore().features(items, scorer.encoder))
+        given_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
+    if given_ND is not None:
+        from tellapart.evaluation.test_sets import check_features  # numbers of texts do without
+
+        check_features(given_ND, "pictures")
+    return given_ND
 
 
 def keep_sets(

@@ -175,6 +175,17 @@ class Retrieval:
         """The same of the first n pictures: those after them were candidates only."""
         return replace(self, n=n)
 
+    def missed(self, rows: Sequence[int]) -> Retrieval:
+        """The same with these pictures ranked last: an empty caption finds nothing."""
+        lost_Q = np.isin(self.sets.target_Q, rows)
+        rank_Q, picked_Q = self.rank_Q.copy(), self.picked_Q.copy()
+        rank_Q[lost_Q] = self.sets.size_Q[lost_Q] - 1
+        for question in np.flatnonzero(lost_Q & (picked_Q == self.sets.target_Q)):
+            members_K = self.sets.sets[self.sets.set_Q[question]]
+            others_K = members_K[members_K != self.sets.target_Q[question]]
+            picked_Q[question] = others_K[0] if len(others_K) else picked_Q[question]
+        return replace(self, rank_Q=rank_Q, picked_Q=picked_Q)
+
 
 def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Returns for each set its pictures, those asked for, those found at once, and the mean rank (from 1).
@@ -201,11 +212,10 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, 
 
     Both features are normalised, float. Every question counts, also of a picture that is asked for more than once
     (overlapping bags). Of a large set ``rows`` captions and ``rows`` candidates are compared at a time. Raises
-    ValueError where features are not finite.
+    `UsageError` for features that tell nothing apart (`check_features`).
     """
-    for name, features_ND in (("text", text_ND), ("image", image_ND)):
-        if not all(np.isfinite(features_ND[at : at + rows]).all() for at in range(0, len(features_ND), rows)):
-            raise ValueError(f"the {name} features hold NaN or infinity")
+    check_features(text_ND, "texts")
+    check_features(image_ND, "pictures", differ=True)
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
         ranks = _ranks if len(members_K) <= rows else _ranks_in_blocks
@@ -213,6 +223,25 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, 
             part_M = question_M[at : at + rows]
             rank_Q[part_M], picked_Q[part_M] = ranks(sets.target_Q[part_M], members_K, text_ND, image_ND, rows)
     return Retrieval(sets, rank_Q, picked_Q, text_ND, image_ND, len(image_ND))
+
+
+def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> None:
+    """Raises `UsageError` for rows of zeros, NaN or infinity: as ties are hits, they would be found every time.
+
+    differ: refuses rows that are all equal, too.
+    """
+    parts = (features_ND[at : at + ROWS] for at in range(0, len(features_ND), ROWS))
+    length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
+    if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
+        raise UsageError(
+            f"the features of {len(bad_N):,} of {len(length_N):,} {what} are zero, NaN or infinite, such as row "
+            f"{bad_N[0]}; the scorer is damaged or overflows: try --precision fp32, or another scorer"
+        )
+    if differ and len(features_ND) > 1 and (features_ND == features_ND[0]).all():
+        raise UsageError(
+            f"the features of all {len(features_ND):,} {what} are equal, so any caption would find any of them; give "
+            "different pictures, or another scorer"
+        )
 
 
 def _ranks(

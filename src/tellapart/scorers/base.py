@@ -92,7 +92,7 @@ class Scorer:
             shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
             pixels = pixels[..., :-3]
         output = self.model.get_image_features(pixel_values=pixels.to(self.dtype), **shapes)
-        return F.normalize(output.pooler_output.float(), dim=-1)
+        return unit_rows(output.pooler_output, f"{self.name}: the features of pictures")
 
     def text_features(self, texts: Sequence[str], batch_size: int | None = None) -> torch.Tensor:
         """Computes L2-normalised features N×D of whole captions, without gradient.
@@ -164,9 +164,10 @@ class Scorer:
                 output = self.model.get_text_features(
                     input_ids=tokens_RT.to(self.device), attention_mask=valid_RT.long().to(self.device)
                 )
-                state_RTD = F.normalize(self.model.text_projection(output.last_hidden_state).float(), dim=-1)
+                state_RTD = self.model.text_projection(output.last_hidden_state)
                 for place, i in enumerate(chosen):
-                    found[i] = state_RTD[place, : len(rows[i])].cpu().numpy()
+                    own_TD = unit_rows(state_RTD[place, : len(rows[i])], f"{self.name}: the features of tokens")
+                    found[i] = own_TD.cpu().numpy()
         return [(list(row), found[i]) for i, row in enumerate(rows)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -192,7 +193,7 @@ class Scorer:
         """Computes L2-normalised features R×D of token rows, with gradient where it is on."""
         mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
-        return F.normalize(output.pooler_output.float(), dim=-1)
+        return unit_rows(output.pooler_output, f"{self.name}: the features of texts")
 
     def save(self, folder: str | Path) -> None:
         folder = Path(folder)
@@ -208,6 +209,19 @@ class Scorer:
     def _frozen_image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         with in_mode(self.model, False), torch.no_grad():
             return self.image_features(pixels_BCHW)
+
+
+def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
+    """L2-normalises the last axis, in float32. Without gradient, raises `TellapartError` for a row that has no
+    direction: one of zeros, NaN or infinity, or so large that its length overflows."""
+    rows = rows.float()
+    unit = F.normalize(rows, dim=-1)
+    if not torch.is_grad_enabled() and not ((unit.norm(dim=-1) - 1).abs() < 1e-3).all():
+        raise TellapartError(
+            f"{what} hold rows of zeros, NaN or infinity, which match every picture alike; its weights are damaged, "
+            "or overflow in this precision: try --precision fp32, or another scorer"
+        )
+    return unit
 
 
 def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:

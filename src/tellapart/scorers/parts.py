@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
@@ -20,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tellapart.models.saved import checked_model_folder, loading_errors, settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
-from tellapart.scorers.base import Scorer, mean_feature
+from tellapart.scorers.base import Scorer, mean_feature, unit_rows
 from tellapart.types import Encoder, in_mode
 
 if TYPE_CHECKING:
@@ -197,7 +196,7 @@ class PartsScorer(Scorer):
         """Computes L2-normalised features B×E of what `pixels` gives, or of what `tower` gives of that."""
         given = pixels_BCHW.to(self.device, self.dtype)
         visual = self.model.look(given) if given.ndim == 4 else given
-        return F.normalize(self.model.place_images(visual).float(), dim=-1)
+        return unit_rows(self.model.place_images(visual), f"{self.name}: the features of pictures")
 
     def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
         mask_RT = valid_RT.long()
@@ -205,7 +204,7 @@ class PartsScorer(Scorer):
             read_RH = self.model.read(tokens_RT.to(self.device), mask_RT.to(self.device))
         else:
             read_RH = self._kept(tokens_RT.cpu(), mask_RT.cpu(), self.kept_texts)
-        return F.normalize(self.model.text_head(read_RH).float(), dim=-1)
+        return unit_rows(self.model.text_head(read_RH), f"{self.name}: the features of texts")
 
     def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[bytes, torch.Tensor]) -> torch.Tensor:
         """Returns what the text encoder gives of these rows; reads what is on disk, and keeps what is new."""

@@ -29,7 +29,12 @@ _PARTS = {
 
 def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """One of precision, recall and F (`tellapart.metrics.emscore`)."""
-    return Measurement(100 * getattr(context.clips.emscore(slot), part)[1])
+    return Measurement(said(slot) * 100 * getattr(context.clips.emscore(slot), part)[1])
+
+
+def said(slot: CaptionSlot) -> np.ndarray:
+    """Returns 1 for each caption with text and 0 for an empty one, which scores 0 whatever the scorer makes of it."""
+    return np.array([float(bool(text.strip())) for text in slot.captions])
 
 
 def emscore_variant(context: EvalContext) -> str:
@@ -71,7 +76,7 @@ _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 def clipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes CLIPScore ×100 (`tellapart.metrics.clipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
-    return Measurement(100 * embedding.clipscore(text_ND, context.images)[1])
+    return Measurement(said(slot) * 100 * embedding.clipscore(text_ND, context.images)[1])
 
 
 @context_metric(
@@ -88,7 +93,7 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes RefCLIPScore ×100 (`tellapart.metrics.refclipscore`)."""
     text_ND = context.text_features(slot, CLIPSCORE_PREFIX)
     references = context.reference_features(slot, CLIPSCORE_PREFIX)
-    return Measurement(100 * embedding.refclipscore(text_ND, context.images, references)[1])
+    return Measurement(said(slot) * 100 * embedding.refclipscore(text_ND, context.images, references)[1])
 
 
 @context_metric(
@@ -102,7 +107,7 @@ def refclipscore(context: EvalContext, slot: CaptionSlot) -> Measurement:
 )
 def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes 100 · cosine (`tellapart.metrics.clipsc`)."""
-    return Measurement(embedding.clipsc(context.text_features(slot), context.images)[1])
+    return Measurement(said(slot) * embedding.clipsc(context.text_features(slot), context.images)[1])
 
 
 @context_metric(
@@ -154,7 +159,7 @@ def clip_recall(k: int) -> ContextMetric:
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         rank_N = context.clips.emscore_ranks(slot)
-        return Measurement(np.where(np.isnan(rank_N), np.nan, 100.0 * (rank_N < k)))
+        return Measurement(np.where(np.isnan(rank_N), np.nan, said(slot) * 100.0 * (rank_N < k)))
 
     def signature(context: EvalContext) -> str:
         return f"pool:all-clips|match:EMScore-F|{emscore_variant(context)}|ties:hit|scorer:{context.scorer_name()}"
