@@ -603,7 +603,7 @@ def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Pat
         ("", "is empty; expected at least one caption"),
         (
             '{"caption": "a"}\n',
-            "1 entries without ids can only be matched with the data by their place",
+            "its 1 entries have no ids, unlike those of the data",
         ),
         ('{"id": "x", "caption": "a"}\n', "none of its ids is in the data"),
         ("TWICE", "ids have several captions"),

@@ -183,7 +183,13 @@ def known_of(photos: Path) -> KnownIds:
 def test_every_layout_gives_each_picture_its_caption(layout: str, photos: Path, tmp_path: Path) -> None:
     name, content = LAYOUTS[layout]
     (tmp_path / name).write_text(content)
-    matched = match_captions(read_caption_file(tmp_path / name), known_of(photos), "system")
+    read = read_caption_file(tmp_path / name)
+    if read.numbered:
+        assert list(read.texts.values()) == [[text] for text in TEXTS]
+        with pytest.raises(UsageError, match="system: its 3 entries have no ids"):
+            match_captions(read, known_of(photos), "system")
+        return
+    matched = match_captions(read, known_of(photos), "system")
     assert matched.texts == {file: [text] for file, text in zip(FILES, TEXTS, strict=True)}
     assert (matched.how is None) == (read_caption_file(tmp_path / name).texts.keys() == set(FILES))
 
@@ -345,10 +351,10 @@ def test_flickr30ks_table_with_its_one_missing_bar_and_quotes_after_blanks(tmp_p
     assert open_data(f"csv:{tmp_path / 'results.csv'}")[0].references == tuple(said)
 
 
-def test_lines_stand_in_the_order_of_the_data_even_where_its_ids_are_numbers() -> None:
+def test_lines_are_not_those_of_data_whose_ids_are_numbers() -> None:
     known = KnownIds("the data", ["3", "1", "2"])
-    matched = match_captions(CaptionFile("c.txt", {"1": ["a"], "2": ["b"], "3": ["c"]}, numbered=True), known, "c")
-    assert matched.texts == {"3": ["a"], "1": ["b"], "2": ["c"]} and "by their place" in str(matched.how)
+    with pytest.raises(UsageError, match=r'c: its 3 entries have no ids, unlike those of the data.* such as \{"id": "3"'):
+        match_captions(CaptionFile("c.txt", {"1": ["a"], "2": ["b"], "3": ["c"]}, numbered=True), known, "c")
     with_ids = CaptionFile("c.jsonl", {"1": ["a"], "2": ["b"], "3": ["c"]})
     assert match_captions(with_ids, known, "c").how is None
 
@@ -524,12 +530,18 @@ def test_odd_records(content: str, texts: dict[str, list[str]], tmp_path: Path) 
     assert found.texts == texts and match_captions(found, KnownIds("the data", ["x.jpg"]), "c").texts == texts
 
 
-def test_lines_are_matched_by_place_only_where_there_are_as_many(tmp_path: Path) -> None:
+def test_lines_are_paired_by_position_with_as_many_lines_only() -> None:
     numbered = CaptionFile("c", {"1": ["one"], "2": ["two"]}, numbered=True)
-    by_place = match_captions(numbered, KnownIds("the references", ["x", "y"]), "c")
-    assert by_place.texts == {"x": ["one"], "y": ["two"]} and "by their place" in (by_place.how or "")
-    with pytest.raises(UsageError, match=r"2 entries without ids can only be matched .* there are 3"):
-        match_captions(numbered, KnownIds("the references", ["x", "y", "z"]), "c")
+    by_position = match_captions(numbered, KnownIds("the references", ["1", "2"], numbered=True), "c")
+    assert by_position.texts == numbered.texts and "by position, for neither has ids" in str(by_position.how)
+    with pytest.raises(UsageError, match="c has 2 entries and the references 3, and neither has ids"):
+        match_captions(numbered, KnownIds("the references", ["1", "2", "3"], numbered=True), "c")
+    for captions, known in (
+        (numbered, KnownIds("the references", ["x", "y"])),
+        (CaptionFile("c", {"x": ["one"], "y": ["two"]}), KnownIds("the references", ["1", "2"], numbered=True)),
+    ):
+        with pytest.raises(UsageError, match=r'entries have no ids, unlike those of .*"id": "x"'):
+            match_captions(captions, known, "c")
 
 
 @pytest.mark.data
@@ -539,7 +551,7 @@ def test_lines_against_ids_of_coco_are_not_scored_by_a_coincidence(tmp_path: Pat
     said = (DATA / "published" / "clipcap_coco_on_coco.txt").read_text().splitlines()[:900]
     (tmp_path / "said.txt").write_text("\n".join(said) + "\n")
     references = DATA / "annotations" / "coco_karpathy_test.json"
-    with pytest.raises(UsageError, match="900 entries without ids"):
+    with pytest.raises(UsageError, match="its 900 entries have no ids"):
         run_eval(EvalOptions([tmp_path / "said.txt"], references, metrics=["bleu1"], allow_missing=True))
     numbered = [{"image_id": number, "caption": text} for number, text in enumerate(said, 1)]
     (tmp_path / "said.json").write_text(json.dumps(numbered))

@@ -484,24 +484,20 @@ def test_truth_needs_scenes():
 @pytest.fixture
 def files(tmp_path):
     (tmp_path / "before.txt").write_text("a dog\na cat\na bird\n")
-    (tmp_path / "after.jsonl").write_text(
-        "".join(
-            json.dumps({"id": n, "caption": text}) + "\n" for n, text in ((1, "a red dog"), (2, "a cat"), (3, "birds"))
-        )
-    )
+    (tmp_path / "after.txt").write_text("a red dog\na cat\nbirds\n")
     (tmp_path / "references.txt").write_text("a dog\tthe dog\na cat\tone cat\na bird\tbirds\n")
     return tmp_path
 
 
 def test_run_eval_names_systems_after_their_files(files):
     results = run_eval(
-        EvalOptions([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first")
+        EvalOptions([files / "before.txt", files / "after.txt"], files / "references.txt", human="first")
     )
     assert list(results.systems) == ["before", "after", "human"] and results.ids == ["1", "2", "3"]
     assert results.values["after"]["length"].tolist() == [3, 2, 1]
     assert {(pair.a, pair.b) for pair in results.pairs} == {("before", "after"), ("before", "human")}
     every = run_eval(
-        EvalOptions([files / "before.txt", files / "after.jsonl"], files / "references.txt", human="first", pairs="all")
+        EvalOptions([files / "before.txt", files / "after.txt"], files / "references.txt", human="first", pairs="all")
     )
     assert {(pair.a, pair.b) for pair in every.pairs} - {(pair.a, pair.b) for pair in results.pairs} == {
         ("after", "human")
@@ -521,12 +517,13 @@ def test_equal_stems_are_told_apart_by_their_folders(files):
 
 
 def test_what_does_not_match_is_an_error_or_a_note(files):
-    (files / "short.txt").write_text("a dog\na cat\n")
+    texts = {"1": "a dog", "2": "a cat", "3": "a bird"}
+    for name, count in (("whole", 3), ("short", 2), ("references", 3)):
+        (files / f"{name}.json").write_text(json.dumps(dict(list(texts.items())[:count])))
+    paths = [files / "whole.json", files / "short.json"]
     with pytest.raises(UsageError, match=r"short: 1 pictures of the ref.* have no caption \('3'\).*--allow-missing"):
-        run_eval(EvalOptions([files / "before.txt", files / "short.txt"], files / "references.txt"))
-    results = run_eval(
-        EvalOptions([files / "before.txt", files / "short.txt"], files / "references.txt", allow_missing=True)
-    )
+        run_eval(EvalOptions(paths, files / "references.json"))
+    results = run_eval(EvalOptions(paths, files / "references.json", allow_missing=True))
     assert results.ids == ["1", "2"] and any("short: 1 pictures" in note for note in results.notes)
     assert results.to_json()["notes"] == results.notes
 
@@ -650,12 +647,13 @@ def test_a_cider_without_document_frequencies_is_explained_once(references):
     assert whole is None or not any("every n-gram" in note for note in whole.notes)
 
 
-def test_lines_and_records_are_references_together_in_any_order(tmp_path):
+@pytest.mark.parametrize("order", [["lines.txt", "ids.jsonl"], ["ids.jsonl", "lines.txt"]])
+def test_references_with_and_without_ids_are_not_joined(tmp_path, order):
     (tmp_path / "lines.txt").write_text("a dog runs\na cat\n")
     (tmp_path / "ids.jsonl").write_text('{"id": "x", "captions": ["a dog"]}\n{"id": "y", "captions": ["a pet"]}\n')
-    for order in (["lines.txt", "ids.jsonl"], ["ids.jsonl", "lines.txt"]):
-        found = read_references([tmp_path / name for name in order])
-        assert found.texts == {"x": ["a dog", "a dog runs"], "y": ["a pet", "a cat"]}
+    with pytest.raises(UsageError, match=r"lines.txt: its 2 entries have no ids, unlike those of .*ids.jsonl"):
+        read_references([tmp_path / name for name in order])
+    assert read_references([tmp_path / "lines.txt"] * 2).texts == {"1": ["a dog runs"] * 2, "2": ["a cat"] * 2}
 
 
 def test_options_of_metrics_that_nobody_named_are_refused(tmp_path):

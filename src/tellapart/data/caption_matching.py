@@ -94,16 +94,14 @@ class MatchedCaptions:
 def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
     """The captions by the known ids, in the way that matches most of them; of ways that match as many the strictest.
 
-    By place only where one side has no ids of its own and both are equally long; captions without ids whose pictures
-    happen to be called "1", "2", … as well. Raises `UsageError` where one side has no ids and the lengths differ.
+    By position only where neither side has ids. Raises `UsageError` where one side has none, or lengths then differ.
     """
+    if captions.numbered or known.numbered:
+        return _match_by_position(captions, known, name)
     ids = set(known.ids)
     same = sum(key in ids for key in captions.texts)
-    by_place = captions.numbered and not known.numbered
-    if (same == len(captions.texts) and not by_place) or (captions.numbered and known.numbered):
+    if same == len(captions.texts):
         return MatchedCaptions(captions.texts)
-    if captions.numbered != known.numbered:
-        return _match_by_position(captions, known, name, same)
     best, how, most = {key: key for key in captions.texts if key in ids}, "", same
     whole = min(len(captions.texts), len(ids))
     for way, compare in MATCH_LEVELS:
@@ -165,17 +163,21 @@ def _pairs(
     return {id_: known_key[key] for id_, key in pairs if key in known_key and key not in twice}
 
 
-def _match_by_position(captions: CaptionFile, known: KnownIds, name: str, same: int) -> MatchedCaptions:
-    sides = [(name, len(captions.texts)), (known.name, len(known.ids))]
-    if sides[0][1] != sides[1][1]:
-        (bare, count), (whole, expected) = sides if captions.numbered else sides[::-1]
+def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
+    (own, count), (other, expected) = sides = (name, len(captions.texts)), (known.name, len(known.ids))
+    if captions.numbered != known.numbered:
+        (bare, lines), (whole, _) = sides if captions.numbered else sides[::-1]
+        example = next(iter(known.ids if captions.numbered else captions.texts), "391895")
         raise UsageError(
-            f"{bare}: {count} entries without ids can only be matched with {whole} by their place, and there are "
-            f"{expected}; give a file with ids, or one entry for each"
+            f"{bare}: its {lines:,} entries have no ids, unlike those of {whole}, and are not paired by position, for "
+            f'the order may differ. Give each entry its id, such as {{"id": "{example}", "caption": "a dog"}}'
         )
-    texts = dict(zip(known.ids, captions.texts.values(), strict=True))
-    how = f"{name}: {len(texts)} captions matched with {known.name} by their place, for one of the two has no ids"
-    return MatchedCaptions(texts, how)
+    if count != expected:
+        raise UsageError(
+            f"{own} has {count:,} entries and {other} {expected:,}, and neither has ids; expected one entry for each, "
+            "in the same order, or files with ids"
+        )
+    return MatchedCaptions(captions.texts, f"{own}: paired with {other} by position, for neither has ids")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import numpy as np
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.pictures import decode, is_clip, open_image
 from tellapart.errors import PictureError, UsageError
+from tellapart.evaluation.pairing import misfits
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
 from tellapart.language import answers
@@ -81,6 +82,12 @@ KINDS = {
         Kind("near", "differs by one word from another picture's", level=0.015),
         Kind("neighbour", "is hardly other than the row before: a stale cache, or frames of one scene", level=0.004),
         Kind("leaked", "is one of its picture's references", level=0.005, needs="references"),
+        Kind(
+            "mispaired",
+            "shares less with its picture's references than with most other pictures'",
+            level=0.05,
+            needs="references",
+        ),
         Kind("no caption", "has no caption", of=PICTURE),
         Kind("no picture", "is of no picture"),
         Kind("unreadable", "cannot be read", of=PICTURE),
@@ -493,6 +500,15 @@ def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str
             yield Finding("leaked", row.id, row.text, "word for word a reference")
 
 
+def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+    """Finds captions that have less in common with their picture's references than with most other pictures'."""
+    place = {key: number for number, key in enumerate(key for key, texts in references.items() if any(texts))}
+    own = [row for row in rows if row.words and row.id in place]
+    found = misfits([row.text for row in own], [place[row.id] for row in own], [references[key] for key in place])
+    for row in (own[number] for number in found):
+        yield Finding("mispaired", row.id, row.text, f"a reference: {next(filter(None, references[row.id]))}")
+
+
 # Pictures.
 
 
@@ -671,7 +687,7 @@ def check_captions(
 ) -> Check:
     """Looks for every kind of damage that the inputs allow.
 
-    dataset: None looks at the captions alone. references: for ``leaked``. language_name: a key of `LANGUAGES`, or
+    dataset: None looks at the captions alone. references: for ``leaked`` and ``mispaired``. language_name: a key of `LANGUAGES`, or
     another language, of which only the script of one in Latin letters is known. Raises `UsageError` where captions and
     pictures have nothing in common.
     """
@@ -707,8 +723,13 @@ def check_captions(
         add(whole)
     add(neighbour(rows))
     if references is not None:
-        own = dict(references.texts) if dataset is None else _matched(references, dataset)[0]
+        if dataset is None:
+            matched = match_captions(references, KnownIds(file.name, list(texts), file.files, file.numbered), "references")
+            own, notes = matched.texts, [*notes, *([matched.how] if matched.how else [])]
+        else:
+            own = _matched(references, dataset)[0]
         add(leaked(rows, own))
+        add(mispaired(rows, own))
     said = [len(pictures[row.plain]) for row in rows if row.words]
     facts = {"pictures that a caption has to be told from, mean": float(np.mean(said)) - 1 if said else float("nan")}
     unreadable = {one.id for one in found["unreadable"]}

@@ -19,6 +19,7 @@ from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, ObjectInputs, names_in
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.evaluation.pairing import measure_fit
 from tellapart.evaluation.selection import with_choices
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Results, SystemPair
@@ -240,6 +241,7 @@ def evaluate(
             associated_words(texts_by_system, words),
             f"{WORDS}|{tagger_signature()}",
         )
+    results.notes += notes_on_pairing(results, all_references)
     results.notes += notes_on_queries(results, context)
     results.notes += notes_on_cider(chosen, context)
     results.notes += judge.notes() if judge is not None else []
@@ -263,6 +265,19 @@ def without_own_captions(
 
 def _plain_words(text: str) -> str:
     return " ".join(text.lower().split())
+
+
+def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | None) -> list[str]:
+    """A note on each system whose captions fit the references of their pictures as shuffled ones do."""
+    lines = []
+    for system, captions in results.captions.items():
+        if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
+            lines.append(
+                f"{system}: {100 * fit.misfits:.0f} % of its captions share more words with most other pictures' "
+                f"references than with their own, as shuffled ones do (permutation test: p = {fit.p:.2g}); are both "
+                "files about the same pictures, in the same order and language?"
+            )
+    return lines
 
 
 VERBATIM = 0.05  # from this share on a note says that captions are queries

@@ -76,10 +76,9 @@ def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
         return files[0] if files else None
     whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
     for file in files:
-        matched = match_captions(
-            file, KnownIds("the references", list(whole.texts), whole.files, whole.numbered), file.name
-        )
-        for id_, texts in (matched if whole.texts else file).texts.items():
+        known = KnownIds(files[0].name, list(whole.texts), whole.files, whole.numbered)
+        texts_of = match_captions(file, known, file.name).texts if whole.texts else file.texts
+        for id_, texts in texts_of.items():
             whole.texts.setdefault(id_, []).extend(texts)
         whole.files.update(file.files)
     return whole

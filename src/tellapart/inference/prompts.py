@@ -138,6 +138,8 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
     ids = [item.id for item in dataset]
     known = KnownIds(dataset.spec, ids, {item.id: item.picture.name for item in dataset})
     numbered = 0 < bare == len(rows)
+    if numbered and table is None:  # the data's own rows, in their order
+        return dict(zip(ids, rows.values(), strict=True)) if len(rows) == len(ids) else {}
     given = CaptionFile(str(path), {key: [key] for key in rows}, files, numbered=numbered)
     matched, inside = match_captions(given, known, str(path)), set(ids)
     found = {id_: rows[keys[0]] for id_, keys in matched.texts.items() if id_ in inside}
