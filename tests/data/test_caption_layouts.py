@@ -353,7 +353,9 @@ def test_flickr30ks_table_with_its_one_missing_bar_and_quotes_after_blanks(tmp_p
 
 def test_lines_are_not_those_of_data_whose_ids_are_numbers() -> None:
     known = KnownIds("the data", ["3", "1", "2"])
-    with pytest.raises(UsageError, match=r'c: its 3 entries have no ids, unlike those of the data.* such as \{"id": "3"'):
+    with pytest.raises(
+        UsageError, match=r'c: its 3 entries have no ids, unlike those of the data.* such as \{"id": "3"'
+    ):
         match_captions(CaptionFile("c.txt", {"1": ["a"], "2": ["b"], "3": ["c"]}, numbered=True), known, "c")
     with_ids = CaptionFile("c.jsonl", {"1": ["a"], "2": ["b"], "3": ["c"]})
     assert match_captions(with_ids, known, "c").how is None
@@ -427,13 +429,66 @@ def test_what_looks_like_a_list_or_a_file_is_never_text(cell: str, tmp_path: Pat
     (tmp_path / "c.json").write_text(json.dumps([{"image": "x.jpg", "caption": cell}]))
     (tmp_path / "c.jsonl").write_text(json.dumps({"image": "x.jpg", "caption": cell}))
     for name in ("c.csv", "c.json", "c.jsonl"):
-        for read in (read_caption_file, read_reference_file):
+        for read in (read_caption_file, read_reference_file):  # half of the captions, or all of them
             with pytest.raises(UsageError, match=r"looks like a list or a dictionary|is a file name"):
                 read(tmp_path / name)
     data = open_data(f"{tmp_path}/c.csv")  # a row of a large table is counted, and the others are read
     assert [item.id for item in data] == ["y.jpg"]
     [(where, reason)] = data.missing
     assert where.startswith(f"{tmp_path}/c.csv, line 3") and reason.startswith("the caption ")
+
+
+@pytest.mark.parametrize("text", ["[[[[ answer: a dog", "['a dog' ... 'x']", '{"caption": "a', "dog.jpg", "[1, 2]"])
+def test_what_a_captioner_wrote_is_read_as_text(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Some captions of a file, or all of one that `tellapart caption` wrote, whose settings are beside it."""
+    said = {"1": text, "2": "a cat", "3": "a bird"}
+    for name, count in (("some.jsonl", 3), ("all.jsonl", 1)):
+        (tmp_path / name).write_text(lines([{"id": key, "caption": said[key]} for key in list(said)[:count]]))
+    assert read_caption_file(tmp_path / "some.jsonl").texts == {key: [own] for key, own in said.items()}
+    assert "1 of 3 captions look like lists or file names, and are read as text, such as that of '1'" in (
+        capsys.readouterr().err
+    )
+    with pytest.raises(UsageError, match=r"looks like a list|is a file name"):
+        read_reference_file(tmp_path / "some.jsonl")
+    with pytest.raises(UsageError, match=r"looks like a list|is a file name"):
+        read_caption_file(tmp_path / "all.jsonl")
+    (tmp_path / "all.jsonl.settings.json").write_text("{}")
+    assert read_caption_file(tmp_path / "all.jsonl").texts == {"1": [text]}
+
+
+VIZWIZ = [
+    {"id": 0, "image_id": 7, "caption": "a red can", "is_rejected": False, "is_precanned": False},
+    {"id": 1, "image_id": 7, "caption": "buy my pills", "is_rejected": True, "is_precanned": False},
+    {"id": 2, "image_id": 7, "caption": "Quality issues are too severe to recognize visual content.",
+     "is_rejected": False, "is_precanned": True},
+    {"id": 3, "image_id": 8, "caption": "nothing", "is_rejected": True, "is_precanned": False},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["annotations", "list", "by picture", "csv"])
+def test_captions_that_vizwiz_rejects_are_ignored(
+    layout: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / ("c.csv" if layout == "csv" else "c.json")
+    images = [{"id": number, "file_name": f"VizWiz_val_{number:08}.jpg"} for number in (7, 8)]
+    content: dict[str, Any] = {
+        "annotations": {"images": images, "annotations": VIZWIZ},
+        "list": VIZWIZ,
+        "by picture": {str(n): [own for own in VIZWIZ if own["image_id"] == n] for n in (7, 8)},
+    }
+    rows = "".join(f"{own['image_id']},{own['caption']},{own['is_rejected']},{own['is_precanned']}\n" for own in VIZWIZ)
+    path.write_text(
+        f"image_id,caption,is_rejected,is_precanned\n{rows}" if layout == "csv" else json.dumps(content[layout])
+    )
+    for read in (read_reference_file, read_caption_file):
+        assert read(path).texts == {"7": ["a red can"], "8": []}
+    assert "3 captions are ignored, as VizWiz ignores them (is_rejected: 2, is_precanned: 1), such as one of '7'" in (
+        capsys.readouterr().err
+    )
+    if layout == "annotations":
+        for image in images:
+            Image.new("RGB", (3, 2)).save(tmp_path / str(image["file_name"]))
+        assert [item.references for item in open_data(f"coco:{path}")] == [("a red can",), ()]
 
 
 @pytest.mark.parametrize(

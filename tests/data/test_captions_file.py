@@ -11,7 +11,7 @@ import pytest
 from real_data import DATA
 
 from tellapart.data.caption_files import read_caption_file, read_caption_lists, read_captions, read_references
-from tellapart.data.caption_matching import KnownIds, align, match_captions
+from tellapart.data.caption_matching import KnownIds, align_lists, match_captions, with_text
 from tellapart.errors import UsageError
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason=f"{DATA} is absent; set TELLAPART_DATA")
@@ -163,34 +163,35 @@ def test_doubles_are_an_error_for_one_caption_an_id_and_a_list_for_many(write):
         read_captions(path)
 
 
-def test_align_names_and_counts_every_kind_of_trouble():
-    captions = {"a": "x", "b": "", "d": ["one", "two"], "z": "stray", "e": "e"}
-    references = {"a": ["r"], "b": ["r"], "c1": ["r"], "c2": ["r"], "c3": ["r"], "c4": ["r"], "d": ["r"], "e": [" "]}
+def test_every_kind_of_trouble_is_counted_and_named():
+    captions = {"a": "x", "b": "", "d": ["one", "two"], "z": "stray"}
+    known = ["a", "b", "c1", "c2", "c3", "c4", "d"]
     with pytest.raises(UsageError) as error:
-        align(
-            {key: text for key, text in captions.items() if key != "e"},
-            {k: r for k, r in references.items() if k != "e"},
-        )
-    for part in ("1 captions are of no picture in the references ('z')", "4 pictures of the references have no caption "
-                 "('c1', 'c2', 'c3' and 1 more)", "1 ids have several captions ('d')", "1 captions are empty ('b')",
-                 "--allow-missing"):  # fmt: skip
-        assert part in str(error.value)
-    aligned = align(captions, references, allow_missing=True)
-    assert aligned.captions == {"a": "x", "b": "", "d": "one"}
-    assert aligned.references == {"a": ["r"], "b": ["r"], "d": ["r"]}
-    assert len(aligned.notes) == 5 and "references have no text ('e')" in aligned.notes[0]
+        align_lists(captions, known, other="the references")
+    trouble = ["1 captions are of no picture in the references ('z')", "4 pictures of the references have no caption "
+               "('c1', 'c2', 'c3' and 1 more)", "1 ids have several captions ('d')"]  # fmt: skip
+    assert all(part in str(error.value) for part in (*trouble, "--allow-missing"))
+    kept, notes = align_lists(captions, known, allow_missing=True, other="the references")
+    assert kept == {"a": ["x"], "b": [""], "d": ["one"]} and list(kept) == ["a", "b", "d"]
+    assert [note.removeprefix("captions: ") for note in notes] == [
+        *trouble, "1 of 3 captions are empty, and score 0 ('b')"
+    ]  # fmt: skip
 
 
-def test_align_without_a_common_id_is_an_error_even_when_missing_is_allowed():
-    with pytest.raises(
-        UsageError, match=r"none of its ids is in the references \(captions: '1'; the references: 'x'\)"
-    ):
-        align({"1": "a"}, {"x": ["b"]}, allow_missing=True)
+def test_an_empty_reference_is_none_and_is_named():
+    kept, notes = with_text({"a": ["r", "", " "], "b": ["s"], "c": [""]})
+    assert kept == {"a": ["r"], "b": ["s"], "c": []}
+    assert notes == ["references: 2 are empty, and do not count ('a')"]
 
 
-def test_align_keeps_the_order_of_the_references_and_says_nothing_when_all_is_well():
-    aligned = align({"2": "b", "1": "a"}, {"1": ["r"], "2": ["s"]})
-    assert list(aligned.captions) == ["1", "2"] and aligned.notes == []
+def test_no_common_id_is_an_error_even_when_missing_is_allowed():
+    with pytest.raises(UsageError, match=r"none of its ids is in the data \(captions: '1'; the data: 'x'\)"):
+        align_lists({"1": "a"}, {"x": ["b"]}, allow_missing=True)
+
+
+def test_a_sound_file_has_no_notes_and_an_empty_caption_is_one():
+    assert align_lists({"2": "b", "1": "a"}, ["1", "2"]) == ({"1": ["a"], "2": ["b"]}, [])
+    assert align_lists({"2": "b", "1": ""}, ["1", "2"])[1] == ["captions: 1 of 2 captions are empty, and score 0 ('1')"]
 
 
 @pytest.mark.data
@@ -198,13 +199,13 @@ def test_align_keeps_the_order_of_the_references_and_says_nothing_when_all_is_we
 def test_published_files_align():
     captions = read_captions(DATA / "published/capenrich_coco.json")
     references = read_references(DATA / "annotations/coco_karpathy_test.json")
-    aligned = align(captions, references)
-    assert len(aligned.captions) == 5000 and sum(map(len, aligned.references.values())) == 25010
+    kept, notes = align_lists(captions, references)
+    assert len(kept) == 5000 and sum(len(references[key]) for key in kept) == 25010 and notes == []
     for system, count in (("coco_karpathy_test", 5000), ("flickr30k_karpathy_test", 1000)):
         told = read_references(DATA / f"published/references_{system}.txt")
         assert len(told) == count and set(map(len, told.values())) == {5}
         said = read_captions(DATA / f"published/clipcap_coco_on_{system.split('_')[0]}.txt")
-        assert align(said, told).captions == said
+        assert align_lists(said, told)[0] == {key: [text] for key, text in said.items()}
     assert len(read_captions(DATA / "annotations/captions_val2014_fakecap_results.json")) == 1000
     flickr = read_references(DATA / "flickr8k/Flickr8k.token.txt")
     assert sum(map(len, flickr.values())) == 40460 and len(flickr["1000268201_693b08cb0e.jpg"]) == 5
@@ -215,4 +216,4 @@ def test_published_files_align():
 def test_files_of_other_pictures_are_refused():
     captions = read_captions(DATA / "published/clipcap_coco_on_coco.txt")
     with pytest.raises(UsageError, match="none of its ids"):
-        align(captions, read_references(DATA / "flickr8k/Flickr8k.token.txt"))
+        align_lists(captions, read_references(DATA / "flickr8k/Flickr8k.token.txt"))

@@ -627,7 +627,10 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
         return run_eval(EvalOptions([captions], references, metrics=["cider"], **settings))
 
     whole = cider(said).systems["captions"]["cider"].value
-    assert cider({key: [*texts, "", " "] for key, texts in said.items()}).systems["captions"]["cider"].value == whole
+    padded = {key: [*texts, "", " "] for key, texts in said.items()}
+    for found in (cider(padded), evaluate({"captions": texts}, references=padded, metrics=["cider"])):
+        assert found.systems["captions"]["cider"].value == whole
+        assert "references: 6 are empty, and do not count ('1', '2', '3')" in found.notes
     for nothing in ([], [""], ["  "]):
         with pytest.raises(UsageError, match="references: 1 entries have no text \\('3'\\)"):
             cider({**said, "3": nothing})
@@ -635,16 +638,27 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
         assert found.ids == ["1", "2"] and any("entries have no text" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("references", [{"1": ["a dog runs", "the dog"]}, dict.fromkeys("12", ["a dog runs"])])
+def test_empty_captions_score_zero_and_are_named(tmp_path):
+    said = {str(n): f"a dog runs on grass number {n}" for n in range(8)}
+    (tmp_path / "said.json").write_text(json.dumps({**said, "3": "", "5": " "}))
+    (tmp_path / "told.json").write_text(json.dumps(said))
+    names = ["bleu4", "cider", "rouge_l", "meteor", "length", "facts_precision", "repetition_rate"]
+    found = run_eval(EvalOptions([tmp_path / "said.json"], tmp_path / "told.json", metrics=names))
+    assert found.notes == ["said: 2 of 8 captions are empty, and score 0 ('3', '5')"]
+    for name in ("cider", "rouge_l", "meteor", "length"):
+        assert found.values["said"][name][[3, 5]].tolist() == [0, 0], name
+        assert (found.values["said"][name][[0, 1, 2]] > 0).all(), name
+
+
+@pytest.mark.parametrize("references", [{"1": ["a dog runs", "the dog"]}, {key: ["a dog runs"] for key in "12"}])
 def test_a_cider_without_document_frequencies_is_explained_once(references):
     said = {"system": dict.fromkeys(references, "a dog runs"), "other": dict.fromkeys(references, "a dog")}
     found = evaluate(said, references=references, metrics=["cider", "cider_plain"], resamples=5)
     assert found.systems["system"]["cider"].value == 0
     assert [note.partition(":")[0] for note in found.notes if "every n-gram" in note] == ["cider, cider_plain"]
-    whole = evaluate(said, references={**references, "1": ["a cat"]} | {"2": ["a dog"]}, metrics=["cider"]) if (
-        len(references) > 1
-    ) else None  # fmt: skip
-    assert whole is None or not any("every n-gram" in note for note in whole.notes)
+    if len(references) > 1:
+        other = evaluate(said, references={**references, "1": ["a cat"]}, metrics=["cider"], resamples=5)
+        assert not any("every n-gram" in note for note in other.notes)
 
 
 @pytest.mark.parametrize("order", [["lines.txt", "ids.jsonl"], ["ids.jsonl", "lines.txt"]])

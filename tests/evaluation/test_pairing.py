@@ -45,7 +45,11 @@ def test_own_captions_fit_and_shuffled_ones_do_not() -> None:
 
 def test_scripts_without_blanks_are_compared_by_their_characters() -> None:
     said = [f"一只{a}在{b}上奔跑" for a in "狗猫马牛羊" for b in "草雪沙石冰"]
-    told = [[f"有{a}和{b}"] for a in ("一只狗", "一只猫", "一匹马", "一头牛", "一群羊") for b in ("草上", "雪上", "沙上", "石上", "冰上")]  # noqa: E501
+    told = [
+        [f"有{a}和{b}"]
+        for a in ("一只狗", "一只猫", "一匹马", "一头牛", "一群羊")
+        for b in ("草上", "雪上", "沙上", "石上", "冰上")
+    ]
     fit = measure_fit(said, told)
     assert fit is not None and not fit.doubtful
 

@@ -106,7 +106,6 @@ def test_a_target_outside_its_set_is_an_error():
         CandidateSets((np.array([1, 2]),), np.array([0]), np.array([5]))
 
 
-
 def test_lookalikes_are_the_nearest_neighbours_target_first(features):
     _, image_ND = features
     sets = lookalike_sets(3 * image_ND, size=10)  # the length of a feature does not matter

@@ -25,7 +25,10 @@
 Of a record with captions of people and of a model, `read_caption_file` takes the model's and `read_reference_file` the
 people's. Ids are strings everywhere; a record without an id is called after its picture's file; one that has neither
 has its number, from "1", as its id. A text that is a list or dictionary, as JSON, Python or NumPy writes it, is read as
-that; where it cannot be, or is a file name, the file is refused. Files may be compressed (``captions.json.gz``).
+that. One that looks like a list and cannot be read as one, or like a file name, is refused among references; of a
+model's captions it is text, which a line names, unless half of the file is so and ``tellapart caption`` did not write
+it. Captions that VizWiz marks ``is_rejected`` or ``is_precanned`` are ignored, counted and named. Files may be
+compressed (``captions.json.gz``).
 """
 
 from __future__ import annotations
@@ -48,7 +51,11 @@ from tellapart.data.records import (
     ID_KEYS,
     MEDIA,
     REFERENCE_KEYS,
+    Flagged,
+    MarkedText,
+    batch_failure,
     caption_texts,
+    clean_line,
     find_key,
     find_value,
     is_file_name,
@@ -56,10 +63,11 @@ from tellapart.data.records import (
     picture_path,
     record_id,
     text_keys,
+    vizwiz_flag,
 )
 from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.io import clean_text, parse_json, say
+from tellapart.utils.io import clean_text, parse_json, say, say_once
 
 
 @dataclass(frozen=True)
@@ -96,36 +104,10 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics know which picture it was
     metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
     key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
-    return CaptionEntry(
-        key,
-        picture_path(record) or picture_path(inner),
-        texts_in(where, record, text_value(names, record)),
-        split_of(record) or split_of(inner),
-    )
-
-
-def batch_failure(record: Mapping[str, Any]) -> str:
-    """Why a line of a server's batch has no answer, such as ``status 400: too long`` or ``expired``; "" where it has.
-
-    Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
-    {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
-    """
-    if not {"custom_id", "key"} & record.keys():
-        return ""
-    result, response = (value if isinstance(value := record.get(key), dict) else {} for key in ("result", "response"))
-    status, error = response.get("status_code"), record.get("error")
-    if (kind := result.get("type")) in ("errored", "expired", "canceled"):
-        found, error = str(kind), result.get("error")
-    elif isinstance(status, int) and status != 200:
-        body = response.get("body")
-        found, error = f"status {status}", body.get("error") if isinstance(body, dict) else None
-    elif isinstance(error, dict) and not response:
-        found = str(error.get("code") or error.get("status") or "error")
-    else:
-        return ""
-    while isinstance(error, dict):  # Anthropic has an error in the error
-        error = error.get("error") or error.get("message")
-    return clean_line(f"{found}: {error}" if isinstance(error, str) else found)
+    texts = texts_in(where, record, text_value(names, record))
+    if flag := vizwiz_flag(record):
+        texts = [MarkedText(text, flag=flag) for text in texts]
+    return CaptionEntry(key, picture_path(record) or picture_path(inner), texts, split_of(record) or split_of(inner))
 
 
 def split_of(record: Mapping[str, Any]) -> str:
@@ -144,12 +126,11 @@ def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
 
 def texts_in(where: str, holder: Any, value: Any) -> list[str]:
     """The cleaned texts of a value. One that is not there, or empty, is an empty caption of its ``holder``."""
-    found = [clean_line(text) for text in caption_texts(value, where)]
+    found = [
+        MarkedText(clean_line(text), text.error, text.flag) if isinstance(text, MarkedText) else clean_line(text)
+        for text in caption_texts(value, where)
+    ]
     return found or ([""] if isinstance(holder, dict | str) else [])
-
-
-def clean_line(text: str) -> str:
-    return " ".join(clean_text(text).split())
 
 
 _WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples", "sentences", "items", "rows")
@@ -485,19 +466,25 @@ def read_references(path: str | Path) -> dict[str, list[str]]:
 
 def read_caption_file(path: str | Path) -> CaptionFile:
     """Generated captions by id (layouts: see the module). Raises `UsageError`."""
-    return _collect(Path(path), _entries(Path(path), GENERATED_KEYS, tabs=False))
+    path = Path(path)
+    as_written = path.with_name(f"{path.name}.settings.json").is_file()  # beside what ``tellapart caption`` writes
+    return _collect(path, _entries(path, GENERATED_KEYS, tabs=False), 1.0 if as_written else 0.5)
 
 
 def read_reference_file(path: str | Path) -> CaptionFile:
     """References by id. Raises `UsageError`."""
-    return _collect(Path(path), _entries(Path(path), REFERENCE_KEYS, tabs=True))
+    return _collect(Path(path), _entries(Path(path), REFERENCE_KEYS, tabs=True), 0.0)
 
 
-def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:
+def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) -> CaptionFile:
+    """The texts of all entries. ``most_unread``: from this share on texts that cannot be read (`MarkedText`) are
+    refused; below it, or where it is 1, they are text, and named."""
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     splits: dict[str, str] = {}
     failures: dict[str, str] = {}
+    unread: list[tuple[str, MarkedText]] = []
+    flagged = Flagged(str(path))
     bare = 0
     for number, entry in enumerate(entries, start=1):
         key = clean_text(entry.id or entry.file or str(number))
@@ -505,7 +492,10 @@ def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:
             failures[key] = entry.failure
             continue
         bare += not (entry.id or entry.file)
-        texts.setdefault(key, []).extend(entry.texts)
+        marked = [text for text in entry.texts if isinstance(text, MarkedText)]
+        unread += [(key, text) for text in marked if text.error and not text.flag]
+        own = texts.setdefault(key, [])
+        own += [str(text) for text in entry.texts if not flagged.add(getattr(text, "flag", ""), key)]
         if entry.file:
             files.setdefault(key, entry.file)
         if entry.split:
@@ -519,6 +509,15 @@ def _collect(path: Path, entries: Iterable[CaptionEntry]) -> CaptionFile:
         say(f"{found}; the others are read")
     if not texts:
         raise UsageError(f"{path}: has no captions; expected at least one")
+    flagged.say()
+    if unread:
+        (first, text), count = unread[0], sum(map(len, texts.values()))
+        if most_unread < 1 and len(unread) >= most_unread * count and text.error is not None:
+            raise text.error
+        say_once(
+            f"{path}: {len(unread):,} of {count:,} captions look like lists or file names, and are read as text, such "
+            f"as that of {first!r}: {text[:60]!r}"
+        )
     if 0 < bare < number:
         raise UsageError(
             f"{path}: {bare} of {number} records have no id; expected one of {', '.join(ID_KEYS[:5])}, … in all"

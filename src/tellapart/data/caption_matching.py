@@ -180,51 +180,12 @@ def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> Mat
     return MatchedCaptions(captions.texts, f"{own}: paired with {other} by position, for neither has ids")
 
 
-@dataclass(frozen=True)
-class AlignedCaptions:
-    """Captions and references over the same ids, and what had to be left out for that."""
-
-    captions: dict[str, str]
-    references: dict[str, list[str]]
-    notes: list[str] = field(default_factory=list)
-
-
-def align(
-    captions: Mapping[str, str | Sequence[str]],
-    references: Mapping[str, Sequence[str]],
-    allow_missing: bool = False,
-    name: str = "captions",
-) -> AlignedCaptions:
-    """The captions and references of the ids that both have, in the order of the references.
-
-    An id on one side only, an id with several captions, an empty caption and an id without a
-    reference are each counted and named: `UsageError`, or a note with ``allow_missing``. Then of
-    several captions the first counts, an empty caption stays (it is the output of the system), and an
-    id on one side only is left out.
-    """
-    kept_references = with_text(references)
-    empty = [key for key, texts in kept_references.items() if not texts]
-    notes = report_problems({"references have no text": empty}, "references", allow_missing)
-    kept_references = {key: texts for key, texts in kept_references.items() if texts}
-    kept, more = align_ids(captions, kept_references, allow_missing, name, "the references")
-    return AlignedCaptions(kept, {key: kept_references[key] for key in kept}, notes + more)
-
-
-def with_text(references: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The references of each id that say something: a blank one is none, as in data sets."""
-    return {key: [text for text in texts if text.strip()] for key, texts in references.items()}
-
-
-def align_ids(
-    captions: Mapping[str, str | Sequence[str]],
-    known: Iterable[str],
-    allow_missing: bool = False,
-    name: str = "captions",
-    other: str = "the data",
-) -> tuple[dict[str, str], list[str]]:
-    """One caption for each of the known ids, in their order, and notes on what did not match (see `align`)."""
-    lists, notes = _align(captions, known, allow_missing, name, other, most=1, min_overlap=0.0)
-    return {key: texts[0] for key, texts in lists.items()}, notes
+def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
+    """The references of each id that say something, and a note on the others: an empty one is none, as in data sets."""
+    kept = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
+    few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
+    many = f"references: {sum(few.values()):,} are empty, and do not count ({preview_ids(few)})"
+    return kept, [many] if few else []
 
 
 def align_lists(
@@ -236,48 +197,35 @@ def align_lists(
     min_overlap: float = 0.0,
     needed: Collection[str] = (),
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """As `align_ids`, with all captions of an id where every id has equally many; a note says how many.
+    """The captions of each of the known ids, in their order, and notes on what did not match.
 
-    Ids with more captions than others are trouble; with ``allow_missing`` as many count as every id has. Where fewer
-    than the share ``min_overlap`` of either side's ids are on the other, `UsageError` all the same; ``needed``: of the
-    known ids only those count for that.
+    An id on one side only is counted and named: `UsageError`, or with ``allow_missing`` a note, and it is left out. So
+    are ids with more captions than others, of which as many count as every id has; a note says how many. Empty captions
+    stay, as the output of the system, and a note counts and names them. Where fewer than the share ``min_overlap`` of
+    either side's ids are on the other, `UsageError` all the same; ``needed``: of the known ids only those count for
+    that.
     """
-    ids = list(known)
-    expected = len(set(needed).intersection(ids)) if needed else len(ids)
-    return _align(captions, ids, allow_missing, name, other, most=None, min_overlap=min_overlap, expected=expected)
-
-
-def _align(
-    captions: Mapping[str, str | Sequence[str]],
-    known: Iterable[str],
-    allow_missing: bool,
-    name: str,
-    other: str,
-    most: int | None,
-    min_overlap: float,
-    expected: int | None = None,
-) -> tuple[dict[str, list[str]], list[str]]:
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
+    expected = len(set(needed).intersection(ids)) if needed else len(ids)
     both = [key for key in ids if lists.get(key)]
     if not both:
         raise UsageError(
             f"{name}: none of its ids is in {other} (captions: {preview_ids(lists)}; {other}: {preview_ids(ids)}); "
             "give files that use the same ids"
         )
-    check_overlap(len(both), max(len(lists), len(ids) if expected is None else expected), name, other, min_overlap)
+    check_overlap(len(both), max(len(lists), expected), name, other, min_overlap)
     inside = set(ids)
-    each = most or min(len(lists[key]) for key in both)
+    each = min(len(lists[key]) for key in both)
     more = "several" if each == 1 else f"more than {each}"
     found = {
         f"captions are of no picture in {other}": [key for key in lists if key not in inside],
         f"pictures of {other} have no caption": [key for key in ids if not lists.get(key)],
         f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
-        "captions are empty": [
-            key for key, texts in lists.items() if texts and not all(text.strip() for text in texts[:each])
-        ],
     }
     notes = report_problems(found, name, allow_missing)
+    if empty := [key for key in both if not all(text.strip() for text in lists[key][:each])]:
+        notes.append(f"{name}: {len(empty):,} of {len(both):,} captions are empty, and score 0 ({preview_ids(empty)})")
     if each > 1:
         notes.append(f"{name}: {each} captions of each picture; a metric of one caption is the mean over them")
     return {key: lists[key][:each] for key in both}, notes

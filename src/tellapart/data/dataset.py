@@ -33,7 +33,7 @@ from urllib.parse import quote, unquote
 
 from tellapart.data.caption_matching import MAX_SHOWN, KnownIds, match_ids
 from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXES, FilePicture
-from tellapart.data.records import caption_texts
+from tellapart.data.records import MarkedText, caption_texts
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.io import clean_text, parse_json
@@ -498,11 +498,14 @@ def read_json(path: Path) -> Any:
 
 
 def clean_captions(captions: Any, where: str) -> tuple[str, ...]:
-    """The captions in a value (`caption_texts`), each on one line without blanks around it; empty ones are dropped.
+    """The captions in a value (`caption_texts`), each on one line without blanks around it.
 
-    Raises `UsageError` that begins with ``where``.
+    Empty ones and those that VizWiz leaves out are dropped. Raises `UsageError` that begins with ``where``.
     """
-    joined = (" ".join(clean_text(caption).split()) for caption in caption_texts(captions, where))
+    found = caption_texts(captions, where)
+    if error := next((text.error for text in found if isinstance(text, MarkedText) and text.error), None):
+        raise error
+    joined = (" ".join(clean_text(text).split()) for text in found if not (isinstance(text, MarkedText) and text.flag))
     return tuple(caption for caption in joined if caption)
 
 

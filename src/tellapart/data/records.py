@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import ast
 import base64
+import contextlib
 import io
 import json
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.utils.io import parse_json
+from tellapart.utils.io import clean_text, parse_json, say_once
 
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
@@ -46,6 +48,7 @@ REFERENCE_KEYS = (
 )
 # Of a data set: no column of classes, which REFERENCE_KEYS has in the end for language models' files.
 DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
+VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
 _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
 _NESTED_KEYS = (
     *("raw", "caption", "generated_text", "text", "content", "en", "response", "prediction", "body", "message"),
@@ -79,6 +82,73 @@ class RowError(UsageError):
     def __init__(self, where: str, reason: str) -> None:
         super().__init__(f"{where}: {reason}")
         self.where, self.reason = where, reason
+
+
+class MarkedText(str):
+    """A caption that is not taken as it is: ``error``: it looks like a list, a dictionary or a file name; ``flag``: its
+    record has this flag of VizWiz, such as ``is_rejected``."""
+
+    error: RowError | None
+    flag: str
+
+    def __new__(cls, text: str, error: RowError | None = None, flag: str = "") -> MarkedText:
+        made = super().__new__(cls, text)
+        made.error, made.flag = error, flag
+        return made
+
+
+def vizwiz_flag(record: Mapping[str, Any]) -> str:
+    """Returns the flag by which VizWiz leaves a caption out: ``is_rejected`` (spam) or ``is_precanned`` (a text that
+    says that the picture cannot be recognised); "" for any other record."""
+    return next((flag for flag in VIZWIZ_FLAGS if str(record.get(flag)).lower() in ("true", "1", "1.0")), "")
+
+
+def batch_failure(record: Mapping[str, Any]) -> str:
+    """Why a line of a server's batch has no answer, such as ``status 400: too long`` or ``expired``; "" where it has.
+
+    Anthropic's ``{"custom_id", "result": {"type": "errored", "error": …}}``; OpenAI's ``{"custom_id", "response":
+    {"status_code": 400, "body": {"error": …}}}`` and ``{"custom_id", "error": …}``; Gemini's ``{"key", "error": …}``.
+    """
+    if not {"custom_id", "key"} & record.keys():
+        return ""
+    result, response = (value if isinstance(value := record.get(key), dict) else {} for key in ("result", "response"))
+    status, error = response.get("status_code"), record.get("error")
+    if (kind := result.get("type")) in ("errored", "expired", "canceled"):
+        found, error = str(kind), result.get("error")
+    elif isinstance(status, int) and status != 200:
+        body = response.get("body")
+        found, error = f"status {status}", body.get("error") if isinstance(body, dict) else None
+    elif isinstance(error, dict) and not response:
+        found = str(error.get("code") or error.get("status") or "error")
+    else:
+        return ""
+    while isinstance(error, dict):  # Anthropic has an error in the error
+        error = error.get("error") or error.get("message")
+    return clean_line(f"{found}: {error}" if isinstance(error, str) else found)
+
+
+def clean_line(text: str) -> str:
+    return " ".join(clean_text(text).split())
+
+
+class Flagged:
+    """Counts the captions of a file that VizWiz leaves out, for one line about them."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.counts, self.first = name, Counter[str](), ""
+
+    def add(self, flag: str, id_: str) -> bool:
+        """Counts a caption with a flag, and returns whether it has one."""
+        self.counts.update([flag] if flag else [])
+        self.first = self.first or (id_ if flag else "")
+        return bool(flag)
+
+    def say(self) -> None:
+        """Prints how many there are, once."""
+        if self.counts:
+            flags = ", ".join(f"{flag}: {count:,}" for flag, count in self.counts.items())
+            total = f"{self.counts.total():,} captions are ignored, as VizWiz ignores them"
+            say_once(f"{self.name}: {total} ({flags}), such as one of '{self.first}'")
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:
@@ -178,8 +248,8 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
     """The captions in a value: a text, lists, ``{"raw": text}``, turns of a conversation, and any of these as text,
     as JSON, Python or NumPy writes them.
 
-    Raises `UsageError` that begins with ``where``; `RowError` for a text that is a file name, or a list or
-    dictionary that cannot be read.
+    A text that is a file name, or a list or dictionary that cannot be read, is a `MarkedText`, and so is one whose
+    record has a flag of VizWiz. Raises `UsageError` that begins with ``where``.
     """
     if value is None or (isinstance(value, float) and value != value):  # pandas has NaN for a cell without text
         return []
@@ -200,7 +270,8 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
             return [" ".join(caption_texts(pieces, where, depth + 1))]
         inner = find_value(_NESTED_KEYS, value)
         if inner is not None or find_key(_NESTED_KEYS, value):
-            return caption_texts(inner if inner is not None else "", where, depth + 1)
+            texts = caption_texts(inner if inner is not None else "", where, depth + 1)
+            return [MarkedText(text, flag=flag) for text in texts] if (flag := vizwiz_flag(value)) else texts
     raise UsageError(f"{where}: the caption is a {type(value).__name__}; expected text")
 
 
@@ -225,17 +296,18 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
 def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
     cell = text.strip()
     if is_file_name(cell) and len(cell.split()) == 1:
-        raise RowError(where, f"the caption {cell[:60]!r} is a file name; expected text")
+        return [MarkedText(text, RowError(where, f"the caption {cell[:60]!r} is a file name; expected text"))]
     if not _LIST.match(cell):
         return [text]
     value = _parsed(cell)
     if isinstance(value, list | tuple | dict) and depth < _MAX_DEPTH:
-        return caption_texts(value, where, depth + 1)
-    raise RowError(
-        where,
+        with contextlib.suppress(UsageError):
+            return caption_texts(value, where, depth + 1)
+    why = (
         f"the caption {cell[:60]!r} looks like a list or a dictionary, and cannot be read as one; expected text, "
-        'or a JSON list of texts: ["a dog", "the dog"]',
+        'or a JSON list of texts: ["a dog", "the dog"]'
     )
+    return [MarkedText(text, RowError(where, why))]
 
 
 def _parsed(text: str) -> Any:

@@ -724,8 +724,10 @@ def check_captions(
     add(neighbour(rows))
     if references is not None:
         if dataset is None:
-            matched = match_captions(references, KnownIds(file.name, list(texts), file.files, file.numbered), "references")
-            own, notes = matched.texts, [*notes, *([matched.how] if matched.how else [])]
+            known = KnownIds(file.name, list(texts), file.files, file.numbered)
+            matched = match_captions(references, known, "references")
+            own = matched.texts
+            notes += [matched.how] if matched.how else []
         else:
             own = _matched(references, dataset)[0]
         add(leaked(rows, own))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart import __version__
-from tellapart.data.caption_matching import preview_ids
+from tellapart.data.caption_matching import preview_ids, with_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, ObjectInputs, names_in
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
@@ -174,8 +174,8 @@ def evaluate(
     ``METRIC@NAME``, and they judge the look-alike sets that ``scorer`` mined. ``human`` scores the references as a
     system: "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the
     references then. ``chance`` adds the blind guess. Metrics: those named (`UsageError` for one that
-    cannot be computed), ``["all"]``, or by default all that need no further tool (`choose`). Intervals are 95 % over ``resamples`` bootstrap resamples of the pictures.
-    ``language_model`` is what perplexity asks, ``text_encoder`` what BERTScore does. ``long_texts`` says what
+    cannot be computed), ``["all"]``, or by default all that need no further tool (`choose`). Intervals are 95 % over
+    ``resamples`` bootstrap resamples of the pictures. ``language_model`` is what perplexity asks, ``text_encoder`` what BERTScore does. ``long_texts`` says what
     happens to captions beyond a scorer's window: "truncate", or "sentences" (the mean of their sentences' scores).
     ``emscore_idf`` weighs EMScore's tokens by their rareness in the "references" or in the "captions"; None: all
     alike. ``words`` adds so many adjectives and nouns that are most each system's own
@@ -498,16 +498,19 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
 def references_of(
     ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
 ) -> tuple[list[list[str]] | None, list[str]]:
-    """References in the order of the ids: those given, else the items'. None, with a note, where some lack."""
+    """References in the order of the ids: those given, else the items', and notes. An empty reference is none. None,
+    with a note, where some pictures have none."""
     if references is None:
         if items is None or not any(item.references for item in items):
             return None, []
         references = {item.id: item.references for item in items}
-    all_references = [list(references.get(key, ())) for key in ids]
+    kept, notes = with_text({key: references.get(key, ()) for key in ids})
+    all_references = list(kept.values())
     without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
     if without:
-        return None, [f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"]
-    return all_references, []
+        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"
+        return None, [*notes, many]
+    return all_references, notes
 
 
 def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:

@@ -107,7 +107,8 @@ def match_files(
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
-        references = replace(references, texts=with_text(references.texts))
+        texts, empty = with_text(references.texts)
+        references, notes = replace(references, texts=texts), notes + empty
     known_references = None if references is None else references.texts
     if dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], _files(dataset))

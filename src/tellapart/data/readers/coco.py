@@ -27,6 +27,7 @@ from tellapart.data.dataset import (
     split_from_name,
 )
 from tellapart.data.pictures import picture_in
+from tellapart.data.records import Flagged, vizwiz_flag
 from tellapart.errors import UsageError
 from tellapart.types import Item
 
@@ -86,12 +87,16 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
     if not isinstance(annotations, list):
         raise UsageError(f'{file}: "annotations" is not a list')
     captions: dict[str, list[Any]] = {}
+    flagged = Flagged(str(file))
     for number, annotation in enumerate(annotations):
         if not isinstance(annotation, dict) or "image_id" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
         if "caption" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "caption" (are these the captions, not the boxes?)')
-        captions.setdefault(str(annotation["image_id"]), []).append(annotation["caption"])
+        own = captions.setdefault(str(annotation["image_id"]), [])
+        if not flagged.add(vizwiz_flag(annotation), str(annotation["image_id"])):
+            own.append(annotation["caption"])
+    flagged.say()
     return captions
 
 

@@ -43,11 +43,12 @@ from tellapart.data.records import (
     record_id,
     sole,
     text_keys,
+    vizwiz_flag,
 )
 from tellapart.data.tables import EncodedCell, Lines, LineSource, RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.io import parse_json
+from tellapart.utils.io import parse_json, say_once
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -168,6 +169,9 @@ def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None)
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
+    if flag := vizwiz_flag(entry):
+        say_once(f"{where.rpartition(',')[0]}: captions with {flag} are ignored, as VizWiz ignores them")
+        return ()
     if "captions" in entry and "caption" in entry:
         raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
     if "captions" not in entry and "caption" not in entry:
