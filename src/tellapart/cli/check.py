@@ -43,7 +43,8 @@ def check(
     """
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file, read_reference_file
-    from tellapart.evaluation.check import check_captions, write_check_page
+    from tellapart.evaluation.check import check_captions
+    from tellapart.evaluation.check_page import write_check_page
     from tellapart.evaluation.formats import check_file
 
     levels = levels_of(fail_on or ())

@@ -30,7 +30,7 @@ from tellapart.language import answers
 from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.io import json_value, replace_text, say, track
+from tellapart.utils.io import json_value, say, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -687,9 +687,9 @@ def check_captions(
 ) -> Check:
     """Looks for every kind of damage that the inputs allow.
 
-    dataset: None looks at the captions alone. references: for ``leaked`` and ``mispaired``. language_name: a key of `LANGUAGES`, or
-    another language, of which only the script of one in Latin letters is known. Raises `UsageError` where captions and
-    pictures have nothing in common.
+    dataset: None looks at the captions alone. references: for ``leaked`` and ``mispaired``. language_name: a key
+    of `LANGUAGES`, or another language, of which only the script of one in Latin letters is known. Raises `UsageError`
+    where captions and pictures have nothing in common.
     """
     if dataset is None and (scorer or captioner):
         raise UsageError("a scorer and a captioner need pictures; type: tellapart check CAPTIONS PICTURES")
@@ -724,8 +724,8 @@ def check_captions(
     add(neighbour(rows))
     if references is not None:
         if dataset is None:
-            known = KnownIds(file.name, list(texts), file.files, file.numbered)
-            matched = match_captions(references, known, "references")
+            captioned = KnownIds(file.name, list(texts), file.files, file.numbered)
+            matched = match_captions(references, captioned, "references")
             own = matched.texts
             notes += [matched.how] if matched.how else []
         else:
@@ -779,36 +779,3 @@ def _ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], captio
     row_of = {item.id: row for row, item in enumerate(items)}
     view = make_view(captioner, FeatureStore())
     return by_captioner([row for row in rows if row.id in row_of and row.words], row_of, captioner, view.rows(items))
-
-
-def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:
-    """Writes one self-contained HTML page: the kinds, and the fifty worst captions and pictures. ``command``: what
-    makes it again."""
-    from tellapart.report.gallery import Album
-    from tellapart.report.page import template as page_template
-
-    album = Album()
-    by_id = {item.id: item for item in dataset} if dataset is not None else {}
-    cards = []
-    for key, own in check.worst():
-        item = by_id.get(key)
-        symbol = album.add_picture(item.picture) if item is not None else None
-        marked = {one.text: _pieces(one.text, own) for one in own if one.text}
-        cards.append((key, item is not None, symbol, marked, own))
-    page = page_template(Path(__file__).parent / "check.html").render(
-        title=check.headline(),
-        check=check,
-        rows=check.rows(),
-        cards=cards,
-        kinds=KINDS,
-        sprites=album.sprites(),
-        command=command,
-    )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, page)
-
-
-def _pieces(text: str, own: Sequence[Finding]) -> Any:
-    from tellapart.report.gallery import pieces
-
-    return pieces(text, [(start, end, one.kind) for one in own if one.text == text for start, end in one.spans])

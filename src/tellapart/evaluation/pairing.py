@@ -1,4 +1,4 @@
-"""Whether captions are paired with the references of their own pictures: words in common, against shuffled pairs."""
+"""Pairing of captions with the references of their own pictures: words in common, against shuffled pairs."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Fit:
-    """How captions fit references: ``p`` that shuffled captions share as many words with them, and the share of
-    captions that have less in common with their own picture's references than with most others'."""
+    """Holds the p-value of `measure_fit`'s permutation test, and the share of captions that have less in common with
+    their own picture's references than with most others'."""
 
     p: float
     misfits: float

@@ -1,0 +1,46 @@
+"""The page of ``tellapart check --report``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.evaluation.check import KINDS, Check, Finding
+from tellapart.utils.io import replace_text
+
+if TYPE_CHECKING:
+    from tellapart.data import Dataset
+
+
+def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:
+    """Writes one self-contained HTML page: the kinds, and the fifty worst captions and pictures. ``command``: what
+    makes it again."""
+    from tellapart.report.gallery import Album
+    from tellapart.report.page import template as page_template
+
+    album = Album()
+    by_id = {item.id: item for item in dataset} if dataset is not None else {}
+    cards = []
+    for key, own in check.worst():
+        item = by_id.get(key)
+        symbol = album.add_picture(item.picture) if item is not None else None
+        marked = {one.text: _pieces(one.text, own) for one in own if one.text}
+        cards.append((key, item is not None, symbol, marked, own))
+    page = page_template(Path(__file__).parent / "check.html").render(
+        title=check.headline(),
+        check=check,
+        rows=check.rows(),
+        cards=cards,
+        kinds=KINDS,
+        sprites=album.sprites(),
+        command=command,
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_text(path, page)
+
+
+def _pieces(text: str, own: Sequence[Finding]) -> Any:
+    from tellapart.report.gallery import pieces
+
+    return pieces(text, [(start, end, one.kind) for one in own if one.text == text for start, end in one.spans])
