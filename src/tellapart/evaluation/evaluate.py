@@ -176,7 +176,8 @@ def evaluate(
     references then. ``chance`` adds the blind guess. Metrics: those named (`UsageError` for one that
     cannot be computed), ``["all"]``, or by default all that need no further tool (`choose`). Intervals are 95 % over
     ``resamples`` bootstrap resamples of the pictures. ``language_model`` is what perplexity asks, ``text_encoder``
-    what BERTScore does. ``long_texts`` says what happens to captions beyond a scorer's window: "truncate", or "sentences" (the mean of their sentences' scores).
+    what BERTScore does. ``long_texts`` says what happens to captions beyond a scorer's window: "truncate", or
+    "sentences" (the mean of their sentences' scores).
     ``emscore_idf`` weighs EMScore's tokens by their rareness in the "references" or in the "captions"; None: all
     alike. ``words`` adds so many adjectives and nouns that are most each system's own
     (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
