@@ -42,19 +42,6 @@ def part_p(drawn_R: np.ndarray, lower: float, upper: float) -> float:
     return max(ps) if ps else 1.0
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's adjusted p-values, in the order given.
-
-    With p(1) ≤ … ≤ p(m): the adjusted p(i) is max over j ≤ i of min(1, (m − j + 1) · p(j)). The family-wise error is at
-    most α whatever the dependence (Holm 1979, Scand. J. Statist. 6, 65-70).
-    """
-    adjusted, highest = [0.0] * len(p_values), 0.0
-    for rank, n in enumerate(_order(p_values)):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[n]))
-        adjusted[n] = highest
-    return adjusted
-
-
 def holm_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
     """The one-sided level at which Holm's procedure compares each p-value: α / (m − i + 1) for the i-th smallest.
 

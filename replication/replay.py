@@ -13,9 +13,10 @@ from replication.bootstrap import PartResult, compare_with_bounds
 from replication.claim import Claim, Measurement, Part, outcome
 from replication.examples import Example, find_examples
 from replication.lab import Lab
-from replication.multiple import holm, holm_levels
+from replication.multiple import holm_levels
 from replication.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError, nearest
+from tellapart.metrics.statistics import holm
 from tellapart.utils.io import say
 
 

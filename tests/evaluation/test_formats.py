@@ -14,6 +14,7 @@ from PIL import Image
 from tellapart.data.caption_files import read_caption_lists
 from tellapart.errors import UsageError
 from tellapart.evaluation.formats import read_results
+from tellapart.metrics.statistics import holm
 
 COLOURS = ("red", "green", "blue", "white")
 
@@ -67,13 +68,20 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
         assert cli(*arguments(files, "--out", files / name)).err.endswith(f"result: {files / name}\n")
     assert json.loads((files / "r.json").read_text()) == told
     rows = list(csv.DictReader((files / "r.csv").open()))
-    assert list(rows[0])[-4:] == ["n", "candidates", "chance", "signature"]
-    assert {(row["system"], row["metric"]) for row in rows} == {
+    assert list(rows[0])[-6:] == ["n", "candidates", "chance", "signature", "against", "p"]
+    values, pairs = ([row for row in rows if bool(row["against"]) == paired] for paired in (False, True))
+    assert {(row["system"], row["metric"]) for row in values} == {
         (name, metric) for name in ("under_score", "rich") for metric in ("bleu4", "length")
     }
-    assert all(float(row["value"]) == told["systems"][row["system"]][row["metric"]]["value"] for row in rows)
+    assert all(float(row["value"]) == told["systems"][row["system"]][row["metric"]]["value"] for row in values)
+    assert [(row["against"], row["system"], row["metric"],
+             *map(float, (row["value"], row["low"], row["high"], row["p"]))) for row in pairs] == [
+        (pair["a"], pair["b"], pair["metric"], pair["difference"], pair["low"], pair["high"], pair["p"])
+        for pair in told["pairs"]
+    ]  # fmt: skip
     assert (files / "r.md").read_text() == cli(*arguments(files, "--format", "markdown")).out
     assert "95 % bootstrap intervals" in (files / "r.txt").read_text()
+    assert "Better or worse (bold): p below 0.05" in (files / "r.txt").read_text()
     assert (files / "r.txt").read_text().endswith(f"length: {told['signatures']['length']}\n")
     assert cli(*arguments(files, "--format", "table")).out == (files / "r.txt").read_text()
     cli(*arguments(files, "--out", files / "odd.name", "--format", "csv", "--json"))
@@ -149,3 +157,39 @@ def test_results_that_are_not_whole_are_damaged(tmp_path: Path, content: str) ->
     (tmp_path / "results.json").write_text(content)
     with pytest.raises(UsageError, match=r"results.json is damaged \(.*remove it, and type the same command again"):
         read_results(tmp_path)
+
+
+def test_equal_captions_differ_by_nothing(cli: Cli, files: Path) -> None:
+    (files / "copy.jsonl").write_text((files / "rich.jsonl").read_text())
+    given = [*("--captions", files / "rich.jsonl", "--captions", files / "copy.jsonl"),
+             *("--references", files / "references.jsonl")]  # fmt: skip
+    names = "bleu4,rouge_l,cider,meteor,repetition_rate,vocabulary"
+    told = json.loads(cli("eval", *given, "--metrics", names, "--json").out)
+    found = [(pair["difference"], pair["low"], pair["high"], pair["p"]) for pair in told["pairs"]]
+    assert found == [(0, 0, 0, 1)] * 6
+
+
+def test_holm_s_correction_is_over_all_pairs_and_metrics(cli: Cli, files: Path) -> None:
+    (files / "third.jsonl").write_text((files / "references.jsonl").read_text())
+    command = ["--captions", files / "third.jsonl", "--pairs", "all", "--correction", "holm"]
+    done = cli(*arguments(files, *command, "--json"))
+    pairs = json.loads(done.out)["pairs"]
+    assert len(pairs) == 6 and [pair["p_holm"] for pair in pairs] == holm([pair["p"] for pair in pairs])
+    assert "20 resamples give no p below 0.0476" in " ".join(json.loads(done.out)["notes"])
+    text = cli(*arguments(files, *command, "--format", "table")).out
+    assert "p (Holm)" in text and "Better or worse (bold): p (Holm) below 0.05" in text
+    cli(*arguments(files, *command, "-o", files / "t.csv"))
+    rows = [row for row in csv.DictReader((files / "t.csv").open()) if row["against"]]
+    assert [float(row["p_holm"]) for row in rows] == [pair["p_holm"] for pair in pairs]
+    wrong = cli(*arguments(files, "--correction", "bonferroni"))
+    assert wrong.status == 2 and "--correction is 'bonferroni'; expected one of none, holm" in wrong.err
+
+
+def test_a_page_of_three_systems_has_every_difference(cli: Cli, files: Path) -> None:
+    (files / "third.jsonl").write_text((files / "references.jsonl").read_text())
+    cli(*arguments(files, "--captions", files / "third.jsonl", "--report", files / "page.html"))
+    page = (files / "page.html").read_text()
+    changes = page[page.index("What changed</h2>") :]
+    for later in ("rich", "third"):
+        assert f"From <b><bdi>under_score</bdi></b> to <b><bdi>{later}</bdi></b>" in changes
+        assert f"<bdi>{later}</bdi> − <bdi>under_score</bdi></th>" in page

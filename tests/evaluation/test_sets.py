@@ -16,7 +16,7 @@ from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, wri
 from tellapart.errors import UsageError
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.test_sets import FileSets, per_set, read_sets, retrieve
+from tellapart.evaluation.test_sets import CandidateSets, FileSets, per_set, read_sets, retrieve, whole_sets
 
 BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
 HEADER = Header("some/clip", "0123456789abcdef", "folder:x", (2, 3), 8, {"copies": 1}, "", "query", None, None, "1")
@@ -173,6 +173,31 @@ def test_a_picture_in_several_bags_is_asked_for_in_each(
     assert own["recall@1.bag4"].value == pytest.approx(100 * sum(len(one["hit"]) for one in sets) / 32)
     assert own["mean_rank.bag4"].value == pytest.approx(np.mean([one["mean_rank"] for one in sets]))
     assert results.systems["chance"]["recall@1.bag4"].value == 25
+
+
+def test_pictures_asked_for_in_one_set_are_one_unit() -> None:
+    bags = whole_sets([[0, 1], [2, 3], [5, 6], [6, 7]])
+    assert bags.units(9).tolist() == [0, 0, 2, 2, 4, 5, 5, 5, 8], "sets that share a picture are one unit"
+    assert whole_sets([range(9)]).units(9) is None, "one pool of all"
+    described = CandidateSets((np.arange(5), np.arange(4, 9)), np.array([0, 0, 1, 1]), np.array([1, 2, 5, 8]))
+    assert described.units(9).tolist() == [0, 1, 1, 3, 4, 5, 6, 7, 5], "distractors are not asked for"
+
+
+def test_recall_in_bags_is_resampled_by_bags(test_scenes: dict[str, Any], tiny_scorer: Path, tmp_path: Path) -> None:
+    """One caption for all: the scorer picks one of each bag of four, and R@1 is 25 in every resample of bags."""
+    items, bags, captions = test_scenes["items"], tmp_path / "bags.jsonl", tmp_path / "same.jsonl"
+    ids = [item.id for item in items][:40]
+    write_bags(bags, BagsFile(HEADER, [Bag(tuple(ids[start : start + 4])) for start in range(0, 40, 4)]))
+    captions.write_text("".join(json.dumps({"id": id_, "caption": "a red square"}) + "\n" for id_ in ids))
+    results = run_eval(EvalOptions(
+        [captions], None, test_scenes["data"], str(tiny_scorer), ["recall@1.bag4", "length"], bags=[bags],
+    ))  # fmt: skip
+    found, by_pictures = results.systems["same"]["recall@1.bag4"], 25 - 100 * 1.96 * np.sqrt(0.25 * 0.75 / 40)
+    assert found.value == 25 and found.n == 40 and found.low > by_pictures + 4
+    rows = results.values["same"]["recall@1.bag4"].reshape(10, 4)
+    assert (rows.sum(1) == 100).all(), "else this shows nothing"
+    assert "|bootstrap:1000@0,unit:sets|" in results.signatures["recall@1.bag4"]
+    assert "unit:" not in results.signatures["length"]
 
 
 def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:

@@ -19,7 +19,7 @@ from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
 from tellapart.metrics import clipsc, clipscore, emscore, refclipscore
 from tellapart.metrics.embedding import token_idf
-from tellapart.metrics.statistics import CaptionSlot
+from tellapart.metrics.slots import CaptionSlot
 from tellapart.scorers import load_scorer
 
 

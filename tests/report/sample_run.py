@@ -64,7 +64,8 @@ def results(names: tuple[str, str] = ("before", "after"), shift: float = 0.0) ->
         for name, value in zip(names, (before, after), strict=True):
             systems[name][key] = {"value": value, "low": value - half, "high": value + half, "n": 500}
         difference = after - before
-        pairs.append({"a": names[0], "b": names[1], "metric": key, "difference": difference, "p": 0.0004,
+        pairs.append({"a": names[0], "b": names[1], "metric": key, "difference": difference,
+                      "p": 0.0004 if abs(difference) > half_difference else 0.4,
                       "low": difference - half_difference, "high": difference + half_difference})  # fmt: skip
     people = {"recall@1.random100": 93.1, "recall@1.lookalike": 79.6}
     systems["human"] = {k: {"value": v, "low": v - 2, "high": v + 2, "n": 500} for k, v in people.items()}

@@ -47,7 +47,7 @@ def test_the_headline_says_what_rose_by_how_much_and_what_it_cost(run: Path) -> 
     assert title.text == (
         "R@1 among 10 look-alikes rose from 41.2 to 68.0; hallucination, CIDEr and 1 more measure got worse."
     )
-    assert below.text == "+26.8, 95 % interval +22.4 to +31.3; n = 500, 10 candidates, chance 10.0"
+    assert below.text == "+26.8, 95 % interval +22.4 to +31.3, p < 0.001; n = 500, 10 candidates, chance 10.0"
 
 
 def test_sets_and_numbers_are_folded_below_the_highlights_and_runs_below_their_comparison(run: Path) -> None:

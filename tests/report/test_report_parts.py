@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sample_run import results
 
-from tellapart.metrics.results import Results
-from tellapart.metrics.statistics import Interval
+from tellapart.metrics.results import Results, SystemPair
+from tellapart.metrics.statistics import Difference, Interval
 from tellapart.report.curves import CURVE, charts, draw, nice_ticks, thin
 from tellapart.report.page import duration, moment
 from tellapart.report.verdict import arrange, compare, decimals, headline, number, statistics
@@ -26,7 +26,10 @@ def made(**metrics: tuple[float, float, float]) -> Results:
     keys = {key.replace("R1", "recall@1.lookalike").replace("__", "@"): v for key, v in metrics.items()}
     systems = {name: {k: Interval(v[i]) for k, v in keys.items()} for i, name in enumerate(("before", "after"))}
     pairs = [
-        {"a": "before", "b": "after", "metric": k, "difference": b - a, "low": b - a - h, "high": b - a + h}
+        {
+            **{"a": "before", "b": "after", "metric": k, "difference": b - a, "low": b - a - h, "high": b - a + h},
+            "p": 0.001 if abs(b - a) > h else 0.2,
+        }
         for k, (a, b, h) in keys.items()
     ]
     return made_results(systems=systems, pairs=pairs)
@@ -38,13 +41,13 @@ def test_the_headline_follows_the_data() -> None:
     )
     fell = made(R1=(60, 40, 5))
     assert "fell from 60 to 40; nothing else was measured" in headline(fell)
-    assert statistics(fell) == "−20, 95\u00a0% interval −25 to −15"
+    assert statistics(fell) == "−20, 95\u00a0% interval −25 to −15, p = 0.001"
     unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))
     assert unclear.startswith("R@1 among look-alikes did not clearly change, 40.5 to 41.5; ")
     assert unclear.endswith("; repetition got worse.")
 
 
-def test_an_older_result_whose_interval_and_p_contradict_each_other_has_no_verdict() -> None:
+def test_where_interval_and_p_disagree_p_decides() -> None:
     found = made(R1=(40, 42, 1.6), bleu4=(3e-13, 2e-13, 1e-14))
     found.pairs = [
         replace(pair, difference=replace(pair.difference, p=0.075 if pair.metric != "bleu4" else 0.001))
@@ -87,16 +90,18 @@ def test_other_names_are_compared_as_the_pairs_say_and_yardsticks_never() -> Non
     assert [c.metric.key for c in found.of("worse")] == ["hallucination_rate", "bleu4", "cider"]
 
 
-def test_without_a_paired_interval_only_intervals_that_lie_apart_are_clear() -> None:
-    def verdict(low: float, high: float) -> str:
-        before, after = Interval(value=10, low=9, high=11), Interval(value=12, low=low, high=high)
-        systems = {"before": {"bleu4": before}, "after": {"bleu4": after}}
-        found = compare(made_results(systems=systems))
-        assert found is not None
-        return found.changes[0].verdict
+def test_without_a_paired_test_nothing_is_clear() -> None:
+    systems = {"before": {"bleu4": Interval(10, 9, 11)}, "after": {"bleu4": Interval(20, 19, 21)}}
+    found = compare(made_results(systems=systems))
+    assert found is not None and found.changes[0].verdict == "unclear"
 
-    assert verdict(11.5, 12.5) == "better"
-    assert verdict(10.5, 13.5) == "unclear"
+
+def test_a_corrected_p_decides() -> None:
+    found = made(R1=(40, 60, 5))
+    found.pairs = [replace(p, difference=replace(p.difference, p=0.02, p_holm=0.08)) for p in found.pairs]
+    comparison = compare(Results.from_json(found.to_json()))
+    assert comparison is not None and comparison.changes[0].verdict == "unclear"
+    assert comparison.changes[0].p_text == "p by Holm = 0.080"
 
 
 def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() -> None:
@@ -104,6 +109,8 @@ def test_what_the_results_say_of_a_metric_goes_before_the_words_of_the_report() 
     before, after = Interval(value=10, low=9, high=11), Interval(value=5, low=4, high=6)
     results = Results.from_json({"metrics": {"shouting": info, "bleu4": {"label": "BLEU, four"}}})
     results.systems = {"before": {"shouting": before, "bleu4": before}, "after": {"shouting": after, "bleu4": after}}
+    fell = Difference(-5, -6, -4, 9, 0.01)
+    results.pairs = [SystemPair("before", "after", key, fell) for key in ("shouting", "bleu4")]
     found = compare(results)
     assert found is not None
     shown = {change.metric.key: change for change in found.changes}

@@ -24,7 +24,8 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import choose
 from tellapart.evaluation.inputs import load_scorers, read_object_inputs, read_references
 from tellapart.evaluation.options import JudgeInputs
-from tellapart.metrics.statistics import CaptionSlot, bootstrap_weights
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.utils.io import parse_json, track
 from tellapart.utils.registry import LazyModule
 

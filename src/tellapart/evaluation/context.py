@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.features import store
     from tellapart.metrics.embedding import BERTScore, EMScore
-    from tellapart.metrics.statistics import CaptionSlot
+    from tellapart.metrics.slots import CaptionSlot
     from tellapart.models.protocols import Tokenizer
     from tellapart.scenes import truth
     from tellapart.scenes.truth import ClaimCounts

@@ -7,9 +7,11 @@ what each needs are the entries of `tellapart.metrics.registry`.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,18 +25,8 @@ from tellapart.evaluation.pairing import measure_fit
 from tellapart.evaluation.selection import with_choices
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Results, SystemPair
-from tellapart.metrics.statistics import (
-    CHANCE,
-    HUMAN,
-    HUMAN_CHOICES,
-    Bounds,
-    Draws,
-    Measurement,
-    MetricTests,
-    caption_lists,
-    human_slots,
-    system_slots,
-)
+from tellapart.metrics.slots import CHANCE, HUMAN, HUMAN_CHOICES, CaptionSlot, caption_lists, human_slots, system_slots
+from tellapart.metrics.statistics import ALPHA, RESAMPLES, Draws, Measurement, MetricTests, holm
 from tellapart.metrics.words import associated_words, tagger_signature
 from tellapart.utils.io import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
@@ -44,7 +36,6 @@ if TYPE_CHECKING:
     from tellapart.evaluation.facts.verify import Verdict
     from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
-    from tellapart.metrics.statistics import CaptionSlot
     from tellapart.types import Item
 
 
@@ -52,28 +43,31 @@ if TYPE_CHECKING:
 
 ALL = "all"
 PAIRS = ("first", ALL)
+CORRECTIONS = ("none", "holm")
 
 
 class Comparison:
     """Fills a `Results`: measurements metric by metric (`add`), then all intervals and differences (`finish`).
 
-    captions: how many each system has of a picture. human: what a signature says of people's captions. pairs: "first"
-    compares each system with the first one, "all" every two systems.
+    slots: each system's captions. human: what a signature says of people's captions. pairs: "first" compares each
+    system with the first one, "all" every two systems. correction: "holm" corrects p over all pairs and metrics.
     """
 
     def __init__(
         self,
         results: Results,
-        captions: Mapping[str, int],
+        slots: Mapping[str, list[CaptionSlot]],
         *,
-        resamples: int = 1000,
+        resamples: int = RESAMPLES,
         seed: int = 0,
         human: str = "",
         pairs: str = "first",
+        correction: str = "none",
     ) -> None:
-        self.results, self.captions, self.human, self.pairs = results, captions, human, pairs
-        self.resamples, self.seed = resamples, seed
-        self._found: dict[str, tuple[Mapping[str, Measurement], Bounds]] = {}
+        self.results, self.human, self.pairs, self.correction = results, human, pairs, correction
+        self.captions = {name: [slot.captions for slot in own] for name, own in slots.items()}
+        self._draws = Draws(resamples, seed)
+        self._tests: dict[str, MetricTests] = {}
 
     def add(
         self,
@@ -90,8 +84,13 @@ class Comparison:
         if chance and metric.chance is not None:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
-        self._describe(metric, key, context, measured, scorer)
-        self._found[key] = measured, metric.bounds_in(context)
+        # Frames of one clip are alike in everything; pictures of a bag depend on each other by being told apart.
+        pools = metric.pools or "imagecode"
+        unit_N = context.sets(pools).units(len(context.ids)) if pools in context.file_sets else None
+        self._describe(metric, key, context, measured, scorer, "" if unit_N is None else ",unit:sets")
+        pairs = list(self._pairs(measured))
+        same = [(a, b) for a, b in pairs if HUMAN not in (a, b) and self.captions[a] == self.captions[b]]
+        self._tests[key] = MetricTests(self._draws, measured, pairs, metric.bounds_in(context), unit_N, same)
         for system, one in measured.items():
             if one.value_N is not None:
                 self.results.values.setdefault(system, {})[key] = one.value_N
@@ -99,28 +98,48 @@ class Comparison:
     def finish(self) -> None:
         """Intervals of all that was measured, and the differences between systems, from one set of resamples."""
         started = time.monotonic()
-        draws = Draws(self.resamples, self.seed)
-        tests = {
-            key: MetricTests(draws, measured, self._pairs(measured), bounds)
-            for key, (measured, bounds) in self._found.items()
-        }
-        draws.run()
-        for key, test in tests.items():
+        self._draws.run()
+        for key, test in self._tests.items():
             for system, interval in test.intervals().items():
                 self.results.systems.setdefault(system, {})[key] = interval
             self.results.pairs += [
                 SystemPair(a, b, key, difference) for (a, b), difference in test.differences().items()
             ]
-        detail(f"drew {self.resamples:,} resamples for {len(tests)} metrics in {time.monotonic() - started:.2f} s")
+        if self.correction == "holm":
+            self._correct()
+        resamples = self._draws.resamples
+        detail(f"drew {resamples:,} resamples for {len(self._tests)} metrics in {time.monotonic() - started:.2f} s")
+
+    def _correct(self) -> None:
+        """Adds Holm's p-values over all pairs and metrics."""
+        pairs, resamples = self.results.pairs, self._draws.resamples
+        adjusted = holm([pair.difference.p for pair in pairs])
+        self.results.pairs = [
+            replace(pair, difference=replace(pair.difference, p_holm=p))
+            for pair, p in zip(pairs, adjusted, strict=True)
+        ]
+        tests = sum(not math.isnan(p) for p in adjusted)
+        if tests / (1 + resamples) >= ALPHA:
+            self.results.notes.append(
+                f"{resamples:,} resamples give no p below {1 / (1 + resamples):.4f}; Holm's correction multiplies it "
+                f"by {tests}, so nothing can be significant; add --resamples {100 * tests}"
+            )
 
     def _describe(
-        self, metric: Metric, key: str, context: EvalContext, measured: Mapping[str, Measurement], scorer: str
+        self,
+        metric: Metric,
+        key: str,
+        context: EvalContext,
+        measured: Mapping[str, Measurement],
+        scorer: str,
+        unit: str,
     ) -> None:
         """The metric's signature, its candidate sets, and what reports say of it."""
-        captions = {count for system, count in self.captions.items() if system in measured and system != HUMAN} - {1}
+        captions = {len(own) for system, own in self.captions.items() if system in measured and system != HUMAN} - {1}
         self.results.signatures[key] = (
             f"{metric.short or metric.name}|{metric.variant(context)}"
-            f"|bootstrap:{self.resamples}@{self.seed}|tellapart:{__version__}"
+            f"|bootstrap:{self._draws.resamples}@{self._draws.seed}{unit}"
+            f"|tellapart:{__version__}"
             + (self.human if HUMAN in measured else "")
             + (f"|captions:{','.join(map(str, sorted(captions)))}" if captions else "")
         )
@@ -159,6 +178,7 @@ def evaluate(
     words: int = 0,
     inputs: CandidateInputs | None = None,
     pairs: str = "first",
+    correction: str = "none",
     objects: ObjectInputs | None = None,
     judge: Judge | None = None,
     questions: Mapping[str, Sequence[ChoiceQuestion]] | None = None,
@@ -182,9 +202,10 @@ def evaluate(
     alike. ``words`` adds so many adjectives and nouns that are most each system's own
     (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
     (`tellapart.evaluation.inputs.read_inputs`). ``pairs``: "first" tests each system against the first one, "all"
-    every two systems. ``objects``: synonyms and COCO's instances, for CHAIR and facts. ``judge`` is a model
-    behind a server that metrics such as CLAIR ask, ``questions`` are CaptionQA's, by id. ``queries``: what people would
-    type to find a picture, by id, for search by BM25 and by ``query_encoder``.
+    every two systems; ``correction`` "holm" adds Holm's p-values over all of these tests. ``objects``: synonyms and
+    COCO's instances, for CHAIR and facts. ``judge`` is a model behind a server that metrics such as CLAIR ask,
+    ``questions`` are CaptionQA's, by id. ``queries``: what people would type to find a picture, by id, for search by
+    BM25 and by ``query_encoder``.
     """
     ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
     all_references, notes = references_of(ids, items, references)
@@ -224,8 +245,9 @@ def evaluate(
     results = Results(ids, captions=captions, references=all_references, notes=notes + left_out)
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     yardstick = f"|human:{human}" if human else ""
-    counts = {name: len(own) for name, own in slots.items()}
-    comparison = Comparison(results, counts, resamples=resamples, seed=seed, human=yardstick, pairs=pairs)
+    comparison = Comparison(
+        results, slots, resamples=resamples, seed=seed, human=yardstick, pairs=pairs, correction=correction
+    )
     for name, where in contexts.items():
         for metric in chosen.values():
             if not name or metric.for_eval_scorers:

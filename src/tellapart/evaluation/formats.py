@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.selection import base_of, metric_of_key
-from tellapart.metrics.results import PAIR_HEADS, Candidates, Results
+from tellapart.metrics.results import Candidates, Results
 from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json, replace_text, writable_file
 from tellapart.utils.registry import LazyModule
 
@@ -74,7 +74,7 @@ def markdown(results: Results) -> str:
     ]
     if results.pairs:
         pairs = ([pair.metric, pair.a, pair.b, *results.pair_row(pair)] for pair in results.pairs)
-        parts += ["Paired differences, picture by picture", _pipes(PAIR_HEADS, pairs)]
+        parts += ["Paired differences, picture by picture", _pipes(results.pair_heads(), pairs), results.rule()]
     parts += [f"Note: {_pipe_safe(note)}" for note in results.notes]
     parts.append("\n".join(f"[^{marks[metric]}]: `{results.signatures[metric]}`" for metric in rows))
     return "\n\n".join(parts) + "\n"
@@ -98,7 +98,7 @@ def latex(results: Results) -> str:
         r"\end{tabular}",
         r"\par\smallskip\footnotesize\raggedright",
         *(rf"$^{{{marks[metric]}}}$\,\texttt{{{_tex(results.signatures[metric])}}}\\" for metric in rows),
-        *(rf"{_tex(note)}\\" for note in results.notes),
+        *(rf"{_tex(note)}\\" for note in ([results.rule()] if results.pairs else []) + results.notes),
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
@@ -106,13 +106,20 @@ def latex(results: Results) -> str:
 
 def _pair_lines(results: Results, columns: int) -> Iterator[str]:
     for pair in results.pairs:
-        difference, between, p = results.pair_row(pair)
-        line = f"{pair.metric}, {pair.b} against {pair.a}: {difference} ({between}; p {p})"
+        difference, between, *ps = results.pair_row(pair)
+        p = "; ".join(f"{head} {p}" for head, p in zip(results.pair_heads()[-len(ps) :], ps, strict=True))
+        line = f"{pair.metric}, {pair.b} against {pair.a}: {difference} ({between}; {p})"
         yield rf"\multicolumn{{{columns + 1}}}{{l}}{{{_tex(line)}}} \\"
 
 
 def comma_separated(results: Results) -> str:
-    """A row for each system and metric, with the signature; no paired differences."""
+    """A row for each system and metric; then one for each paired difference, system minus the one in ``against``."""
+    cells = [
+        (name, metric, found, ("", "", "")) for name, own in results.systems.items() for metric, found in own.items()
+    ] + [
+        (pair.b, pair.metric, pair.difference, (pair.a, *map(_number, (pair.difference.p, pair.difference.p_holm))))
+        for pair in results.pairs
+    ]
     rows = (
         [
             name,
@@ -121,11 +128,12 @@ def comma_separated(results: Results) -> str:
             found.n,
             *_setting(results.candidates.get(metric)),
             results.signatures[metric],
+            *(test if results.corrected else test[:2]),
         ]
-        for name, own in results.systems.items()
-        for metric, found in own.items()
+        for name, metric, found, test in cells
     )
-    return _csv(["system", "metric", "value", "low", "high", "n", "candidates", "chance", "signature"], rows)
+    heads = ["system", "metric", "value", "low", "high", "n", "candidates", "chance", "signature", "against", "p"]
+    return _csv([*heads, "p_holm"] if results.corrected else heads, rows)
 
 
 def _setting(found: Candidates | None) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from tellapart.data.caption_matching import (
 from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
-from tellapart.evaluation.evaluate import PAIRS, choose, evaluate, references_of
+from tellapart.evaluation.evaluate import CORRECTIONS, PAIRS, choose, evaluate, references_of
 from tellapart.evaluation.facts import Synonyms
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.words import check_words
@@ -357,6 +357,8 @@ def run_eval(options: EvalOptions) -> Results:
         raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
     if options.pairs not in PAIRS:
         raise UsageError(f"--pairs is '{options.pairs}'; expected one of {', '.join(PAIRS)}")
+    if options.correction not in CORRECTIONS:
+        raise UsageError(f"--correction is '{options.correction}'; expected one of {', '.join(CORRECTIONS)}")
     objects = read_object_inputs(options.synonyms, options.instances)
     check_named(
         options.metrics,
@@ -438,6 +440,7 @@ def run_eval(options: EvalOptions) -> Results:
         words=options.words,
         inputs=inputs,
         pairs=options.pairs,
+        correction=options.correction,
         objects=objects,
         judge=judged.open(),
         questions=trial.questions,

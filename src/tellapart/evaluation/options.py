@@ -135,6 +135,9 @@ class EvalOptions:
     pairs: Annotated[
         str, typer.Option(help="Paired tests: first (each system against the first one), or all (every two).")
     ] = "first"
+    correction: Annotated[str, typer.Option(help="Correct p-values over all pairs and metrics: none, or holm.")] = (
+        "none"
+    )
     synonyms: Annotated[
         Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
     ] = None

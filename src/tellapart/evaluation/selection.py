@@ -15,7 +15,8 @@ from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metric, in_order
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
-from tellapart.metrics.statistics import CaptionSlot, Measurement
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import Measurement
 from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 
@@ -130,6 +131,7 @@ def _chosen(
         check=metric.check,
         bounds=metric.bounds,
         short=metric.short,
+        pools=metric.pools,
     )
 
 

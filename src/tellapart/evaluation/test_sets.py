@@ -78,6 +78,23 @@ class CandidateSets:
         """Counts the questions that ask for each of the first n pictures."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
+    def units(self, n: int) -> np.ndarray | None:
+        """Returns the unit of resampling of each of the first n pictures; None: each picture is its own.
+
+        Pictures that are asked for in one set compete, so that their hits depend on each other: the set is one unit,
+        and sets that share such a picture are one together. Where one unit would hold more than half of the questions,
+        as with a single pool, pictures are the units.
+        """
+        unit_N, before_N = np.arange(n), np.zeros(0, np.intp)
+        while not np.array_equal(unit_N, before_N):
+            before_N, first_S = unit_N, np.full(len(self.sets), n)
+            np.minimum.at(first_S, self.set_Q, unit_N[self.target_Q])
+            unit_N = unit_N.copy()
+            np.minimum.at(unit_N, self.target_Q, first_S[self.set_Q])
+            unit_N = unit_N[unit_N]
+        questions = np.bincount(unit_N[self.target_Q])
+        return unit_N if 2 * questions.max(initial=0) <= len(self) else None
+
     @cached_property
     def by_set(self) -> list[np.ndarray]:
         """The questions of each set."""

@@ -7,6 +7,7 @@ counts for the bootstrap.
 
 from __future__ import annotations
 
+import math
 import string
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -36,6 +37,7 @@ def words(caption: str, *, lower: bool = False) -> list[str]:
 @metric(
     "length",
     signature="words:punctuation-stripped",
+    bounds=(0.0, math.inf),
     label="length",
     help="words per caption",
     group=LANGUAGE,

@@ -22,17 +22,8 @@ import numpy as np
 
 from tellapart.errors import TellapartError
 from tellapart.metrics.results import BEST, GROUPS, ORACLE, OTHER, Candidates, MetricInfo
-from tellapart.metrics.statistics import (
-    UNBOUNDED,
-    Bounds,
-    CaptionSlot,
-    Corpus,
-    Measurement,
-    Recounted,
-    Sums,
-    caption_lists,
-    merge_slots,
-)
+from tellapart.metrics.slots import CaptionSlot, caption_lists, merge_slots
+from tellapart.metrics.statistics import UNBOUNDED, Bounds, Corpus, Measurement, Recounted, Sums
 from tellapart.utils.registry import Direction, Entry, Registry
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
+from tellapart.metrics.statistics import ALPHA, Difference, Interval, format_p, places_for
 from tellapart.utils.io import json_value
 from tellapart.utils.registry import Direction, LazyModule
 
@@ -26,6 +26,8 @@ else:
     box = LazyModule("rich.box")
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
+HOLM_HEAD = "p (Holm)"
+INTERVALS = "95 % intervals by the bootstrap, of fewer than 30 by Student's t"
 ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions by the metric itself
 BEST = ".best"  # behind a metric's name: of the caption that the scorer prefers
 POS = ("adjective", "noun")
@@ -76,8 +78,10 @@ class SystemPair:
     difference: Difference
 
     def to_json(self) -> dict[str, Any]:
-        """``{"a", "b", "metric", "difference", "low", "high", "n", "p"}``."""
+        """``{"a", "b", "metric", "difference", "low", "high", "n", "p"}``, and ``"p_holm"`` where p was corrected."""
         found = asdict(self.difference)
+        if math.isnan(self.difference.p_holm):
+            del found["p_holm"]
         return {"a": self.a, "b": self.b, "metric": self.metric, "difference": found.pop("value"), **found}
 
 
@@ -112,6 +116,7 @@ class _StoredPair:
     high: float = math.nan
     n: int = 0
     p: float = math.nan
+    p_holm: float = math.nan
 
 
 @dataclass
@@ -212,7 +217,8 @@ class Results:
             for name, found in stored.systems.items()
         }
         pairs = [
-            SystemPair(x.a, x.b, x.metric, Difference(x.difference, x.low, x.high, x.n, x.p)) for x in stored.pairs
+            SystemPair(x.a, x.b, x.metric, Difference(x.difference, x.low, x.high, x.n, x.p, x.p_holm))
+            for x in stored.pairs
         ]
         count = max((found.n for metrics in systems.values() for found in metrics.values()), default=0)
         return cls(
@@ -293,20 +299,38 @@ class Results:
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.formats.get(metric, 1)}f}")
 
-    def pair_row(self, pair: SystemPair) -> tuple[str, str, str]:
-        """A pair's difference, its interval and p."""
+    @property
+    def corrected(self) -> bool:
+        """Returns whether p-values were corrected."""
+        return any(not math.isnan(pair.difference.p_holm) for pair in self.pairs)
+
+    def pair_heads(self) -> tuple[str, ...]:
+        """The heads of the paired differences' table."""
+        return (*PAIR_HEADS, HOLM_HEAD) if self.corrected else PAIR_HEADS
+
+    def pair_row(self, pair: SystemPair) -> tuple[str, ...]:
+        """A pair's difference, its interval, p, and the corrected p where there is one."""
         found = pair.difference
         digits = places_for(self.formats.get(pair.metric, 1) + 1, (found.value, found.low, found.high))
-        if math.isnan(found.value):
-            return "–", "–", "–"
-        between = f"{found.low:+z.{digits}f} … {found.high:+z.{digits}f}"
-        return f"{found.value:+z.{digits}f}", between, format_p(found.p)
+        value = "–" if math.isnan(found.value) else f"{found.value:+z.{digits}f}"
+        between = "–" if math.isnan(found.low) else f"{found.low:+z.{digits}f} … {found.high:+z.{digits}f}"
+        ps = (found.p, found.p_holm) if self.corrected else (found.p,)
+        return value, between, *("–" if math.isnan(p) else format_p(p) for p in ps)
+
+    def rule(self) -> str:
+        """The footer of the paired differences: what counts as better or worse."""
+        which = f"{HOLM_HEAD} below {ALPHA}" if self.corrected else f"p below {ALPHA}"
+        return (
+            f"Better or worse (bold): {which}, by approximate randomisation. The intervals are the paired bootstrap's "
+            "and may disagree with p."
+        )
 
     def _pairs_table(self, pairs: Sequence[SystemPair]) -> Any:
-        table = rich.table.Table(box=box.SIMPLE_HEAD, title="paired differences, picture by picture (b − a)")
+        title = "paired differences, picture by picture (b − a)"
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, caption=self.rule(), caption_justify="left")
         for name in PAIR_HEADS[:3]:
             table.add_column(name, overflow="fold")
-        for name in PAIR_HEADS[3:]:
+        for name in self.pair_heads()[3:]:
             table.add_column(name, justify="right")
         for pair in pairs:
             style = "bold" if pair.difference.clear else None
@@ -317,7 +341,9 @@ class Results:
         if interval is None or math.isnan(interval.value):
             return "–"
         digits = self.formats.get(metric, 1)
-        text = f"{interval.value:z.{digits}f} [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"
+        text = f"{interval.value:z.{digits}f}"
+        if not math.isnan(interval.low):
+            text += f" [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"
         usual = self._n(metric) if self.candidates else len(self.ids)
         return text + (f" n={interval.n}" if interval.n != usual else "")
 
@@ -352,4 +378,4 @@ def _numbers(value: Any) -> Any:
     return [_numbers(inner) for inner in value] if isinstance(value, list) else value
 
 
-_NUMBERS = ("value", "low", "high", "p", "difference")
+_NUMBERS = ("value", "low", "high", "p", "p_holm", "difference")

@@ -1,71 +1,68 @@
-"""Measurements of N items, with bootstrap intervals and paired tests.
+"""Bootstrap intervals and paired tests of metrics.
 
 A metric is sufficient statistics and a score: N×C numbers, a row for each item, and a function of their sums (`Sums`).
-A resample is a row of weights, so one matrix product of weights R×N with the statistics of all metrics and systems side
-by side resamples all of them (`Draws`). A number that no sums give, such as a count of distinct words, is `Recounted`.
-Everything is drawn by a seed, so that a table can be reproduced.
+Two standard procedures read them, each on its own, as in sacrebleu; their results are not adjusted to each other:
+
+- the interval: the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP); of fewer than 30 units
+  Student's t with the jackknife's standard error;
+- p: two-sided approximate randomisation, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
+
+Both draw units: items, or clusters of items that depend on each other. Everything is drawn by a seed.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-
-from tellapart.errors import UsageError
 
 RESAMPLES = 1000
 LEVEL = 0.95
 ALPHA = 0.05  # 1 − LEVEL
 EQUAL = 1e-6  # differences below are equal: the COCO tools' BLEU adds 1e-15 to every count
 PLACES = 6  # decimals with which no difference is printed as a zero that it is not
-FEW, VERY_FEW = 30, 5  # values other than the usual one, below which a resample may have none of them
+FEW, VERY_FEW = 30, 5  # units, or values other than the usual one, below which the percentile bootstrap is not used
+# The 97.5 % quantiles of Student's t with 1 to 28 degrees of freedom.
+T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
+               2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
+               2.0518, 2.0484)  # fmt: skip
 Bounds = tuple[float, float]  # the least and the greatest value that there can be
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 PERCENT: Bounds = (0.0, 100.0)
 
 _BLOCK_CELLS = 2_000_000  # resampled cells held at a time: 16 MB of indices
-_KEPT_CELLS = 10_000_000  # drawn cells kept from one metric to the next: 40 MB
 _NAN = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """A number of N items that their summed statistics give: ``score(stats_NC.sum(0))``.
+    """A number that the summed statistics of N units give: ``score(stats.sum(0))``.
 
-    score: from sums, C on the last axis, to numbers without that axis. more: the statistics of a picture's further
-    captions, where there are several; the number is then the mean over them.
+    stats: N×C, or N×S×C of S captions per item; the number is then the mean over them. score: from sums, C on the last
+    axis, to numbers without that axis. n: the number of observations, where it is not N.
     """
 
-    stats_NC: np.ndarray
+    stats: np.ndarray
     score: Callable[[np.ndarray], np.ndarray]
     bounds: Bounds = UNBOUNDED
-    more: tuple[np.ndarray, ...] = ()
+    n: int | None = None
 
     def __len__(self) -> int:
-        return len(self.stats_NC)
-
-    @property
-    def slots(self) -> tuple[np.ndarray, ...]:
-        """The statistics of first captions, of second captions, and so on."""
-        return (self.stats_NC, *self.more)
-
-    def of_slots(self, slots: Sequence[Any]) -> Sums:
-        """Returns the same number of other statistics."""
-        return replace(self, stats_NC=slots[0], more=tuple(slots[1:]))
+        return len(self.stats)
 
     def __call__(self, weight_N: np.ndarray) -> np.ndarray:
-        """Returns the number where items count ``weight_N`` times, or R numbers of weights R×N."""
-        return self.of_sums([weight_N @ stats_NC for stats_NC in self.slots])
+        """Returns the number where units count ``weight_N`` times, or R numbers of weights R×N."""
+        return self.of_sums(np.tensordot(weight_N, self.stats, 1))
 
-    def of_sums(self, sums: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns the mean score of the sums, …×C each, of the slots."""
-        mean: np.ndarray = np.mean([self.score(sums_RC) for sums_RC in sums], axis=0)
-        return mean
+    def of_sums(self, sums: np.ndarray) -> np.ndarray:
+        """Returns the number of each row of sums, R×C or R×S×C."""
+        number = self.score(sums)
+        return np.asarray(number.mean(-1) if self.stats.ndim == 3 else number)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +71,7 @@ class Recounted:
 
     grows: the number grows with N, as a count of distinct words does. A resample repeats items, so that such a number
     varies otherwise there than in new items; it is drawn from halves of the items, which are new to each other. more:
-    as of `Sums`.
+    the rows of an item's further captions; the number is then the mean over them.
     """
 
     rows: Sequence[Any]
@@ -86,22 +83,13 @@ class Recounted:
         return len(self.rows)
 
     @property
-    def slots(self) -> tuple[Sequence[Any], ...]:
-        """The rows of first captions, of second captions, and so on."""
-        return (self.rows, *self.more)
-
-    def of_slots(self, slots: Sequence[Any]) -> Recounted:
-        """Returns the same number of other rows."""
-        return replace(self, rows=slots[0], more=tuple(slots[1:]))
-
-    @property
     def bounds(self) -> Bounds:
         """The least and the greatest number that there can be."""
         return (0.0, math.inf) if self.grows else UNBOUNDED
 
     @cached_property
     def _functions(self) -> list[Callable[[np.ndarray], float]]:
-        return [self.build(list(rows)) for rows in self.slots]
+        return [self.build(list(rows)) for rows in (self.rows, *self.more)]
 
     def __call__(self, weight_N: np.ndarray) -> np.ndarray:
         """As `Sums.__call__`."""
@@ -113,31 +101,72 @@ class Recounted:
 Corpus = Sums | Recounted
 
 
-# Weights of items, R×N, in blocks of resamples.
+@dataclass(frozen=True)
+class Measurement:
+    """One value per picture (NaN abstains), or a corpus number, or both; the corpus number then is what is printed.
+
+    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
+    """
+
+    value_N: np.ndarray | None
+    corpus: Corpus | None = None
+    weight_N: np.ndarray | None = None
+
+
+def merged(corpora: Sequence[Corpus]) -> Corpus:
+    """Returns the mean of a number over the captions of each item: one corpus for the first captions, and so on."""
+    first = corpora[0]
+    if len(corpora) == 1:
+        return first
+    if isinstance(first, Sums):
+        return replace(first, stats=np.stack([one.stats for one in corpora if isinstance(one, Sums)], axis=1))
+    return replace(first, more=tuple(one.rows for one in corpora[1:] if isinstance(one, Recounted)))
+
+
+def mean_of(
+    value_N: np.ndarray,
+    weight_N: np.ndarray | None = None,
+    unit_N: np.ndarray | None = None,
+    bounds: Bounds = UNBOUNDED,
+) -> Sums:
+    """Returns the mean of the values that are not NaN, over units.
+
+    ``weight_N``: how many observations each value is the mean of. ``unit_N``: the unit of each item, where items are
+    not independent. A row of the statistics, under its own score, is the mean of that unit.
+    """
+    value_N = np.asarray(value_N, dtype=float)
+    weight_N = np.ones(len(value_N)) if weight_N is None else np.asarray(weight_N, dtype=float)
+    known_N = ~np.isnan(value_N) & (weight_N > 0)
+    stats = np.stack([value_N * weight_N, weight_N], axis=1)[known_N]
+    n = round(float(stats[:, 1].sum()))
+    if unit_N is not None:
+        stats = by_unit(stats, unit_N[known_N])
+    return Sums(stats, lambda sums: sums[..., 0] / sums[..., 1], bounds, n)
+
+
+def by_unit(stats: np.ndarray, unit_N: np.ndarray) -> np.ndarray:
+    """Returns the sums of items' statistics over the items of each unit."""
+    units, row_N = np.unique(unit_N, return_inverse=True)
+    sums = np.zeros((len(units), *stats.shape[1:]))
+    np.add.at(sums, row_N, stats)
+    return sums
+
+
+# Weights of units, R×N, in blocks of resamples.
 
 Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields how often each resample draws each of n items."""
-    blocks = _kept_counts if resamples * n <= _KEPT_CELLS else _counts
-    return (count_RN.astype(float) for count_RN in blocks(n, resamples, seed))
-
-
-@lru_cache(maxsize=2)
-def _kept_counts(n: int, resamples: int, seed: int) -> list[np.ndarray]:
-    return list(_counts(n, resamples, seed))
-
-
-def _counts(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
+    """Yields how often each resample draws each of n units."""
     rng = np.random.default_rng(seed)
     for rows in _blocks(resamples, n):
         item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
-        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(np.int32)
+        yield np.bincount(item_RN.ravel(), minlength=rows * n).reshape(rows, n).astype(float)
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields 1 where an item swaps its two systems in a permutation, else 0."""
+    """Yields 1 where a unit swaps its two systems in a permutation, else 0."""
     rng = np.random.default_rng([seed, 1])  # other draws than the bootstrap's
     for rows in _blocks(resamples, n):
         yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
@@ -159,45 +188,39 @@ def _blocks(resamples: int, n: int) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Drawn:
-    """Statistics whose sums in each resample, R×C, `Draws.run` fills in."""
+    """Statistics, N×…, and their sums in each resample, R×…, which `Draws.run` fills in."""
 
-    stats_NC: np.ndarray
-    made_of: tuple[np.ndarray, ...]
-    sums_RC: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
+    stats: np.ndarray
+    sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 class Draws:
-    """Bootstrap resamples and permutations of items. Ask for all sums first, then `run` once.
+    """Bootstrap resamples and permutations. Ask for all sums first, then `run` once.
 
-    Statistics of equally many items meet the same weights, in one matrix product.
+    Statistics of equally many units meet the same weights, in one matrix product.
     """
 
-    def __init__(self, resamples: int, seed: int) -> None:
+    def __init__(self, resamples: int = RESAMPLES, seed: int = 0) -> None:
         self.resamples, self.seed = resamples, seed
-        self._asked: dict[tuple[Weights, int], dict[Hashable, Drawn]] = {}
+        self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
 
-    def bootstrap(self, stats_NC: np.ndarray) -> Drawn:
-        """Asks for the sums in bootstrap resamples; of the same array they are computed once."""
-        return self._ask(bootstrap_weights, stats_NC, stats_NC)
-
-    def swap(self, system_NC: np.ndarray, baseline_NC: np.ndarray) -> Drawn:
-        """Asks for what a permutation, which swaps items' two systems at random, adds to the system's sums."""
-        return self._ask(random_swaps, baseline_NC - system_NC, system_NC, baseline_NC)
+    def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
+        """Returns an object that will hold the statistics' sums under ``weights``."""
+        asked = Drawn(stats)
+        if len(stats):
+            self._asked[weights, len(stats)].append(asked)
+        return asked
 
     def run(self) -> None:
         """Draws; afterwards all that was asked for has its sums."""
         for (weights, n), asked in self._asked.items():
-            joined_NC = np.concatenate([one.stats_NC for one in asked.values()], axis=1)
-            sums_RC = np.concatenate([weight_RN @ joined_NC for weight_RN in weights(n, self.resamples, self.seed)])
-            at = 0
-            for one in asked.values():
-                one.sums_RC = sums_RC[:, at : at + one.stats_NC.shape[1]]
-                at += one.stats_NC.shape[1]
+            parts = [one.stats.reshape(n, -1) for one in asked]
+            joined = np.concatenate(parts, axis=1)
+            sums = np.concatenate([weight_RN @ joined for weight_RN in weights(n, self.resamples, self.seed)])
+            ends = np.cumsum([part.shape[1] for part in parts])
+            for one, own in zip(asked, np.split(sums, ends[:-1], axis=1), strict=True):
+                one.sums = own.reshape(-1, *one.stats.shape[1:])
         self._asked.clear()
-
-    def _ask(self, weights: Weights, stats_NC: np.ndarray, *made_of: np.ndarray) -> Drawn:
-        asked = self._asked.setdefault((weights, len(stats_NC)), {})
-        return asked.setdefault(tuple(map(id, made_of)), Drawn(stats_NC, made_of))
 
 
 # Intervals and paired tests.
@@ -205,7 +228,7 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with its bootstrap percentile interval; ``n`` items count in it. NaN, and 0 of n: not known."""
+    """A number with its 95 % interval; ``n`` items count in it. NaN, and 0 of n: not known."""
 
     value: float = math.nan
     low: float = math.nan
@@ -215,211 +238,174 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference with its interval and its two-sided p-value: p < 0.05 exactly where the 95 % interval leaves
-    zero out (`_difference`)."""
+    """A paired difference with its 95 % interval and its two-sided p-value, which are computed independently.
+
+    p_holm: p after Holm's correction over all pairs and metrics, where that was asked for.
+    """
 
     value: float = math.nan
     low: float = math.nan
     high: float = math.nan
     n: int = 0
     p: float = math.nan
+    p_holm: float = math.nan
 
     @property
     def clear(self) -> bool:
-        """Returns `is_clear` of it."""
-        return is_clear(self.value, self.low, self.high, self.p)
+        """True where the difference counts as better or worse: p, corrected if it was, is below 0.05.
+
+        This is the one rule of tables, headlines and pages. Differences below `EQUAL` are none.
+        """
+        return abs(self.value) >= EQUAL and (self.p if math.isnan(self.p_holm) else self.p_holm) < ALPHA
+
+    def turned(self) -> Difference:
+        """Returns the difference of the two systems the other way round."""
+        return replace(self, value=-self.value, low=-self.high, high=-self.low)
 
 
-def is_clear(value: float, low: float, high: float, p: float = math.nan) -> bool:
-    """Returns True for a difference that is more than chance: the one rule of tables, headlines and pages.
+class Estimate:
+    """A system's number with its bootstrap distribution, to be drawn by ``draws``.
 
-    The 95 % interval leaves zero out, p is below 0.05, and the difference is at least `EQUAL`. The three agree in
-    results of this version, and may not in older ones.
-    """
-    return abs(value) >= EQUAL and (low > 0 or high < 0) and (math.isnan(p) or p < ALPHA)
-
-
-def places_for(places: int, difference: Iterable[float | None]) -> int:
-    """Returns ``places`` decimals, or as many more as show no bound of a difference as a zero that it is not."""
-    for x in difference:
-        while x and places < PLACES and abs(x) >= EQUAL and round(x, places) == 0:
-            places += 1
-    return places
-
-
-def format_p(p: float) -> str:
-    """Formats a p-value with three digits: below a thousandth "<0.001", never 0; just below 0.05 "<0.050"."""
-    if p < 0.001 - 1e-9:
-        return "<0.001"
-    text = f"{p:.3f}"
-    return f"<{text}" if p < ALPHA - 1e-9 and text == "0.050" else text
-
-
-class MeanTest:
-    """The mean of the values that are not NaN, of one system or of a paired difference, to be drawn by ``draws``.
-
-    ``weight_N``: how many observations each value is the mean of; n is their sum. Items are resampled, with all of
-    their observations. paired: also draws what `difference` needs. bounds: the least and the greatest value of an item,
-    for intervals of rare events (`ends_of`).
-    """
-
-    def __init__(
-        self,
-        draws: Draws,
-        value_N: np.ndarray,
-        weight_N: np.ndarray | None = None,
-        *,
-        paired: bool = False,
-        bounds: Bounds = UNBOUNDED,
-    ) -> None:
-        self._draws, self._bounds = draws, bounds
-        self._kept_N, self._weight_N = kept_N, weight_N = _kept(value_N, weight_N)
-        if not len(kept_N):
-            return
-        self._sum_N = kept_N if weight_N is None else kept_N * weight_N
-        self._constant = bool((kept_N == kept_N[0]).all())
-        if not self._constant:
-            columns = [self._sum_N] if weight_N is None else [self._sum_N, weight_N]
-            self._drawn = draws.bootstrap(np.stack(columns, axis=1))
-        if paired:
-            self._flipped = draws.swap(self._sum_N[:, None], -self._sum_N[:, None])
-
-    def interval(self, level: float = LEVEL) -> Interval:
-        """Returns the mean with its percentile bootstrap interval."""
-        kept_N, weight_N = self._kept_N, self._weight_N
-        if not len(kept_N):
-            return Interval(_NAN, _NAN, _NAN, 0)
-        n = len(kept_N) if weight_N is None else round(float(weight_N.sum()))
-        # The mean of equal numbers is that number, to the last bit: a constant has an interval of width zero.
-        value = 0.0 + float(kept_N[0] if self._constant else np.average(kept_N, weights=weight_N))
-        low, high = _ends(self._drawn_R(), kept_N, self._bounds, self._draws.seed, level)
-        return Interval(value, low, high, n)
-
-    def difference(self, level: float = LEVEL) -> Difference:
-        """Returns the interval, and the p-value of random signs, which are the same as swapping two systems."""
-        found = self.interval(level)
-        if not found.n:
-            return Difference(_NAN, _NAN, _NAN, 0, _NAN)
-        size = float(np.abs(self._sum_N).sum()) / found.n
-        flipped_R = (self._sum_N.sum() + self._flipped.sums_RC[:, 0]) / found.n
-        return _difference(found, flipped_R, size, self._drawn_R(), level)
-
-    def _drawn_R(self) -> np.ndarray:
-        if self._constant:
-            return np.full(self._draws.resamples, self._kept_N[0])
-        sums_RC = self._drawn.sums_RC
-        drawn_R: np.ndarray = sums_RC[:, 0] / (len(self._kept_N) if self._weight_N is None else sums_RC[:, 1])
-        return drawn_R
-
-
-class CorpusTest:
-    """A corpus number in bootstrap resamples of its items, to be drawn by ``draws``.
-
-    value_N: what the number is of each item alone, where that is known (for intervals of rare events, `ends_of`).
-    Raises ValueError for no items.
+    value_N: the number of each unit alone, where that is known (for intervals of rare events, `ends_of`).
     """
 
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
-        if not len(corpus):
-            raise ValueError("a statistic of no items cannot be resampled")
         self.corpus, self.value_N, self._draws = corpus, value_N, draws
-        self.value = float(corpus(np.ones(len(corpus))))
-        self._drawn = [draws.bootstrap(stats_NC) for stats_NC in corpus.slots] if isinstance(corpus, Sums) else []
+        self.value = float(corpus(np.ones(len(corpus)))) if len(corpus) else _NAN
+        self._drawn = draws.ask(bootstrap_weights, corpus.stats) if isinstance(corpus, Sums) else None
+
+    @property
+    def n(self) -> int:
+        """The number of observations."""
+        own = self.corpus.n if isinstance(self.corpus, Sums) else None
+        return len(self.corpus) if own is None else own
 
     @cached_property
     def drawn_R(self) -> np.ndarray:
         """The number in each resample."""
         if isinstance(self.corpus, Sums):
-            return self.corpus.of_sums([drawn.sums_RC for drawn in self._drawn])
+            assert self._drawn is not None
+            return self.corpus.of_sums(self._drawn.sums)
         if self.corpus.grows:
             return _by_halves(self.corpus, self.value, self._draws)
         blocks = bootstrap_weights(len(self.corpus), self._draws.resamples, self._draws.seed)
         return np.concatenate([self.corpus(weight_RN) for weight_RN in blocks])
 
-    def interval(self, level: float = LEVEL) -> Interval:
-        """Returns the number with a bootstrap interval centred on it.
+    @cached_property
+    def left_out_N(self) -> np.ndarray | None:
+        """The number without each of the units, for the jackknife; None where the bootstrap is used."""
+        few = len(self.corpus) < FEW and not (isinstance(self.corpus, Recounted) and self.corpus.grows)
+        return self.corpus(1 - np.eye(len(self.corpus))) if few and len(self.corpus) > 1 else None
 
-        A resample draws an item twice and misses another, so that a count of distinct words is always too
-        low in it. The bootstrap distribution is therefore moved so that its mean is the number itself:
-        the width is the bootstrap's, the place is the estimate's. It ends where the number's range does.
-        """
+    def interval(self) -> Interval:
+        """Returns the number with its interval, which ends where the number's range does."""
+        if not len(self.corpus):
+            return Interval()
         least, most = bounds = self.corpus.bounds
-        low, high = _ends(_centred(self.drawn_R, self.value), self.value_N, bounds, self._draws.seed, level)
-        return Interval(self.value, max(low, least), min(high, most), len(self.corpus))
+        low, high = _ends(
+            self.value, len(self.corpus), self.drawn_R, self.left_out_N, self.value_N, bounds, self._draws.seed
+        )
+        return Interval(0.0 + self.value, max(low, least), min(high, most), self.n)
 
 
-class CorpusPairTest:
-    """The difference of two systems' corpus numbers over the same items; ``draws`` swap items' two sides at random."""
+class PairedTest:
+    """The difference of two systems' numbers over the same units, with its interval and its p-value."""
 
-    def __init__(self, draws: Draws, system: CorpusTest, baseline: CorpusTest) -> None:
-        self.system, self.baseline, self._draws = system, baseline, draws
-        self._moved: list[Drawn] = []
+    def __init__(
+        self, draws: Draws, system: Estimate, baseline: Estimate, value_N: np.ndarray | None, bounds: Bounds
+    ) -> None:
+        self.system, self.baseline, self.value_N, self.bounds, self._draws = system, baseline, value_N, bounds, draws
         if isinstance(system.corpus, Sums) and isinstance(baseline.corpus, Sums):
-            self._sides = list(_alike(system.corpus, baseline.corpus))
-            self._moved = [draws.swap(*sides) for sides in self._sides]
+            self._sides = _alike(system.corpus, baseline.corpus)
+            self._moved = draws.ask(random_swaps, self._sides[1].stats - self._sides[0].stats)
 
-    def difference(self, level: float = LEVEL) -> Difference:
-        """Returns the difference with its interval, and the p-value of the permutation test."""
+    def difference(self) -> Difference:
+        """Returns system minus baseline; what is below `EQUAL` is zero."""
         system, baseline = self.system, self.baseline
-        observed = system.value - baseline.value
-        drawn_R = _centred(system.drawn_R - baseline.drawn_R, observed)
-        values = None
-        if system.value_N is not None and baseline.value_N is not None:
-            values = paired_values(system.value_N, baseline.value_N)
-        bounds = bounds_of_difference(system.corpus.bounds, system.value_N, baseline.value_N)
-        low, high = _ends(drawn_R, values, bounds, self._draws.seed, level)
-        found = Interval(observed, low, high, len(system.corpus))
-        return _difference(found, self._swapped_R(), abs(observed), drawn_R, level)
+        if not len(system.corpus):
+            return Difference()
+        value = system.value - baseline.value
+        left_out_N = None
+        if system.left_out_N is not None and baseline.left_out_N is not None:
+            left_out_N = system.left_out_N - baseline.left_out_N
+        drawn_R = system.drawn_R - baseline.drawn_R
+        low, high = _ends(value, len(system.corpus), drawn_R, left_out_N, self.value_N, self.bounds, self._draws.seed)
+        value, low, high = (0.0 if abs(x) < EQUAL else x for x in (value, low, high))
+        return Difference(value, low, high, system.n, p_value(self._swapped_R(), value))
 
     def _swapped_R(self) -> np.ndarray:
         """The difference in each permutation."""
         one, other = self.system.corpus, self.baseline.corpus
         if isinstance(one, Sums) and isinstance(other, Sums):
-            sides = list(zip(self._sides, self._moved, strict=True))
-            swapped_R = one.of_sums([a_NC.sum(0) + moved.sums_RC for (a_NC, _), moved in sides])
-            base_R = other.of_sums([b_NC.sum(0) - moved.sums_RC for (_, b_NC), moved in sides])
-            return np.asarray(swapped_R - base_R)
-        pooled = one.of_slots([[*a, *b] for a, b in _in_turn(one.slots, other.slots)])
-        swaps = random_swaps(len(one), self._draws.resamples, self._draws.seed)
+            a, b = self._sides
+            swapped_R = a.of_sums(a.stats.sum(0) + self._moved.sums)
+            return np.asarray(swapped_R - b.of_sums(b.stats.sum(0) - self._moved.sums))
+        assert isinstance(one, Recounted) and isinstance(other, Recounted)
+        sides = (one.rows, *one.more), (other.rows, *other.more)
+        rows = [
+            [*sides[0][slot % len(sides[0])], *sides[1][slot % len(sides[1])]]
+            for slot in range(math.lcm(*map(len, sides)))
+        ]
+        pooled = replace(one, rows=rows[0], more=tuple(rows[1:]))
         return np.concatenate(
             [
                 pooled(np.concatenate([1 - swap_RN, swap_RN], axis=1))
                 - pooled(np.concatenate([swap_RN, 1 - swap_RN], axis=1))
-                for swap_RN in swaps
+                for swap_RN in random_swaps(len(one), self._draws.resamples, self._draws.seed)
             ]
         )
 
 
-def _in_turn(one: Sequence[Any], other: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Slots of two systems side by side; one with fewer captions of a picture says them again."""
-    for slot in range(math.lcm(len(one), len(other))):
-        yield one[slot % len(one)], other[slot % len(other)]
+def p_value(drawn_R: np.ndarray, observed: float) -> float:
+    """Returns (1 + number of permutations at least as far from zero as ``observed``) / (1 + R); ties and NaN count."""
+    if np.isnan(observed):
+        return _NAN
+    as_far = int(np.count_nonzero(~(np.abs(drawn_R) < abs(observed) * (1 - 1e-9) - EQUAL)))
+    return (1 + as_far) / (1 + len(drawn_R))
 
 
-def _alike(one: Sums, other: Sums) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The slots' statistics of two systems, with zeros where one has fewer columns."""
-    width = max(stats_NC.shape[1] for stats_NC in (*one.slots, *other.slots))
-    for sides in _in_turn(one.slots, other.slots):
-        a, b = (
-            side if side.shape[1] == width else np.pad(side, ((0, 0), (0, width - side.shape[1]))) for side in sides
-        )
-        yield a, b
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Returns Holm's adjusted p-values, in the order given; NaN is no test.
+
+    With p(1) ≤ … ≤ p(m): the adjusted p(i) is max over j ≤ i of min(1, (m − j + 1) · p(j)). The family-wise error is at
+    most α whatever the dependence (Holm 1979, Scand. J. Statist. 6, 65-70).
+    """
+    p_M = np.asarray(p_values, dtype=float)
+    order = np.argsort(p_M, kind="stable")[: np.count_nonzero(~np.isnan(p_M))]
+    adjusted_M = np.full(len(p_M), _NAN)
+    adjusted_M[order] = np.maximum.accumulate(np.minimum(1, p_M[order] * np.arange(len(order), 0, -1)))
+    return [float(p) for p in adjusted_M]
+
+
+def _alike(one: Sums, other: Sums) -> tuple[Sums, Sums]:
+    """Two systems' numbers with statistics of one shape, which may be swapped.
+
+    A system with fewer captions of an item repeats them; one with fewer columns has zeros there.
+    """
+    if one.stats.shape == other.stats.shape:
+        return one, other
+    stats = [side.stats if side.stats.ndim == 3 else side.stats[:, None] for side in (one, other)]
+    slots, width = math.lcm(*(side.shape[1] for side in stats)), max(side.shape[2] for side in stats)
+    stats = [np.tile(side, (1, slots // side.shape[1], 1)) for side in stats]
+    stats = [np.pad(side, ((0, 0), (0, 0), (0, width - side.shape[2]))) for side in stats]
+    return replace(one, stats=stats[0]), replace(other, stats=stats[1])
 
 
 def mean_interval(
     value_N: np.ndarray,
     *,
     weight_N: np.ndarray | None = None,
+    unit_N: np.ndarray | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    level: float = LEVEL,
     bounds: Bounds = UNBOUNDED,
 ) -> Interval:
-    """Returns the mean of the values that are not NaN, with its percentile bootstrap interval: see `MeanTest`."""
+    """Returns the mean of the values that are not NaN (see `mean_of`) with its interval."""
     draws = Draws(resamples, seed)
-    test = MeanTest(draws, value_N, weight_N, bounds=bounds)
+    corpus = mean_of(value_N, weight_N, unit_N, bounds)
+    estimate = Estimate(draws, corpus, corpus.score(corpus.stats))
     draws.run()
-    return test.interval(level)
+    return estimate.interval()
 
 
 def paired_difference(
@@ -427,68 +413,52 @@ def paired_difference(
     baseline_N: np.ndarray,
     *,
     weight_N: np.ndarray | None = None,
+    unit_N: np.ndarray | None = None,
     resamples: int = RESAMPLES,
     seed: int = 0,
-    level: float = LEVEL,
     bounds: Bounds = UNBOUNDED,
 ) -> Difference:
-    """Returns the mean of value − baseline over the items where neither is NaN.
+    """Returns the mean of value − baseline over the items where neither is NaN; see `mean_of`.
 
-    ``weight_N`` and ``bounds`` (of a value, not of a difference) are those of `MeanTest`.
+    ``bounds`` are those of a value, not of a difference.
     """
     draws = Draws(resamples, seed)
-    ends = bounds_of_difference(bounds, value_N, baseline_N)
-    test = MeanTest(draws, paired_values(value_N, baseline_N), weight_N, paired=True, bounds=ends)
+    test = paired_means(draws, value_N, baseline_N, weight_N, unit_N, bounds)
     draws.run()
-    return test.difference(level)
+    return test.difference()
 
 
-def resample(corpus: Corpus, *, resamples: int = RESAMPLES, seed: int = 0) -> CorpusTest:
-    """Draws a corpus number's bootstrap distribution. Equal N, resamples and seed draw the same items."""
+def paired_means(
+    draws: Draws,
+    value_N: np.ndarray,
+    baseline_N: np.ndarray,
+    weight_N: np.ndarray | None,
+    unit_N: np.ndarray | None,
+    bounds: Bounds,
+) -> PairedTest:
+    """Returns the paired test of two means: value − baseline, which a permutation swaps with zeros."""
+    difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
+    sides = [mean_of(own_N, weight_N, unit_N, bounds) for own_N in (difference_N, 0 * difference_N)]
+    units = [one.score(one.stats) for one in (mean_of(own_N, weight_N, unit_N) for own_N in (value_N, baseline_N))]
+    ends = bounds_of_difference(bounds, *units)
+    own = sides[0].score(sides[0].stats)
+    return PairedTest(draws, Estimate(draws, sides[0]), Estimate(draws, sides[1]), own, ends)
+
+
+def resample(corpus: Corpus, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
+    """Draws a number's bootstrap distribution. Equal N, resamples and seed draw the same items."""
     draws = Draws(resamples, seed)
-    found = CorpusTest(draws, corpus)
+    estimate = Estimate(draws, corpus)
     draws.run()
-    return found
+    return estimate
 
 
-def paired_resampled(
-    system: Corpus, baseline: Corpus, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
-) -> Difference:
+def paired_resampled(system: Corpus, baseline: Corpus, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
     """Returns the difference of a corpus number between two systems over the same items."""
     draws = Draws(resamples, seed)
-    found = CorpusPairTest(draws, CorpusTest(draws, system), CorpusTest(draws, baseline))
+    test = PairedTest(draws, Estimate(draws, system), Estimate(draws, baseline), None, UNBOUNDED)
     draws.run()
-    return found.difference(level)
-
-
-def paired_values(value_N: np.ndarray, baseline_N: np.ndarray) -> np.ndarray:
-    """Returns value − baseline in float64."""
-    difference_N: np.ndarray = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
-    return difference_N
-
-
-def _difference(found: Interval, swapped_R: np.ndarray, size: float, drawn_R: np.ndarray, level: float) -> Difference:
-    """Makes the interval of the bootstrap and the p-value of the permutation test say the same of zero.
-
-    Where they contradict each other, the cautious one holds: an interval is extended to a zero that the permutations do
-    not rule out, and p is the bootstrap's where its interval holds zero. What is below `EQUAL` is zero.
-    """
-    value, low, high = (0.0 if abs(x) < EQUAL else x for x in (found.value, found.low, found.high))
-    p, alpha = _p_value(swapped_R, value, size), round(1 - level, 9)
-    if p >= alpha:
-        low, high = min(low, 0.0), max(high, 0.0)
-    elif low <= 0 <= high:
-        beyond = min(np.count_nonzero(drawn_R <= 0), np.count_nonzero(drawn_R >= 0))
-        p = max(p, alpha, min(1.0, (1 + 2 * int(beyond)) / (1 + len(drawn_R))))
-    return Difference(value, low, high, found.n, p)
-
-
-def _p_value(drawn_R: np.ndarray, observed: float, size: float) -> float:
-    """The share of permutations at least as far from zero as what was seen, which counts as one of them."""
-    if np.isnan(observed):
-        return _NAN
-    as_far = int(np.count_nonzero(np.abs(drawn_R) >= abs(observed) - 1e-9 * size))
-    return (1 + as_far) / (1 + len(drawn_R))
+    return test.difference()
 
 
 def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
@@ -511,22 +481,22 @@ def _others(value_N: np.ndarray) -> int:
 
 def ends_of(
     drawn_R: np.ndarray, value_N: np.ndarray | None, bounds: Bounds, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns resampled means from which the lower and the upper end of an interval are read.
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns resampled means of rare events, from which the lower and the upper end of an interval are read.
 
-    Both are ``drawn_R``, unless most values are one and the same and fewer than `FEW` are others, such as captions that
-    repeat words: resamples then know nothing of what n items happened not to show, and an interval of no events is
-    [0, 0]. One more value with a random weight, Beta(1, n), stands for the unseen: the least one for the lower end, the
-    greatest one for the upper; of fewer than `VERY_FEW` others that is the metric's bound. For events that happen or
-    do not this is the exact interval (Clopper and Pearson 1934), for other values the bound of Learned-Miller and
-    Thomas (2019, arXiv:1905.06208). A metric without bounds keeps ``drawn_R``.
+    None unless most values are one and the same and fewer than `FEW` are others, such as captions that repeat words:
+    resamples then know nothing of what n items happened not to show, and an interval of no events is [0, 0]. One more
+    value with a random weight, Beta(1, n), stands for the unseen: the least one for the lower end, the greatest one
+    for the upper; of fewer than `VERY_FEW` others that is the metric's bound. For events that happen or do not this is
+    the exact interval (Clopper and Pearson 1934), for other values the bound of Learned-Miller and Thomas (2019,
+    arXiv:1905.06208). None for a metric without bounds.
     """
     value_N = np.zeros(0) if value_N is None else value_N[~np.isnan(value_N)]
     if not len(value_N) or not np.isfinite(bounds).all():
-        return drawn_R, drawn_R
+        return None
     n, others = len(value_N), _others(value_N)
     if others >= min(FEW, n / 2):
-        return drawn_R, drawn_R
+        return None
     least, most = bounds if others < VERY_FEW else (value_N.min(), value_N.max())
     weight_R = np.random.default_rng([seed, n]).beta(1, n, len(drawn_R))
     rest_R = (1 - weight_R) * drawn_R
@@ -534,18 +504,28 @@ def ends_of(
 
 
 def _ends(
-    drawn_R: np.ndarray, value_N: np.ndarray | None, bounds: Bounds, seed: int, level: float
+    value: float,
+    n: int,
+    drawn_R: np.ndarray,
+    left_out_N: np.ndarray | None,
+    value_N: np.ndarray | None,
+    bounds: Bounds,
+    seed: int,
 ) -> tuple[float, float]:
-    low_R, high_R = ends_of(drawn_R, value_N, bounds, seed)
-    return _quantile(low_R, (1 - level) / 2), _quantile(high_R, (1 + level) / 2)
+    """The ends of the 95 % interval: of rare events (`ends_of`), by Student's t, or the bootstrap's percentiles."""
+    rare = ends_of(drawn_R, value_N, bounds, seed)
+    if rare is None and left_out_N is not None:
+        error = math.sqrt((n - 1) / n * float(np.square(left_out_N - left_out_N.mean()).sum()))
+        return value - T_QUANTILES[n - 2] * error, value + T_QUANTILES[n - 2] * error
+    if rare is None and n == 1:
+        return _NAN, _NAN  # one unit does not say how units vary
+    low_R, high_R = rare or (drawn_R, drawn_R)
+    return _quantile(low_R, (1 - LEVEL) / 2), _quantile(high_R, (1 + LEVEL) / 2)
 
 
 def _quantile(drawn_R: np.ndarray, share: float) -> float:
-    drawn_R = np.sort(drawn_R[~np.isnan(drawn_R)])  # NaN: a resample in which the number is 0 of 0
-    if not len(drawn_R):
-        return _NAN
-    # np.quantile loads numpy.ma; the 0.0 takes the minus sign from a zero.
-    return 0.0 + float(np.interp(share * (len(drawn_R) - 1), np.arange(len(drawn_R)), drawn_R))
+    drawn_R = drawn_R[~np.isnan(drawn_R)]  # NaN: a resample in which the number is 0 of 0
+    return 0.0 + float(np.quantile(drawn_R, share)) if len(drawn_R) else _NAN
 
 
 def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
@@ -561,123 +541,11 @@ def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
     return drawn_R
 
 
-def _kept(value_N: np.ndarray, weight_N: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Values that are there, and their weights where some differ from 1."""
-    value_N = np.asarray(value_N, dtype=float)
-    known_N = ~np.isnan(value_N)
-    if weight_N is not None:
-        known_N &= weight_N > 0
-        weight_N = weight_N[known_N].astype(float)
-        weight_N = None if (weight_N == 1).all() else weight_N
-    return value_N[known_N], weight_N
-
-
-def _centred(drawn_R: np.ndarray, value: float) -> np.ndarray:
-    if (drawn_R == value).all() or np.isnan(drawn_R).all():
-        return drawn_R
-    centred_R: np.ndarray = drawn_R + (value - np.nanmean(drawn_R))
-    return centred_R
-
-
-# What a metric reads and what it gives back. Captions come as slots: every picture's first one, every second one, …
-
-HUMAN, CHANCE = "human", "chance"  # systems that are yardsticks: people, and a blind guess
-HUMAN_CHOICES = ("first", "random", "mean")
-
-
-@dataclass(eq=False)
-class CaptionSlot:
-    """One caption for each picture, in the order of the ids, and the references of each."""
-
-    captions: list[str]
-    references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One value per picture (NaN abstains), or a corpus number, or both; the corpus number then is what is printed.
-
-    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
-    """
-
-    value_N: np.ndarray | None
-    corpus: Corpus | None = None
-    weight_N: np.ndarray | None = None
-
-
-def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:
-    """Returns a system's captions as slots: every picture's first ones, every picture's second ones, and so on.
-
-    A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
-    """
-    width = max(map(len, lists))
-    return [
-        CaptionSlot(
-            [texts[number % len(texts)] for texts in lists],
-            all_references,
-            np.array([number >= len(texts) for texts in lists]) if width > 1 else None,
-        )
-        for number in range(width)
-    ]
-
-
-def caption_lists(slots: Sequence[CaptionSlot]) -> list[list[str]]:
-    """Returns all captions of each picture, those that a slot only says again left out."""
-    kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
-    return [
-        [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
-        for number in range(len(slots[0].captions))
-    ]
-
-
-def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[CaptionSlot]:
-    """Returns people's captions as a system, each scored against the picture's other references."""
-    if choice not in HUMAN_CHOICES:
-        raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
-    if all_references is None:
-        raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
-    if choice == "first":
-        return [_human_slot(all_references, [0] * len(all_references), 0)]
-    if choice == "random":
-        rng = np.random.default_rng(seed)
-        return [_human_slot(all_references, [int(rng.integers(len(texts))) for texts in all_references], 0)]
-    return [
-        _human_slot(all_references, [slot % len(texts) for texts in all_references], slot)
-        for slot in range(max(map(len, all_references)))
-    ]
-
-
-def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) -> CaptionSlot:
-    captions = [texts[pick] for texts, pick in zip(all_references, picks, strict=True)]
-    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)]
-    return CaptionSlot(captions, others, np.array([slot >= len(texts) for texts in all_references]))
-
-
-def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[CaptionSlot]) -> Measurement:
-    """Returns a system's measurement: that of its captions, or the mean over several captions of a picture."""
-    values = [measured.value_N for measured in measured_S if measured.value_N is not None]
-    value_N = values[0] if values else None
-    if len(values) > 1:
-        # A slot that repeats a reference (a picture with fewer than the others) counts for corpus numbers only.
-        value_SN = np.array(
-            [
-                own_N if slot.repeats is None else np.where(slot.repeats, np.nan, own_N)
-                for slot, own_N in zip(slots, values, strict=True)
-            ]
-        )
-        count_N = np.count_nonzero(~np.isnan(value_SN), axis=0)
-        value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
-    corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
-    if not corpora:
-        return Measurement(value_N, weight_N=measured_S[0].weight_N)
-    return Measurement(value_N, corpora[0].of_slots([corpus.slots[0] for corpus in corpora]))
-
-
 class MetricTests:
     """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``.
 
-    bounds: the least and the greatest value of a picture.
+    bounds: the least and the greatest value of a picture. unit_N: the unit that each picture belongs to, where pictures
+    are not independent; None: each is a unit. same: pairs of systems with the same captions, which cannot differ.
     """
 
     def __init__(
@@ -686,33 +554,66 @@ class MetricTests:
         measured: Mapping[str, Measurement],
         pairs: Iterable[tuple[str, str]],
         bounds: Bounds = UNBOUNDED,
+        unit_N: np.ndarray | None = None,
+        same: Iterable[tuple[str, str]] = (),
     ) -> None:
-        self._systems: dict[str, CorpusTest | MeanTest] = {
-            system: CorpusTest(draws, one.corpus, one.value_N)
-            if one.corpus is not None
-            else MeanTest(draws, _values(one), one.weight_N, bounds=bounds)
-            for system, one in measured.items()
-        }
-        self._pairs: dict[tuple[str, str], CorpusPairTest | MeanTest] = {}
+        self._systems: dict[str, Estimate] = {}
+        for name, one in measured.items():
+            if one.corpus is not None:
+                self._systems[name] = Estimate(draws, _of_units(one.corpus, unit_N), one.value_N)
+            else:
+                corpus = mean_of(_values(one), one.weight_N, unit_N, bounds)
+                self._systems[name] = Estimate(draws, corpus, corpus.score(corpus.stats))
+        self._pairs: dict[tuple[str, str], PairedTest] = {}
         for a, b in pairs:
-            base, system = self._systems[a], self._systems[b]
-            if isinstance(base, CorpusTest) and isinstance(system, CorpusTest):
-                self._pairs[a, b] = CorpusPairTest(draws, system, base)
+            base, system = measured[a], measured[b]
+            limits = UNBOUNDED if (a, b) in same else bounds
+            if base.corpus is None or system.corpus is None:
+                means = _values(system), _values(base), system.weight_N, unit_N, limits
+                self._pairs[a, b] = paired_means(draws, *means)
                 continue
-            base_N, value_N = _values(measured[a]), _values(measured[b])
-            ends = bounds_of_difference(bounds, value_N, base_N)
-            difference_N = paired_values(value_N, base_N)
-            self._pairs[a, b] = MeanTest(draws, difference_N, measured[b].weight_N, paired=True, bounds=ends)
+            values = None
+            if base.value_N is not None and system.value_N is not None:
+                values = system.value_N - base.value_N
+                limits = UNBOUNDED if (a, b) in same else system.corpus.bounds
+            limits = bounds_of_difference(limits, system.value_N, base.value_N)
+            self._pairs[a, b] = PairedTest(draws, self._systems[b], self._systems[a], values, limits)
 
     def intervals(self) -> dict[str, Interval]:
         """Returns them by system; call it after `Draws.run`, as `differences`."""
-        return {system: test.interval() for system, test in self._systems.items()}
+        return {system: estimate.interval() for system, estimate in self._systems.items()}
 
     def differences(self) -> dict[tuple[str, str], Difference]:
         """Returns system b minus system a, by pair."""
         return {pair: test.difference() for pair, test in self._pairs.items()}
 
 
+def _of_units(corpus: Corpus, unit_N: np.ndarray | None) -> Corpus:
+    """Resamples a number by units; a number that is not made of sums is resampled by items."""
+    if unit_N is None or not isinstance(corpus, Sums):
+        return corpus
+    return replace(corpus, stats=by_unit(corpus.stats, unit_N), n=len(corpus))
+
+
 def _values(measured: Measurement) -> np.ndarray:
     assert measured.value_N is not None
     return measured.value_N
+
+
+# Differences and p-values as text.
+
+
+def places_for(places: int, difference: Iterable[float | None]) -> int:
+    """Returns ``places`` decimals, or as many more as show no bound of a difference as a zero that it is not."""
+    for x in difference:
+        while x and places < PLACES and abs(x) >= EQUAL and round(x, places) == 0:
+            places += 1
+    return places
+
+
+def format_p(p: float) -> str:
+    """Formats a p-value with three digits: below a thousandth "<0.001", never 0; just below 0.05 "<0.050"."""
+    if p < 0.001 - 1e-9:
+        return "<0.001"
+    text = f"{p:.3f}"
+    return f"<{text}" if p < ALPHA - 1e-9 and text == "0.050" else text

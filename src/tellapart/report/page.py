@@ -33,6 +33,7 @@ from tellapart.report.verdict import (
     arrange,
     classes,
     compare,
+    comparisons,
     decimals,
     describe,
     differences,
@@ -73,11 +74,11 @@ class Whisker:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One metric. ``change`` is None where one of the two compared systems lacks it."""
+    """One metric. ``changes``: of each comparison, None where one of the two systems lacks the metric."""
 
     metric: ShownMetric
     cells: tuple[TableCell | None, ...]
-    change: Change | None
+    changes: tuple[Change | None, ...]
     whiskers: tuple[Whisker, ...]
     signature: str
     setting: str
@@ -88,7 +89,7 @@ class ResultsTable:
     """The systems by metric, as groups of rows."""
 
     systems: tuple[str, ...]
-    compared: tuple[str, str] | None
+    compared: tuple[tuple[str, str], ...]
     groups: tuple[tuple[str, tuple[TableRow, ...]], ...]
 
 
@@ -97,30 +98,29 @@ def table(results: Results) -> ResultsTable | None:
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
         return None
-    comparison = compare(results)
-    if comparison:
-        rest = [name for name in systems if name not in (comparison.before, comparison.after)]
-        systems = [comparison.before, comparison.after, *rest]
+    compared = comparisons(results)
+    if compared:
+        pair = compared[0].before, compared[0].after
+        systems = [*pair, *(name for name in systems if name not in pair)]
     metrics = arrange(metric_of(results, key) for name in systems for key in results.systems[name])
-    rows = [_row(results, m, systems, comparison) for m in metrics]
+    rows = [_row(results, m, systems, compared) for m in metrics]
     groups = dict.fromkeys(m.group for m in metrics)
     return ResultsTable(
         tuple(systems),
-        (comparison.before, comparison.after) if comparison else None,
+        tuple((one.before, one.after) for one in compared),
         tuple((group, tuple(r for r in rows if r.metric.group == group)) for group in groups),
     )
 
 
-def _row(results: Results, metric: ShownMetric, systems: Sequence[str], comparison: BeforeAfter | None) -> TableRow:
+def _row(results: Results, metric: ShownMetric, systems: Sequence[str], compared: Sequence[BeforeAfter]) -> TableRow:
     estimates = [results.systems[name].get(metric.key) for name in systems]
-    change = comparison.get(metric.key) if comparison else None
-    difference = (change.difference, change.low, change.high) if change else ()
-    places = decimals(estimates, difference)
+    changes = tuple(one.get(metric.key) for one in compared)
+    places = decimals(estimates, [x for c in changes if c for x in (c.difference, c.paired.low, c.paired.high)])
     return TableRow(
         metric,
         tuple(_cell(e, places) for e in estimates),
-        change,
-        _whiskers((change.before, change.after)) if change else (),
+        changes,
+        _whiskers((changes[0].before, changes[0].after)) if changes and changes[0] else (),
         results.signatures.get(metric.key, ""),
         metric.setting(*estimates),
     )
@@ -358,7 +358,7 @@ class RunView:
     command: str
     facts: list[tuple[str, str]]
     summary: list[tuple[str, str]]
-    comparison: BeforeAfter | None
+    comparisons: list[BeforeAfter]
     table: ResultsTable | None
     tests: dict[str, tuple[ResultsTable, list[str]]]
     charts: list[Chart]
@@ -436,7 +436,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
         run.info.command if isinstance(run.info.command, str) else shlex.join(run.info.command),
         _facts(run),
         _recipe_summary(run),
-        compare(run.results) if run.results else None,
+        [one for one in comparisons(run.results) if one.changes] if run.results else [],
         table(run.results) if run.results else None,
         {name: (found, own.notes) for name, own in tests.items() if (found := table(own)) is not None},
         first,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo, Results
-from tellapart.metrics.statistics import Difference, Interval, format_p, is_clear, places_for
+from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
 
 MINUS = "\u2212"
 
@@ -201,24 +201,23 @@ COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "bindin
 
 @dataclass(frozen=True)
 class Change:
-    """One metric from before to after; ``difference``, ``low`` and ``high`` are after minus before."""
+    """One metric from before to after; ``paired`` is after minus before."""
 
     metric: ShownMetric
     before: Interval
     after: Interval
-    difference: float
-    low: float
-    high: float
-    p: float
+    paired: Difference
     places: int
 
     @property
+    def difference(self) -> float:
+        """After minus before."""
+        return self.after.value - self.before.value if math.isnan(self.paired.value) else self.paired.value
+
+    @property
     def clear(self) -> bool:
-        """See `is_clear`; without a paired interval, whether the two systems' intervals lie apart."""
-        if not (math.isnan(self.low) or math.isnan(self.high)):
-            return is_clear(self.difference, self.low, self.high, self.p)
-        a, b = self.before, self.after
-        return is_clear(self.difference, b.low - a.high, b.high - a.low)
+        """Returns `Difference.clear`; nothing is clear without a paired test."""
+        return self.paired.clear
 
     @property
     def verdict(self) -> str:
@@ -237,16 +236,19 @@ class Change:
     @property
     def interval(self) -> str:
         """As in ``+22.1 to +31.0``; empty without a paired interval."""
-        if math.isnan(self.low) or math.isnan(self.high):
+        if math.isnan(self.paired.low) or math.isnan(self.paired.high):
             return ""
-        low, high = (number(x, self.places, signed=True) for x in (self.low, self.high))
+        low, high = (number(x, self.places, signed=True) for x in (self.paired.low, self.paired.high))
         return f"{low} to {high}"
 
     @property
     def p_text(self) -> str:
         """As in ``p = 0.012`` or ``p < 0.001``; empty without a p-value."""
-        text = "" if math.isnan(self.p) else format_p(self.p)
-        return text and (f"p < {text[1:]}" if text.startswith("<") else f"p = {text}")
+        corrected = not math.isnan(self.paired.p_holm)
+        p = self.paired.p_holm if corrected else self.paired.p
+        text = "" if math.isnan(p) else format_p(p)
+        name = "p by Holm" if corrected else "p"
+        return text and (f"{name} < {text[1:]}" if text.startswith("<") else f"{name} = {text}")
 
     @property
     def by(self) -> str:
@@ -288,11 +290,22 @@ def order(names: list[str]) -> list[str]:
 
 
 def compare(results: Results) -> BeforeAfter | None:
-    """The comparison that the page is about, or None where there are no two systems to compare."""
-    pair = _base_pair(results)
-    if pair is None:
-        return None
-    a, b = pair
+    """The comparison that the page's headline is about, or None where there are no two systems to compare."""
+    return next(iter(comparisons(results)), None)
+
+
+def comparisons(results: Results) -> list[BeforeAfter]:
+    """Every two systems that were tested against each other, people's captions aside; the headline's first."""
+    first = _base_pair(results)
+    if first is None:
+        return []
+    tested = [(pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS)]
+    others = [pair for pair in dict.fromkeys(tested) if set(pair) != set(first)]
+    known = [pair for pair in (first, *others) if set(pair) <= set(results.systems)]
+    return [_compare(results, *pair) for pair in known]
+
+
+def _compare(results: Results, a: str, b: str) -> BeforeAfter:
     shared = (key for key in results.systems[a] if key in results.systems[b])
     found = [_change(results, a, b, m) for m in arrange(metric_of(results, key) for key in shared)]
     return BeforeAfter(a, b, tuple(c for c in found if c is not None))
@@ -314,9 +327,8 @@ def _change(results: Results, a: str, b: str, metric: ShownMetric) -> Change | N
     if math.isnan(before.value) or math.isnan(after.value):
         return None
     found = _difference(results, a, b, metric.key)
-    difference = after.value - before.value if math.isnan(found.value) else found.value
-    places = decimals((before, after), (difference, found.low, found.high))
-    return Change(metric, before, after, difference, found.low, found.high, found.p, places)
+    places = decimals((before, after), (found.value, found.low, found.high))
+    return Change(metric, before, after, found, places)
 
 
 def _difference(results: Results, a: str, b: str, key: str) -> Difference:
@@ -326,7 +338,7 @@ def _difference(results: Results, a: str, b: str, key: str) -> Difference:
         if pair.metric == key and (pair.a, pair.b) == (a, b):
             return found
         if pair.metric == key and (pair.a, pair.b) == (b, a):
-            return Difference(-found.value, -found.high, -found.low, found.n, found.p)
+            return found.turned()
     return Difference()
 
 
@@ -373,8 +385,7 @@ def statistics(results: Results | None) -> str:
     if key is None or (main := comparison.get(key)) is None:
         return ""
     interval = f"95\u00a0% interval {main.interval}" if main.interval else "no paired interval"
-    p = "" if main.clear else main.p_text  # in older results it may be why an interval that leaves zero out is unclear
-    return "; ".join(filter(None, [", ".join(filter(None, [main.by, interval, p])), main.setting]))
+    return "; ".join(filter(None, [", ".join(filter(None, [main.by, interval, main.p_text])), main.setting]))
 
 
 def _doubt(comparison: BeforeAfter, main: Change) -> str:

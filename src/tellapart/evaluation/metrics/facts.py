@@ -15,7 +15,8 @@ from tellapart.evaluation.context import EvalContext, names_in
 from tellapart.evaluation.facts import FINE_KINDS, KINDS, check_tagger
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
-from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement, Sums
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import PERCENT, Measurement, Sums
 from tellapart.utils.io import track
 from tellapart.utils.registry import Direction, LazyModule
 

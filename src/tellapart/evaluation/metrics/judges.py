@@ -11,7 +11,8 @@ import numpy as np
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
-from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import PERCENT, Measurement
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

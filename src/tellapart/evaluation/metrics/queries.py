@@ -18,7 +18,8 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import APART
-from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import PERCENT, Measurement
 
 K1, B = 1.2, 0.75
 BLOCK = 512  # queries that are scored at once

@@ -15,7 +15,8 @@ from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE, LANGUAGE
-from tellapart.metrics.statistics import PERCENT, CaptionSlot, Measurement
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import PERCENT, Measurement
 from tellapart.utils.io import track
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.

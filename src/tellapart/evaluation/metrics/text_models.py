@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,8 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.perplexity import of_counts
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, LANGUAGE
-from tellapart.metrics.statistics import CaptionSlot, Measurement, Sums
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.metrics.statistics import Measurement, Sums
 
 # Perplexity of captions under a causal language model: the mean over captions, and of the corpus.
 
@@ -24,6 +26,7 @@ from tellapart.metrics.statistics import CaptionSlot, Measurement, Sums
     group=LANGUAGE,
     aliases=("perplexity",),
     oracle="lower",
+    bounds=(0.0, math.inf),
 )
 def ppl(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes exp of the mean loss of each caption's tokens."""

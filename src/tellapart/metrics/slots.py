@@ -1,0 +1,91 @@
+"""Captions in slots, as a metric reads them: every picture's first one, every second one, and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.metrics.statistics import Measurement, merged
+
+HUMAN, CHANCE = "human", "chance"  # systems that are yardsticks: people, and a blind guess
+HUMAN_CHOICES = ("first", "random", "mean")
+
+
+@dataclass(eq=False)
+class CaptionSlot:
+    """One caption for each picture, in the order of the ids, and the references of each."""
+
+    captions: list[str]
+    references: list[list[str]] | None = None
+    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
+
+
+def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:
+    """Returns a system's captions as slots: every picture's first ones, every picture's second ones, and so on.
+
+    A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
+    """
+    width = max(map(len, lists))
+    return [
+        CaptionSlot(
+            [texts[number % len(texts)] for texts in lists],
+            all_references,
+            np.array([number >= len(texts) for texts in lists]) if width > 1 else None,
+        )
+        for number in range(width)
+    ]
+
+
+def caption_lists(slots: Sequence[CaptionSlot]) -> list[list[str]]:
+    """Returns all captions of each picture, those that a slot only says again left out."""
+    kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
+    return [
+        [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
+        for number in range(len(slots[0].captions))
+    ]
+
+
+def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[CaptionSlot]:
+    """Returns people's captions as a system, each scored against the picture's other references."""
+    if choice not in HUMAN_CHOICES:
+        raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
+    if all_references is None:
+        raise UsageError("to score people, references are needed; add --references FILE, or --data with references")
+    if choice == "first":
+        return [_human_slot(all_references, [0] * len(all_references), 0)]
+    if choice == "random":
+        rng = np.random.default_rng(seed)
+        return [_human_slot(all_references, [int(rng.integers(len(texts))) for texts in all_references], 0)]
+    return [
+        _human_slot(all_references, [slot % len(texts) for texts in all_references], slot)
+        for slot in range(max(map(len, all_references)))
+    ]
+
+
+def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) -> CaptionSlot:
+    captions = [texts[pick] for texts, pick in zip(all_references, picks, strict=True)]
+    others = [texts[:pick] + texts[pick + 1 :] for texts, pick in zip(all_references, picks, strict=True)]
+    return CaptionSlot(captions, others, np.array([slot >= len(texts) for texts in all_references]))
+
+
+def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[CaptionSlot]) -> Measurement:
+    """Returns a system's measurement: that of its captions, or the mean over several captions of a picture."""
+    values = [measured.value_N for measured in measured_S if measured.value_N is not None]
+    value_N = values[0] if values else None
+    if len(values) > 1:
+        # A slot that repeats a reference (a picture with fewer than the others) counts for corpus numbers only.
+        value_SN = np.array(
+            [
+                own_N if slot.repeats is None else np.where(slot.repeats, np.nan, own_N)
+                for slot, own_N in zip(slots, values, strict=True)
+            ]
+        )
+        count_N = np.count_nonzero(~np.isnan(value_SN), axis=0)
+        value_N = np.where(count_N > 0, np.nansum(value_SN, axis=0) / np.maximum(count_N, 1), np.nan)
+    corpora = [measured.corpus for measured in measured_S if measured.corpus is not None]
+    if not corpora:
+        return Measurement(value_N, weight_N=measured_S[0].weight_N)
+    return Measurement(value_N, merged(corpora))
