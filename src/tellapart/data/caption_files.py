@@ -337,23 +337,7 @@ def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
 
 def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
     """The entries of a Parquet file; the bytes of pictures are not read. Raises `UsageError`."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ModuleNotFoundError:
-        raise MissingExtra("parquet", "reading Parquet") from None
-    try:
-        schema = pyarrow.parquet.read_schema(path)
-        texts = text_keys(names, schema.names)
-        if not texts:
-            raise UsageError(f"{path}: no column of captions; there are: {', '.join(schema.names)}")
-        wanted = [*texts, *filter(None, (find_key(ID_KEYS, schema.names), picture_key(schema.names)))]
-        rows = pyarrow.parquet.read_table(path, columns=[_without_bytes(schema, name) for name in wanted]).to_pylist()
-    except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
-    except (pyarrow.ArrowException, OSError) as error:
-        raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
-    for number, row in enumerate(rows):
+    for number, row in enumerate(_parquet_rows(path, names)):
         yield entry_of(f"{path}, row {number}", row, names)
 
 
@@ -399,8 +383,8 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield f"{path}, record {number}", value
 
 
-def _parquet_rows(path: Path) -> list[dict[str, Any]]:
-    """All columns that hold no bytes."""
+def _parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """All columns that hold no bytes; with ``names`` those of the texts under one of them, the id and the picture."""
     try:
         import pyarrow
         import pyarrow.parquet
@@ -408,9 +392,16 @@ def _parquet_rows(path: Path) -> list[dict[str, Any]]:
         raise MissingExtra("parquet", "reading Parquet") from None
     try:
         schema = pyarrow.parquet.read_schema(path)
-        names = [_without_bytes(schema, name) for name in schema.names]
-        kept = [name for name in names if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
+        columns = schema.names
+        if names:
+            if not (texts := text_keys(names, columns)):
+                raise UsageError(f"{path}: no column of captions; there are: {', '.join(columns)}")
+            columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns)))]
+        columns = [_without_bytes(schema, name) for name in columns]
+        kept = [name for name in columns if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path, columns=kept).to_pylist()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
     return rows
