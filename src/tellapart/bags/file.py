@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import read_text
-from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import json_value, parse_json, replace_text, writable_file
+from tellapart.errors import UsageError
+from tellapart.utils.files import check_output, remove_output, write_output
+from tellapart.utils.io import json_value, parse_json
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -78,7 +79,7 @@ def write_bags(path: Path, bags: BagsFile) -> None:
     """Writes one JSON object a line: the header, then ``{"ids", "similarity"}``. Whole or not at all."""
     lines = [{"kind": KIND, "format": FORMAT, **asdict(bags.header)}]
     lines += [{"ids": list(bag.ids), "similarity": json_value(bag.similarity, 9)} for bag in bags.bags]
-    write_whole(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
@@ -120,17 +121,14 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
 
 
 def refuse_others(path: Path, header: Header) -> None:
-    """Raises `UsageError` for a file that is there and holds anything but bags mined with these settings.
+    """Raises `UsageError` for a file that `check_output` refuses, and for bags mined with other settings.
 
     Bags of the same settings may be replaced: the pictures may have changed since.
     """
-    if not path.exists() or not writable_file(path).stat().st_size:
+    if not check_output(path).exists() or not path.stat().st_size:
         return
     instead = "type --overwrite to replace it, or name another file with -o"
-    try:
-        there = read_bags(path).header
-    except UsageError:
-        raise UsageError(f"{path}: exists, and is not a file of bags; {instead}") from None
+    there = read_bags(path).header
     if other := [name for name in SETTINGS if getattr(there, name) != getattr(header, name)]:
         found, wanted = getattr(there, other[0]) or "none", getattr(header, other[0]) or "none"
         found, wanted = (", ".join(map(str, one)) if isinstance(one, tuple) else one for one in (found, wanted))
@@ -156,7 +154,7 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
         rows = [[int(id_) if str(int(id_) if _whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
                 for bag in of_size]  # fmt: skip
         written.append(folder / f"{size}.json")
-        write_whole(written[-1], json.dumps(rows, ensure_ascii=False) + "\n")
+        write_output(written[-1], json.dumps(rows, ensure_ascii=False) + "\n")
     return written
 
 
@@ -167,7 +165,7 @@ def remove_truematch(folder: Path) -> None:
     except UsageError:
         return  # there is none of ours
     for size in sizes:
-        (folder / f"{size}.json").unlink(missing_ok=True)
+        remove_output(folder / f"{size}.json")
 
 
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
@@ -179,15 +177,6 @@ def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None
         raise UsageError(
             f"{where}: {len(missing):,} of its pictures are not in the data ({some}); name the data that it was made of"
         )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, in a folder made for it. Raises `TellapartError` where that fails."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, text)
-    except OSError as error:
-        raise TellapartError(f"cannot write {path}: {error.strerror or error}") from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Any]]:

@@ -58,6 +58,7 @@ from tellapart.features.nearest import (
     nearest_neighbours,
     share_found,
 )
+from tellapart.utils.files import write_output
 from tellapart.utils.io import Progress, locked, parse_json, replace_file, replace_text, say, write_errors
 from tellapart.utils.registry import LazyModule
 
@@ -927,8 +928,7 @@ def mine_folder(
             __version__, "target",
         )  # fmt: skip
         if any(len(own.rows_MS) for own in bags.values()):
-            with disk_errors(out):
-                replace_file(out, lambda temporary: _write(temporary, header, bags, ids, row_N))
+            write_output(out, lambda temporary: _write(temporary, header, bags, ids, row_N))
         shutil.rmtree(work, ignore_errors=True)
     if not any(len(own.rows_MS) for own in bags.values()):
         raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")

@@ -36,7 +36,8 @@ from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Reques
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.language.answers import answer_text
 from tellapart.types import Item
-from tellapart.utils.io import Progress, clean_text, say, writable_file
+from tellapart.utils.files import check_output
+from tellapart.utils.io import Progress, clean_text, say
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -607,18 +608,15 @@ def ledger_of(out: Path) -> Path:
 
 
 def check_out(out: Path) -> None:
-    """A `UsageError` for a name that would not be read again, or a file that boosting did not write."""
+    """A `UsageError` for a name that would not be read again, or a file that must not be replaced."""
     if out.parts and out.parts[0].endswith(":"):  # s3://bucket/x.jsonl as a path is s3:/bucket/x.jsonl
         raise UsageError(
             f"{out}: an address; boost writes to a disk (upload the result then), such as -o boosted.jsonl"
         )
     if out.suffix != ".jsonl":
         raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
-    if writable_file(out).exists() and not made_file(out).is_file():
-        raise UsageError(f"{out}: exists, and no 'tellapart boost' wrote it; name another file")
-    page = out.with_suffix(".html")
-    if page.exists() and not out.exists():
-        raise UsageError(f"{page}: exists, and the page of {out.name} would take its place; name another file")
+    for path in (out, made_file(out), out.with_suffix(".html")):
+        check_output(path)
 
 
 def check_same_data(out: Path, dataset: Dataset) -> None:

@@ -26,7 +26,8 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.io import parse_json, replace_file, replace_text, temporary_beside, writable_file, write_errors
+from tellapart.utils.files import write_output
+from tellapart.utils.io import parse_json, replace_file, temporary_beside, writable_file, write_errors
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 
@@ -86,9 +87,8 @@ class Output:
                     self._file.flush()
                     os.fsync(self._file.fileno())
             if kind is None:
-                with _write_errors(self.path):
-                    replace_text(made_file(self.path), json.dumps(self.made, indent=1) + "\n")
-                    self._temporary.replace(writable_file(self.path))
+                write_output(made_file(self.path), json.dumps(self.made, indent=1) + "\n")
+                write_output(self.path, self._temporary.replace)
         finally:
             with contextlib.suppress(OSError):
                 self._temporary.unlink(missing_ok=True)

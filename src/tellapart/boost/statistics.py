@@ -31,7 +31,8 @@ from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.truth import align, count_claims, mark_caption
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
-from tellapart.utils.io import json_value, replace_text, track
+from tellapart.utils.files import write_output
+from tellapart.utils.io import json_value, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -534,8 +535,7 @@ class Bar:
 
 def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
     """The page at ``path``, whole or not at all. ``command`` is what makes it again."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, render(statistics, command))
+    write_output(path, render(statistics, command))
 
 
 def render(statistics: Statistics, command: str = "") -> str:

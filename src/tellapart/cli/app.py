@@ -32,10 +32,12 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.files import refuse_input, set_output_rules
 from tellapart.utils.io import (
     Verbosity,
     console,
     for_terminal,
+    is_url,
     json_text,
     say,
     set_verbosity,
@@ -94,12 +96,25 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "--truthful": ("--drop-guesses",),
 }
 
+OUTPUTS = {"-o", "--report", "--per-caption", "--review", "--copies"}  # options that name what is written
+
 
 class Command(TyperCommand):
-    """A command that refuses an option given twice where only the last value would count.
+    """A command that refuses an option given twice where only the last value would count, and an output that is also
+    an input or another output. A command with an output has ``--overwrite`` (see `tellapart.utils.files`).
 
     The help of a command that takes data sets ends with the kinds of data.
     """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        options = {option for param in self.params for option in param.opts}
+        self._adds_overwrite = bool(options & OUTPUTS) and "--overwrite" not in options
+        if self._adds_overwrite:
+            self.params.append(TyperOption(
+                param_decls=["--overwrite"], is_flag=True, default=False,
+                help="Replace files that tellapart did not write, or that somebody changed since.",
+            ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """See click."""
@@ -129,7 +144,30 @@ class Command(TyperCommand):
             if "-" in values:
                 expected = "expected a name, for this is neither stdin nor stdout; a file that is called so is ./-"
                 raise UsageError(f"{param.opts[0]} -: {expected}")
+        if not ctx.resilient_parsing:
+            self._declare_files(ctx.params)
         return rest
+
+    def _declare_files(self, values: dict[str, Any]) -> None:
+        """Tells `tellapart.utils.files` what the command reads. Raises `UsageError` for an output that is also an input
+        or another output.
+        """
+        inputs: list[tuple[str, str]] = []
+        outputs: list[tuple[str, str]] = []
+        for param in self.params:
+            value = values.get(param.name or "")
+            typed = [str(each) for each in (value if isinstance(value, list | tuple) else [value])
+                     if isinstance(each, str | Path)]  # fmt: skip
+            name = param.opts[0] if param.opts[0].startswith("-") else (param.metavar or str(param.name)).upper()
+            (outputs if OUTPUTS.intersection(param.opts) else inputs).extend((name, each) for each in typed)
+        overwrite = bool(values.get("overwrite"))
+        if self._adds_overwrite:
+            values.pop("overwrite", None)
+        for place, (name, value) in enumerate(outputs):
+            set_output_rules([*inputs, *outputs[:place]], overwrite=overwrite)
+            if value != "-" and not is_url(value):
+                refuse_input(Path(value).expanduser(), name)
+        set_output_rules(inputs, overwrite=overwrite)
 
 
 class VerbGroup(TyperGroup):

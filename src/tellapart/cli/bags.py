@@ -13,6 +13,7 @@ import typer
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
+from tellapart.utils.files import check_output, write_output
 from tellapart.utils.io import locked, say, typed_command
 from tellapart.utils.registry import LazyModule
 
@@ -55,6 +56,7 @@ def bags() -> None:
     """The group; its help is the app's."""
 
 
+CARDS = ("card.md", "card.html")
 ScorerName = Annotated[
     str, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
 ]
@@ -225,6 +227,8 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
+    for file in ("bags.jsonl", "pictures.jsonl", *CARDS):
+        check_output(out / file)
     with locked(out, wait=False):
         model = Model(scorer, device, precision)
         scorer_model, mined = mined_from(
@@ -239,9 +243,7 @@ def build(
             for i in mined.items
             if i.id in used
         ]
-        bag_file.write_whole(
-            out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-        )
+        write_output(out / "pictures.jsonl", "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         card = benchmark_card.make_card(
             name or out.resolve().name,
             mined.file,
@@ -272,9 +274,10 @@ def pool(
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
+    check_output(out)
     targets, others = open_many(data), open_many(among)
     found = mining.hard_pool(targets, others, load_scorer(scorer, device, precision), nearest)
-    bag_file.write_whole(out, found.lines())
+    write_output(out, found.lines())
     for line in (*targets.report(), *others.report()):
         say(line)
     made = {"pool": str(out), "pictures": len(found.items), "targets": found.asked}
@@ -303,6 +306,8 @@ def card(
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
+    for each in CARDS:
+        check_output(out / each)
     file = bag_file.read_bags(bags)
     model, dataset = load_scorer(scorer, device, precision), open_many(data)
     file = bag_file.read_bags(bags, fingerprint=model.fingerprint, known={item.id for item in dataset})
@@ -459,5 +464,5 @@ def card_table(card: Card) -> rich.table.Table:
 
 def write_card(card: Card, folder: Path) -> None:
     """Write card.md and card.html."""
-    bag_file.write_whole(folder / "card.md", benchmark_card.markdown(card))
-    bag_file.write_whole(folder / "card.html", benchmark_card.page(card))
+    for name, text in zip(CARDS, (benchmark_card.markdown(card), benchmark_card.page(card)), strict=True):
+        write_output(folder / name, text)

@@ -21,6 +21,7 @@ import typer
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.files import check_output, write_output
 from tellapart.utils.io import say, stdout_errors
 from tellapart.utils.registry import allowed_code
 
@@ -128,10 +129,11 @@ class PurposeOptions:
             yield None
             return
         from tellapart.data.caption_files import METADATA_FILES
-        from tellapart.inference.caption import files_beside, name_in
+        from tellapart.inference.caption import name_in
         from tellapart.inference.purposes import (
             PACKED,
             OwnFiles,
+            check_embed,
             common_folder,
             refuse_foreign,
             with_edits,
@@ -173,8 +175,12 @@ class PurposeOptions:
                 with_edits(path, {}, made.own)  # a file of another origin, before anything is captioned
             elif not self.dry_run:
                 refuse_foreign(path, made.own, overwrite)
-            if self.embed or self.copies is not None:
-                files_beside(items, ".xmp")  # two pictures of one sidecar, before anything is captioned
+            if self.review is not None:
+                check_output(self.review)
+            if self.embed:
+                check_embed(items, None)
+            if self.copies is not None:
+                check_embed(items, self.copies)
             if path.name in METADATA_FILES:
                 for item in items:
                     name_in(item, path.parent)
@@ -710,7 +716,6 @@ class Texts:
         from tellapart.data.caption_matching import CaptionFile
         from tellapart.evaluation.check import CAPTION, KINDS, check_captions
         from tellapart.inference.purposes import CHARACTERS, review_lines, write_review_page
-        from tellapart.utils.io import replace_text
 
         texts = {key: [one.text] for key, one in edited.items() if one.text}
         found: dict[str, list[tuple[str, str]]] = {}
@@ -722,11 +727,10 @@ class Texts:
                     for one in findings:
                         found.setdefault(one.id, []).append((kind, one.detail))
         lines = review_lines(self.items, captions, edited, found)
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix.lower() == ".html":
             write_review_page(path, self.out, self.items, edited, lines, self.options.characters or CHARACTERS)
         else:
-            replace_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+            write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         say(f"{len(lines):,} of {len(self.items):,} pictures are to be looked at: {path}")
 
 

@@ -9,6 +9,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.utils.files import check_output
 from tellapart.utils.io import say, typed_command
 
 app = App()
@@ -45,11 +46,10 @@ def check(
     from tellapart.data.caption_files import read_caption_file, read_reference_file
     from tellapart.evaluation.check import check_captions
     from tellapart.evaluation.check_page import write_check_page
-    from tellapart.evaluation.formats import check_file
 
     levels = levels_of(fail_on or ())
     if report is not None:
-        check_file(report, (".html", ".htm"))
+        check_output(report, ".html", ".htm")
     if device != "auto" and not (scorer or captioner):
         raise UsageError("--device is of models; add --scorer MODEL or --captioner MODEL, or leave it out")
     file = read_caption_file(captions)

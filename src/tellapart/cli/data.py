@@ -13,6 +13,7 @@ import typer
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
+from tellapart.utils.files import check_output, write_output
 from tellapart.utils.io import say
 
 app = App(name="data", help="Make other data sets of captions.", no_args_is_help=True)
@@ -31,19 +32,16 @@ def simplify(
     keep: Annotated[
         str, typer.Option(help="subject ('a girl'), or svo: with its verb and object ('a man riding a wave').")
     ] = "svo",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file where it exists.")] = False,
     as_json: Json = False,
 ) -> None:
     """Parse the simplest captions out of a caption file (paper 1, figure 4b): subject, or subject, verb and object."""
     from tellapart.data.caption_files import read_reference_file
     from tellapart.evaluation.facts import check_tagger
     from tellapart.evaluation.facts.extract import simplify_all
-    from tellapart.utils.io import replace_text, write_errors
 
     if keep not in KEPT:
         raise UsageError(f"--keep is '{keep}'{nearest(keep, KEPT)}; expected {' or '.join(KEPT)}")
-    if output.exists() and not overwrite:
-        raise UsageError(f"{output} exists; add --overwrite to replace it, or name another file")
+    check_output(output)
     check_tagger()
     file = read_reference_file(captions)
     found = simplify_all(file.texts, "subject" if keep == "subject" else "svo")
@@ -57,8 +55,7 @@ def simplify(
         )
         for id_, texts in found.texts.items()
     ]
-    with write_errors(output, "nothing was written; name a folder that exists and can be written"):
-        replace_text(output, "".join(f"{line}\n" for line in lines))
+    write_output(output, "".join(f"{line}\n" for line in lines))
     summary = {
         "captions": found.captions,
         "kept": found.captions - found.dropped,
@@ -103,8 +100,9 @@ def encode(
 
     The work is that of a job; without --workers one worker does it.
     """
-    from tellapart.jobs.works import merge_job
+    from tellapart.jobs.works import check_features, merge_job
 
+    check_features(out)
     if options.workers is None and options.ray is None:
         options = replace(options, workers=1)
     with encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite) as job:

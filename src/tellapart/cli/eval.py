@@ -13,6 +13,7 @@ from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, Judg
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
+from tellapart.utils.files import check_output, write_output
 from tellapart.utils.io import say, stdout_errors, typed_command
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def evaluate(
     chosen_format = formats.format_of(out, format)
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
-            formats.check_file(path, suffixes)
+            check_output(path, *suffixes)
     if job.wanted:
         if data is None or scorer is None:
             raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")
@@ -109,9 +110,9 @@ def evaluate(
         )
     )
     if out is not None:
-        formats.write(out, formats.FORMATS[chosen_format](results))
+        write_output(out, formats.FORMATS[chosen_format](results))
     if per_caption is not None:
-        formats.write(per_caption, formats.per_caption(results, per_caption))
+        write_output(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
         from tellapart.evaluation.formats import write_eval_page
 

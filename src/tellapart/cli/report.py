@@ -11,6 +11,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
+from tellapart.utils.files import check_output, write_output
 from tellapart.utils.io import for_terminal, say, stdout_errors
 from tellapart.utils.registry import LazyModule
 
@@ -138,6 +139,7 @@ def tokens(
     from tellapart.features.views import make_view
     from tellapart.report.curves import draw_token_losses
 
+    check_output(out, ".svg")
     items = {item.id: item for item in open_data(data)}
     item = items.get(picture) if picture is not None else next(iter(items.values()), None)
     if item is None:
@@ -148,7 +150,7 @@ def tokens(
     captioner = load_captioner(model, device)
     view = make_view(captioner, FeatureStore(), progress=False)
     losses = token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
-    write(out, draw_token_losses(text, losses))
+    write_output(out, draw_token_losses(text, losses))
     names = ("token", "mle", "smile", "likeliest", "p")
     shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss of each token in nats")
     for word, mle, smile, likeliest, p in losses:

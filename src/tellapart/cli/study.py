@@ -18,6 +18,7 @@ import typer
 from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.utils.files import check_output
 from tellapart.utils.io import say
 from tellapart.utils.registry import LazyModule
 
@@ -157,7 +158,7 @@ def simulate(
     with open_store(study, str(done.store), create=False) as answers:
         results = analyse(study, answers)
     page = done.store.with_name("report.html")
-    write_report(results, page)
+    write_report(results, page, own=True)
     show({**to_json(results), "simulated": done.to_json()}, lambda: tables(results), as_json)
     say(f"report: {page}")
 
@@ -176,11 +177,13 @@ def report(
     from tellapart.study.design import open_study
     from tellapart.study.report import tables, to_json, write_report
 
+    if out is not None:
+        check_output(out, ".html", ".htm")
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
         results = analyse(study, answers)
     page = out or folder / "report.html"
-    write_report(results, page)
+    write_report(results, page, own=out is None)
     show(to_json(results), lambda: tables(results), as_json)
     say(f"report: {page}")
 

@@ -16,6 +16,7 @@ import typer
 
 from tellapart.cli.app import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.files import check_output
 from tellapart.utils.io import detail, say
 from tellapart.utils.registry import allowed_code
 
@@ -55,13 +56,14 @@ def finished_job(
     if estimated and overwrite:
         raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
     if not is_url(out) and not Path(out).is_dir():
-        writable_file(Path(out).expanduser())
+        writable_file(Path(out).expanduser()) if replaces else check_output(Path(out).expanduser())
     if not replaces and not is_url(out) and Path(out).is_symlink() and not Path(out).exists():
         raise UsageError(
             f"{out}: a link to {Path(out).readlink()}, which is not there; make it, or name another with -o"
         )
     if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(path).exists():
         raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
+    begins = not is_url(path) and not Path(path).expanduser().exists()
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
         if isinstance(options, JobOptions) and options.estimate:
@@ -77,7 +79,12 @@ def finished_job(
         items = f", {job.items:,} items" if job.items is not None else ""
         there = f", {before:,} are done" if before else ""
         say(f"{job.path}: {job.shards:,} shards{items}{there}; from another terminal: tellapart job status {job.path}")
-        run_job(job, options.cluster(), label)
+        try:
+            run_job(job, options.cluster(), label)
+        except TellapartError:  # a model that is not there: nothing was begun
+            if begins and not job.done():
+                shutil.rmtree(Path(path).expanduser())
+            raise
         refuse_failed(job)
         yield job, before
 

@@ -26,14 +26,14 @@ _JPEG_MARK, _PNG_MARK = b"http://ns.adobe.com/xap/1.0/\0", b"XML:com.adobe.xmp\0
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 MOST = 65_533 - len(_JPEG_MARK)  # bytes of a packet in one segment of a JPEG
 MOST_READ = 1 << 24  # bytes of a compressed packet
-EMBEDDED = (".jpg", ".jpeg", ".jpe", ".jfif", ".png")
+_MPF_MARK, _MP_ENTRIES = b"MPF\0", 0xB002
 
 
 def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
     """Returns an XMP packet with these texts by property (`ALT`, `LONG`); an empty ``packet`` is begun anew.
 
-    Texts in other languages and all other properties stay. Raises `UsageError` that begins with ``where`` for what is
-    no XMP.
+    Texts in other languages, all other properties, and comments stay. Raises `UsageError` that begins with ``where``
+    for what is no XMP.
     """
     root = _parsed(packet or _EMPTY, where)
     descriptions = root.findall(f".//{{{_RDF}}}Description")
@@ -43,6 +43,12 @@ def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
         home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
         own = home.find(name)
         own = ElementTree.SubElement(home, name) if own is None else own
+        for one in descriptions:  # a text without languages, which RDF may write as an attribute
+            one.attrib.pop(name, None)
+        own.text = None
+        for each in list(own):  # a list without languages
+            if isinstance(each.tag, str) and each.tag != f"{{{_RDF}}}Alt":
+                own.remove(each)
         listed = own.find(f"{{{_RDF}}}Alt")
         listed = ElementTree.SubElement(own, f"{{{_RDF}}}Alt") if listed is None else listed
         line = next((each for each in listed if each.get(_LANG) == "x-default"), None)
@@ -51,16 +57,25 @@ def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
             listed.insert(0, line)
         line.text = _NOT_IN_XML.sub("\ufffd", text)
     ElementTree.indent(root)
-    return _BEGIN + ElementTree.tostring(root, encoding="unicode") + _END
+    # A carriage return that is no character reference would be read as a line feed.
+    text = ElementTree.tostring(root, encoding="unicode").replace("\r", "&#xD;")
+    before, after = (re.findall("<!--.*?-->", part, re.DOTALL) for part in _around(packet))
+    return _BEGIN + "\n".join([*before, text, *after]) + _END
 
 
 def texts_of(packet: str, where: str) -> dict[str, str]:
-    """Returns the texts of a packet by property (`ALT`, `LONG`). Raises `UsageError`, as `with_texts`."""
+    """Returns the texts of a packet by property (`ALT`, `LONG`): the default one, else that of the first language.
+
+    Raises `UsageError`, as `with_texts`.
+    """
     found, root = {}, _parsed(packet or _EMPTY, where)
     for name in (ALT, LONG):
-        line = root.find(f".//{name}/{{{_RDF}}}Alt/{{{_RDF}}}li[@{_LANG}='x-default']")
-        if line is not None and line.text:
-            found[name] = line.text
+        lines = [line for own in root.iter(name) for line in own.iter(f"{{{_RDF}}}li")]
+        lines.sort(key=lambda line: line.get(_LANG) != "x-default")
+        texts = [line.text for line in lines]
+        texts += [own.text for own in root.iter(name)] + [one.get(name) for one in root.iter(f"{{{_RDF}}}Description")]
+        if text := next((text for text in texts if text and text.strip()), None):
+            found[name] = text
     return found
 
 
@@ -75,9 +90,19 @@ def _parsed(packet: str, where: str) -> ElementTree.Element:
         for _, (prefix, address) in ElementTree.iterparse(io.BytesIO(text.encode()), events=("start-ns",)):
             if prefix and not re.fullmatch(r"ns\d+", prefix):
                 ElementTree.register_namespace(prefix, address)
-        return ElementTree.fromstring(text)
+        builder = ElementTree.TreeBuilder(insert_comments=True, insert_pis=True)
+        return ElementTree.fromstring(text[len(_around(packet)[0]) :], ElementTree.XMLParser(target=builder))
     except (ElementTree.ParseError, UnicodeEncodeError) as error:
         raise UsageError(f"{where}: is not XMP ({error}); move it away") from None
+
+
+def _around(packet: str) -> tuple[str, str]:
+    """Returns what stands before and after the root of a packet: comments and processing instructions."""
+    outside = r"(?>\s+|<\?.*?\?>|<!--.*?-->)*+"
+    text = packet.strip().strip("\ufeff\0")
+    before = re.match(outside, text, re.DOTALL)
+    after = re.search(rf"(?<=>){outside}\Z", text, re.DOTALL)
+    return before[0] if before else "", after[0] if after else ""
 
 
 def read_sidecar(path: Path) -> str:
@@ -90,23 +115,28 @@ def read_sidecar(path: Path) -> str:
         raise UsageError(f"{path}: is not XMP (no UTF-8); move it away") from None
 
 
+def takes_packet(data: bytes) -> bool:
+    """Returns whether a file that begins with these bytes is a JPEG or PNG, whatever its name says."""
+    return data.startswith((_PNG_SIGNATURE, b"\xff\xd8\xff"))
+
+
 def packet_in(data: bytes, where: str = "the picture") -> str:
-    """Returns the packet inside a JPEG or PNG; "" where there is none. Raises `UsageError` for one that is damaged."""
-    if data.startswith(_PNG_SIGNATURE):
+    """Returns the packet inside a picture; "" where there is none. Raises `UsageError` for one that is damaged."""
+    try:
+        if not takes_packet(data):  # the one of another format lies in the file as it is
+            plain = re.search(rb"<x:xmpmeta\b.*?</x:xmpmeta>", data, re.DOTALL)
+            return plain[0].decode() if plain else ""
+        if not data.startswith(_PNG_SIGNATURE):
+            found = (data[start:end] for _, start, end in _segments(data))
+            return next((part[len(_JPEG_MARK) :].decode() for part in found if part.startswith(_JPEG_MARK)), "")
         for kind, start, end in _chunks(data):
             if kind == b"iTXt" and data[start:end].startswith(_PNG_MARK):
                 compressed, rest = data[start + len(_PNG_MARK)], data[start + len(_PNG_MARK) + 2 : end]
                 text = rest.split(b"\0", 2)[-1]  # after the language and its translation
-                try:
-                    text = zlib.decompressobj().decompress(text, MOST_READ) if compressed else text
-                except zlib.error as error:
-                    raise UsageError(f"{where}: its XMP is damaged ({error}); leave the picture out") from None
-                return text.decode("utf-8", "replace")
-        return ""
-    found = (data[start + 4 : end] for start, end in _segments(data))
-    return next(
-        (part[len(_JPEG_MARK) :].decode("utf-8", "replace") for part in found if part.startswith(_JPEG_MARK)), ""
-    )
+                return (zlib.decompressobj().decompress(text, MOST_READ) if compressed else text).decode()
+    except (zlib.error, UnicodeDecodeError) as error:
+        raise UsageError(f"{where}: its XMP is damaged ({error}); leave the picture out") from None
+    return ""
 
 
 def with_packet(data: bytes, packet: str, where: str) -> bytes:
@@ -118,40 +148,82 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
     if data.startswith(_PNG_SIGNATURE):
         body = b"iTXt" + _PNG_MARK + b"\0\0\0\0" + written
         chunk = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
-        kept = [(start - 8, end + 4) for kind, start, end in _chunks(data)
+        chunks = _chunks(data)
+        kept = [data[start - 8 : end + 4] for kind, start, end in chunks
                 if not (kind == b"iTXt" and data[start:end].startswith(_PNG_MARK))]  # fmt: skip
-        first, *others = kept
-        parts = [data[start:end] for start, end in others]
-        return b"".join([_PNG_SIGNATURE, data[slice(*first)], chunk, *parts])
+        rest = data[chunks[-1][2] + 4 :] if chunks else b""
+        return b"".join([_PNG_SIGNATURE, *kept[:1], chunk, *kept[1:], rest])
     if not data.startswith(b"\xff\xd8"):
         raise UsageError(f"{where}: neither JPEG nor PNG, so no text goes into it")
     if len(written) > MOST:
         raise UsageError(f"{where}: {len(written):,} bytes of XMP, and a JPEG takes {MOST:,}")
-    segments = _segments(data)
-    kept = [(start, end) for start, end in segments if not data[start + 4 : end].startswith(_JPEG_MARK)]
-    before = [part for part in kept if data[part[0] + 1] in (0xE0, 0xE1)]  # JFIF and EXIF stand first
-    after = [part for part in kept if part not in before]
     own = b"\xff\xe1" + struct.pack(">H", len(_JPEG_MARK) + len(written) + 2) + _JPEG_MARK + written
-    rest = data[segments[-1][1] if segments else 2 :]
-    return b"".join([b"\xff\xd8", *(data[slice(*p)] for p in before), own, *(data[slice(*p)] for p in after), rest])
+    segments = _segments(data)
+    parts = [(data[at:end], data[start:end].startswith(_JPEG_MARK)) for at, start, end in segments]
+    # JFIF and EXIF stand first. XMP goes before the list of an MPO's pictures, which counts from its own place.
+    first = next((n for n, (part, _) in enumerate(parts) if part.lstrip(b"\xff")[0] not in (0xE0, 0xE1)), len(parts))
+    growth = len(own) - sum(len(part) for part, is_packet in parts if is_packet)
+    written_parts = [data[:2]]
+    for number, (part, is_packet) in enumerate(parts):
+        if number == first:
+            written_parts.append(own)
+        if not is_packet:
+            shift = -sum(len(later) for later, is_packet in parts[number:] if is_packet)
+            written_parts.append(_moved_pictures(part, shift, growth))
+    if first == len(parts):
+        written_parts.append(own)
+    return b"".join([*written_parts, data[segments[-1][2] if segments else 2 :]])
 
 
-def _segments(data: bytes) -> list[tuple[int, int]]:
-    """Returns where the segments of a JPEG before its first scan begin and end, markers included."""
-    found, at = [], 2
-    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
-        end = at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
-        if end > len(data):
+def _moved_pictures(segment: bytes, shift: int, growth: int) -> bytes:
+    """Returns a segment of a JPEG; the list of an MPO's pictures (CIPA DC-007) with their new places.
+
+    Args:
+        shift: bytes by which the later pictures move away from this segment.
+        growth: bytes by which the first picture grows.
+    """
+    base = segment.find(_MPF_MARK) + len(_MPF_MARK)
+    order = {b"II": "<", b"MM": ">"}.get(segment[base : base + 2])
+    if not segment.lstrip(b"\xff").startswith(b"\xe2") or order is None:
+        return segment
+    changed = bytearray(segment)
+    try:
+        (at,) = struct.unpack_from(f"{order}I", segment, base + 4)
+        (tags,) = struct.unpack_from(f"{order}H", segment, base + at)
+        for tag in range(tags):
+            kind, _, size, place = struct.unpack_from(f"{order}HHII", segment, base + at + 2 + 12 * tag)
+            for entry in range(base + place, base + place + size, 16) if kind == _MP_ENTRIES else ():
+                length, offset = struct.unpack_from(f"{order}II", segment, entry + 4)
+                moved = (length, offset + shift) if offset else (length + growth, 0)
+                struct.pack_into(f"{order}II", changed, entry + 4, *moved)
+    except struct.error:  # damaged, as it was
+        return segment
+    return bytes(changed)
+
+
+def _segments(data: bytes) -> list[tuple[int, int, int]]:
+    """The segments of a JPEG before its first scan: where each begins, with fill bytes; where its content begins and
+    ends.
+    """
+    found: list[tuple[int, int, int]] = []
+    at = 2
+    while at + 4 <= len(data) and data[at] == 0xFF:
+        mark = at + 1
+        while mark < len(data) and data[mark] == 0xFF:
+            mark += 1
+        end = mark + 1 + int.from_bytes(data[mark + 1 : mark + 3], "big")
+        if mark >= len(data) or data[mark] == 0xDA or not mark + 3 <= end <= len(data):
             break
-        found.append((at, end))
+        found.append((at, mark + 3, end))
         at = end
     return found
 
 
 def _chunks(data: bytes) -> list[tuple[bytes, int, int]]:
-    """The chunks of a PNG: kind, and where their content begins and ends."""
-    found, at = [], len(_PNG_SIGNATURE)
-    while at + 12 <= len(data):
+    """The chunks of a PNG up to its end: kind, and where their content begins and ends."""
+    found: list[tuple[bytes, int, int]] = []
+    at = len(_PNG_SIGNATURE)
+    while at + 12 <= len(data) and (not found or found[-1][0] != b"IEND"):
         length = int.from_bytes(data[at : at + 4], "big")
         found.append((data[at + 4 : at + 8], at + 8, min(at + 8 + length, len(data))))
         at += 12 + length

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.evaluation.check import KINDS, Check, Finding
-from tellapart.utils.io import replace_text
+from tellapart.utils.files import write_output
 
 if TYPE_CHECKING:
     from tellapart.data import Dataset
@@ -36,8 +36,7 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
         sprites=album.sprites(),
         command=command,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_text(path, page)
+    write_output(path, page)
 
 
 def _pieces(text: str, own: Sequence[Finding]) -> Any:

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart import __version__
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import UsageError
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import Candidates, Results
-from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json, replace_text, writable_file
+from tellapart.utils.files import write_output
+from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -172,22 +173,6 @@ def format_of(out: Path | None, format: str | None) -> str:
     return _SUFFIXES[out.suffix.lower()]
 
 
-def check_file(path: Path, suffixes: Sequence[str] = ()) -> None:
-    """Raises `UsageError` where a result could not be written there: before anything slow."""
-    writable_file(path)
-    if suffixes and path.suffix.lower() not in suffixes:
-        raise UsageError(f"{path}: expected a name that ends in {' or '.join(suffixes)}")
-
-
-def write(path: Path, text: str) -> None:
-    """The file, whole or not at all. Raises `TellapartError`."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, text)
-    except OSError as error:
-        raise TellapartError(f"{path} cannot be written ({error.strerror or error}); name another file") from error
-
-
 def per_caption(results: Results, path: Path) -> str:
     """A record for each system and picture: ``id``, ``system``, ``caption`` (``captions`` where there are several), and
     the value of each metric that has one for each picture; JSON lines, or CSV where ``path`` ends so."""
@@ -273,4 +258,4 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
         )
         shown = Results.from_json(results.to_json())
         page = render([RunFolder(folder, info, TrainingLog(), results=shown, gallery=found, evaluation=True)], command)
-    write(out, page)
+    write_output(out, page)

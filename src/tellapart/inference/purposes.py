@@ -8,6 +8,7 @@ nothing is added but the trigger, the prefix and the suffix.
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
@@ -27,13 +28,14 @@ from tellapart.boost.stages import unusable
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.pictures import FilePicture
-from tellapart.errors import MissingExtra, PictureError, UsageError
+from tellapart.errors import MissingExtra, PictureError, TellapartError, UsageError
 from tellapart.inference.caption import bytes_of, end_tar, files_beside, name_in, write_sample
 from tellapart.language.answers import without_opening
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
+from tellapart.utils.files import check_output, input_folder, write_output
 from tellapart.utils.io import json_text, parse_json, replace_file, replace_text, write_errors
 from tellapart.utils.rng import RandomStream
 
@@ -261,8 +263,14 @@ class OwnFiles:
         try:
             found = parse_json(path.read_text(encoding="utf-8"))
             return cls(path, {str(key): [str(one) for one in value] for key, value in found.items()})
-        except (OSError, ValueError, AttributeError, TypeError):
+        except FileNotFoundError:
             return cls(path)
+        except OSError as error:
+            raise TellapartError(f"{path}: cannot be read ({error.strerror or error}), and it says which texts "
+                                 "are this command's; make it readable") from None  # fmt: skip
+        except (ValueError, AttributeError, TypeError):
+            raise UsageError(f"{path}: is damaged, and it says which texts are this command's; restore it, or move it "
+                             "away and type --overwrite to replace texts of any origin") from None  # fmt: skip
 
     def is_own(self, path: Path, text: str) -> bool:
         """Returns whether an earlier run wrote this text there."""
@@ -465,60 +473,119 @@ class Embedded:
     stayed: tuple[str, ...] = ()
 
 
+def _packets(picture: Path) -> tuple[str, str]:
+    """Returns the XMP inside a picture, and that of its sidecar. Raises `UsageError` for what is no XMP."""
+    inside = xmp.packet_in(picture.read_bytes(), str(picture))
+    sidecars = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
+    found = [text for path in sidecars if xmp.texts_of(text := xmp.read_sidecar(path), str(path))]
+    xmp.texts_of(inside, str(picture))
+    return inside, found[0] if found else xmp.read_sidecar(sidecars[0])
+
+
+def _takes_packet(picture: Path) -> bool:
+    with picture.open("rb") as file:
+        return xmp.takes_packet(file.read(8))
+
+
+def _of(name: str, target: Path) -> Path:
+    """Returns the name under which `OwnFiles` knows a text of a file."""
+    return target if name == xmp.ALT else target.with_name(f"{target.name}#long")
+
+
+def _target(picture: Path, root: Path, folder: Path | None) -> Path:
+    """Returns the file that an alt text goes into: a copy of the picture below ``folder``, else a sidecar."""
+    place = picture if folder is None else folder / os.path.relpath(picture.absolute(), root)
+    return place if folder is not None and _takes_packet(picture) else place.with_suffix(".xmp")
+
+
+def check_embed(items: Sequence[Item], folder: Path | None) -> None:
+    """Raises `UsageError` for what `embed` could not write, and for XMP that it could not read; before slow work.
+
+    ``folder``: of copies. None of them may be a picture of these, or be read as one by the next run, or take the place
+    of a file that this program did not write.
+    """
+    files_beside(items, ".xmp")
+    root = common_folder(items)
+    files = (item.picture.path for item in items if isinstance(item.picture, FilePicture))
+    pictures = [path for path in files if path.exists()]
+    sources = {(status.st_dev, status.st_ino): path for path in pictures if (status := path.stat())}
+    for picture in pictures:
+        with contextlib.suppress(PermissionError):  # it is not captioned, either
+            _packets(picture)
+            place = None if folder is None else folder / os.path.relpath(picture.absolute(), root)
+            for target in {place, _target(picture, root, folder)} if place is not None else ():
+                _check_copy(target, sources)
+
+
+def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
+    """Raises `UsageError` for a copy that must not be written. ``sources``: pictures by device and inode."""
+    if target.exists() and (source := sources.get((target.stat().st_dev, target.stat().st_ino))) is not None:
+        raise UsageError(f"{target}: is the picture {source}, which stays as it is; name another folder with --copies")
+    if (typed := input_folder(target.parent)) is not None:
+        raise UsageError(f"--copies {target.parent}: lies in {typed}, so the next run would take the copies for "
+                         "pictures; name a folder elsewhere")  # fmt: skip
+    check_output(target)
+
+
 def embed(
     items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool, folder: Path | None = None
 ) -> Embedded:
     """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies in ``folder``.
 
     A copy of a JPEG or PNG has them inside, one of another format has a sidecar. All else that a sidecar or a picture
-    says stays; so does an alt text that this command did not write, unless ``overwrite`` is set. Pictures themselves
-    are never changed. Raises `UsageError` for a sidecar that is no XMP.
+    says stays; so does an alt text in either, in any language, that this command did not write, unless ``overwrite``
+    is set. Pictures themselves are never changed. Raises `UsageError`, see `check_embed`.
     """
-    todo: list[tuple[Item, Path, str]] = []
+    todo: list[tuple[Path, Path, str]] = []
     stayed: list[str] = []
-    root = common_folder(items) if folder is not None else Path()
-    beside = files_beside(items, ".xmp")
-    if folder is not None and folder.resolve() == root.resolve():
-        raise UsageError(f"--copies {folder}: the pictures are there, and they stay as they are; name another folder")
+    texts: dict[Path, str] = {}
+    check_embed(items, folder)
+    root = common_folder(items)
     for item in items:
         one = edited.get(item.id, Edited(""))
         if not one.text or not isinstance(item.picture, FilePicture):
             continue
         picture = item.picture.path
-        inside = folder is not None and picture.suffix.lower() in xmp.EMBEDDED
-        target = beside[item.id]
-        if folder is not None:
-            place = folder / os.path.relpath(picture.absolute(), root)
-            target = place if inside else place.with_suffix(".xmp")
-        packet = xmp.packet_in(picture.read_bytes(), str(picture)) if inside else xmp.read_sidecar(beside[item.id])
-        there = xmp.texts_of(packet, str(picture if inside else beside[item.id])).get(xmp.ALT, "")
-        if there and there != one.text and not overwrite and not own.is_own(target, there):
+        target, (inside, beside) = _target(picture, root, folder), _packets(picture)
+        packet = beside if target.suffix == ".xmp" else inside
+        said = xmp.texts_of(beside, str(picture)) | xmp.texts_of(inside, str(picture))
+        theirs = {name: text for name, text in said.items()
+                  if not (overwrite or own.is_own(_of(name, picture.with_suffix(".xmp")), text))}  # fmt: skip
+        ours = {name: text for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)) if text}
+        if theirs.get(xmp.ALT, one.text) != one.text:
             stayed.append(item.id)
             if folder is None:
                 continue
-        else:
-            texts = {xmp.ALT: one.text} | ({xmp.LONG: one.long} if one.long else {})
-            packet = xmp.with_texts(packet, texts, str(target))
-        todo.append((item, target, packet))
-    own.record({target: edited[item.id].text for item, target, _ in todo if item.id not in stayed})
-    for item, target, packet in todo:
-        _embed(item, target, packet, folder)
+            ours = {}
+        there = xmp.texts_of(packet, str(target))
+        new = {name: text for name, text in (ours | theirs).items() if there.get(name) != text}
+        packet = xmp.with_texts(packet, new, str(target)) if new or not packet else packet
+        if target.suffix != ".xmp" and len(packet.encode()) > xmp.MOST:
+            raise UsageError(f"{picture}: has no room for its text in XMP ({xmp.MOST:,} bytes); leave the picture out")
+        texts |= {_of(name, target): text for name, text in ours.items() if name not in theirs}
+        todo.append((picture, target, packet))
+    own.record(texts)
+    for picture, target, packet in todo:
+        _embed(picture, target, packet, folder)
     sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
     return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed))
 
 
-def _embed(item: Item, target: Path, packet: str, folder: Path | None) -> None:
-    assert isinstance(item.picture, FilePicture)
-    picture = item.picture.path
-    with write_errors(target, "name another folder", "free some space and run the same command again"):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if target.suffix == ".xmp":
-            replace_text(target, packet, sync=False)
-            if folder is not None:
-                shutil.copyfile(picture, target.with_suffix(picture.suffix))
-            return
-        data = xmp.with_packet(picture.read_bytes(), packet, str(picture))
-        replace_file(target, lambda path: path.write_bytes(data), sync=False)
+def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> None:
+    if folder is None:
+        write_output(target, packet, own=True)
+        return
+    if target.suffix == ".xmp":
+        write_output(target, packet)
+        write_output(target.with_suffix(picture.suffix), lambda new: shutil.copy(picture, new))
+        return
+    data = xmp.with_packet(picture.read_bytes(), packet, str(picture))
+
+    def write(new: Path) -> None:
+        new.write_bytes(data)
+        shutil.copymode(picture, new)
+
+    write_output(target, write)
 
 
 def review_lines(
@@ -574,7 +641,7 @@ def write_review_page(
         count=len(records),
         file=out.name,
     )
-    replace_text(path, page)
+    write_output(path, page)
 
 
 PAGE_SIDE = 640

@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import sys
 import time
@@ -52,10 +53,11 @@ from tellapart.inference.describers import open_backends
 from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
-from tellapart.jobs.storage import Folder, open_folder
+from tellapart.jobs.storage import DiskFolder, Folder, open_folder
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import hardware, resolve_device, resolve_precision
 from tellapart.models.onednn import packed_linears
+from tellapart.utils.files import check_output, check_removable, write_output
 from tellapart.utils.io import is_url, parse_json, sha256, track
 from tellapart.utils.registry import allow_code
 
@@ -89,6 +91,8 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     is there twice.
     """
     suffix = check_format(out)
+    if not is_url(out):
+        check_output(Path(out))
     numbers = wanted_shards(job, without_failed)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
         target = Path(scratch) / f"merged{suffix}"
@@ -101,10 +105,12 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
             count = _parquet(rows, target)
         else:
             count = _tar(job, rows, target)
-        folder, _, name = out.rpartition("/")
-        if not is_url(out):
+        if is_url(out):
+            folder, _, name = out.rpartition("/")
+            open_folder(folder).put(target, name)
+        else:
             pictures_file(Path(out)).unlink(missing_ok=True)  # of what stood there before
-        open_folder(folder or ("/" if out.startswith("/") else ".")).put(target, name)
+            write_output(Path(out), lambda temporary: shutil.move(target, temporary))
     return count
 
 
@@ -375,6 +381,7 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
     from tellapart.features.store import EncodedRows
 
     numbers, target = wanted_shards(job, without_failed), open_folder(out)
+    check_features(out)
     for name in filter(WRITTEN.fullmatch, target.names("")):
         target.remove(name)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
@@ -385,6 +392,15 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
     if not files.count:
         raise UsageError(f"{job.path}: not one picture could be read")
     return files.count
+
+
+def check_features(out: str) -> None:
+    """Raises `UsageError` if files in the folder ``out`` would count as features of this program and are not. An
+    address is not looked at.
+    """
+    if not is_url(out):
+        for name in filter(WRITTEN.fullmatch, open_folder(out).names("")):
+            check_removable(Path(out).expanduser() / name)
 
 
 class _Files:
@@ -415,8 +431,13 @@ class _Files:
     def finish(self) -> None:
         """Brings what was written to its place."""
         if self._ids:
-            self._target.write(f"{self._number:06d}.txt", "".join(f"{id_}\n" for id_ in self._ids).encode())
-            self._target.put(self._path, f"{self._number:06d}.npy")
+            name, ids = f"{self._number:06d}", "".join(f"{id_}\n" for id_ in self._ids)
+            if isinstance(self._target, DiskFolder):
+                write_output(self._target.path / f"{name}.txt", ids)
+                write_output(self._target.path / f"{name}.npy", lambda temporary: shutil.move(self._path, temporary))
+            else:
+                self._target.write(f"{name}.txt", ids.encode())
+                self._target.put(self._path, f"{name}.npy")
             self._number += 1
             self._ids = []
 

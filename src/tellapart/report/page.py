@@ -20,7 +20,7 @@ from typing import Any
 import jinja2
 
 from tellapart import __version__
-from tellapart.errors import TellapartError, UsageError
+from tellapart.errors import UsageError
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Interval
 from tellapart.report.curves import CURVE, Chart, charts, trade_off
@@ -45,7 +45,7 @@ from tellapart.report.verdict import (
     size_text,
     statistics,
 )
-from tellapart.utils.io import replace_text, writable_file
+from tellapart.utils.files import check_output, write_output
 
 # The strip that shows intervals, in its own units.
 STRIP = 120.0
@@ -377,10 +377,13 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
         raise UsageError("no run was given; type: tellapart report RUN")
     folders = [read_run(Path(path), describe) for path in runs]
     default = (folders[0].path if len(folders) == 1 else Path()) / "report.html"
+    own = len(folders) == 1 and not out
     out = Path(out) if out else default
-    writable_file(out)
+    if not own:
+        check_output(out, ".html", ".htm")
     words = [*map(str, runs), *(["-o", str(out)] if out.resolve() != default.resolve() else [])]
-    _write(out, render(folders, shlex.join(["tellapart", "report", *words])))
+    page = render(folders, shlex.join(["tellapart", "report", *words]))
+    write_output(out, page, own=own, errors="replace")
     return out
 
 
@@ -521,13 +524,3 @@ def entry_text(value: Any) -> str:
         named = {key: entry_text(entry) for key, entry in value.items()}
         return ", ".join(text if key in ("kind", "name") else f"{key} {text}" for key, text in named.items() if text)
     return str(value)
-
-
-def _write(out: Path, page: str) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(out, page, errors="replace")
-    except OSError as error:
-        raise TellapartError(
-            f"{out} cannot be written ({error.strerror or error}); name another file with -o"
-        ) from error

@@ -40,7 +40,8 @@ from tellapart.metrics.statistics import Difference, Interval, bootstrap_weights
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG, Study, option_counts, questions
 from tellapart.study.session import control_errors, exclusion
 from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer, moment
-from tellapart.utils.io import json_value, replace_text, write_errors
+from tellapart.utils.files import check_output, write_output
+from tellapart.utils.io import json_value
 
 Floats = npt.NDArray[np.float64]
 NAN = float("nan")
@@ -470,33 +471,33 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
     Participants are P1, P2, … and times are relative to their beginning. with_ids: also ``identifiers.csv``, who of the
     platform is which of them, for paying; never publish it.
     """
+    for name in (JSON_FILE, CSV_FILE, *([PEOPLE_FILE] if with_ids else [])):
+        check_output(out / name)
     people = people_of(study, store)
     status = {one.name: one for one in people}
     rows = _rows(study, store, status)
-    with write_errors(out, "name another folder with -o"):
-        out.mkdir(parents=True, exist_ok=True)
-        document = {
-            "kind": study.kind,
-            "title": study.settings.title,
-            "systems": study.systems,
-            "stamp": study.stamp,
-            "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in store.stamps()],
-            "exclusion": study.settings.exclusion.model_dump(),
-            "participants": [asdict(one) for one in people],
-            "not_taking_part": store.refusals(),
-            "answers": rows,
-        }
-        replace_text(out / JSON_FILE, json.dumps(json_value(document), ensure_ascii=False, indent=1) + "\n")
-        replace_text(out / CSV_FILE, _csv(rows))
-        if with_ids:
-            identities = store.identities()
-            known = [
-                {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
-                 "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
-                for number, own in identities.items()
-                if f"P{number}" in status  # not who has begun since
-            ]  # fmt: skip
-            replace_text(out / PEOPLE_FILE, _csv(known))
+    document = {
+        "kind": study.kind,
+        "title": study.settings.title,
+        "systems": study.systems,
+        "stamp": study.stamp,
+        "stamps": [{"at": moment(at), "stamp": stamp, "reason": why} for at, stamp, why in store.stamps()],
+        "exclusion": study.settings.exclusion.model_dump(),
+        "participants": [asdict(one) for one in people],
+        "not_taking_part": store.refusals(),
+        "answers": rows,
+    }
+    write_output(out / JSON_FILE, json.dumps(json_value(document), ensure_ascii=False, indent=1) + "\n")
+    write_output(out / CSV_FILE, _csv(rows))
+    if with_ids:
+        identities = store.identities()
+        known = [
+            {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
+             "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
+            for number, own in identities.items()
+            if f"P{number}" in status  # not who has begun since
+        ]  # fmt: skip
+        write_output(out / PEOPLE_FILE, _csv(known))
     return {"folder": str(out), "answers": len(rows), "participants": len({row["participant"] for row in rows}),
             "identifiers": with_ids}  # fmt: skip
 

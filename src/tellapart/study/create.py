@@ -52,7 +52,8 @@ from tellapart.study.design import (
     shuffled,
 )
 from tellapart.types import Item
-from tellapart.utils.io import Progress, replace_text, say, typed_command, write_errors
+from tellapart.utils.files import write_output
+from tellapart.utils.io import Progress, say, typed_command, write_errors
 from tellapart.utils.web import encode_picture
 
 if TYPE_CHECKING:
@@ -211,8 +212,8 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
         minutes = max(5, round(each * (15 if plan.kind == "pick" else 20) / 60 / 5) * 5)
         text = settings_text(plan.kind, title=plan.title, raters=plan.raters or 1, minutes=minutes,
                              payment=plan.payment, writing=writing)  # fmt: skip
-        replace_text(folder / FILE, text)
-        replace_text(folder / ITEMS, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
+        write_output(folder / FILE, text)
+        write_output(folder / ITEMS, json.dumps(document, ensure_ascii=False, indent=1) + "\n")
     return open_study(folder)
 
 

@@ -11,7 +11,8 @@ from tellapart.metrics.statistics import Interval, format_p
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
-from tellapart.utils.io import json_value, replace_text, typed_command, write_errors
+from tellapart.utils.files import write_output
+from tellapart.utils.io import json_value, typed_command
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
@@ -270,8 +271,6 @@ def page(results: StudyResults, command: str) -> str:
     )
 
 
-def write_report(results: StudyResults, path: Path, command: str | None = None) -> None:
-    """Write the page, whole or not at all."""
-    with write_errors(path, "name another file with -o"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        replace_text(path, page(results, command or typed_command()), errors="replace")
+def write_report(results: StudyResults, path: Path, command: str | None = None, *, own: bool = False) -> None:
+    """Writes the page. ``own``: see `write_output`."""
+    write_output(path, page(results, command or typed_command()), own=own, errors="replace")

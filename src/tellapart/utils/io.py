@@ -309,13 +309,19 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
     """Writes a file atomically: readers see the old content or the new, never a part.
 
     ``write`` makes a temporary file beside ``path``, which is flushed to disk (skip this with ``sync=False`` for very
-    many files) and renamed. A symbolic link stays, and the file that it names is written. Raises `OSError`; see
-    `write_errors` and `writable_file`.
+    many files) and renamed. A symbolic link stays, and the file that it names is written. A file that is there keeps
+    its mode. Raises `OSError`; see `write_errors` and `writable_file`.
     """
     path = writable_file(path)
     temporary = temporary_beside(path)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     try:
+        if mode is not None:  # before there is anything in it to read
+            temporary.touch()
+            temporary.chmod(mode | stat.S_IWUSR)
         write(temporary)
+        if mode is not None:
+            temporary.chmod(mode)
         if sync:
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())

@@ -22,8 +22,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from tellapart.bags.file import FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch, write_whole
+from tellapart.bags.file import FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.files import check_output, remove_output, write_output
 from tellapart.utils.io import parse_json
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
 
@@ -308,8 +309,8 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
     if rule not in RULES:
         raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
     file = read_bags(bags)
-    if (out / "bags.jsonl").resolve() == bags.resolve():
-        raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
+    for name in ("bags.jsonl", "review.json"):
+        check_output(out / name)
     with DecisionStore.open(decisions, create=False) as store:
         standing, log = store.standing(), store.log()
     known = {bag_key(bag.ids) for bag in file.bags}
@@ -372,7 +373,7 @@ def _write(
                 "decisions": [_decision_entry(d) for d in own],
             }
         )
-    write_whole(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    write_output(out / "bags.jsonl", "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
     files = [path.name for path in write_truematch(out, kept)]
     whole = {
         **provenance,
@@ -381,7 +382,7 @@ def _write(
             {"bag": _ids(d), **_decision_entry(d), "undone": d.undone, "in_file": d.bag in known} for d in log
         ],
     }
-    write_whole(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
+    write_output(out / "review.json", json.dumps(whole, ensure_ascii=False, indent=1) + "\n")
 
 
 def _ids(decision: Decision) -> list[str]:
@@ -404,7 +405,7 @@ def _remove_earlier(out: Path) -> None:
     if isinstance(earlier, dict) and earlier.get("kind") == PROVENANCE:
         for name in earlier.get("files", ()):
             if str(name).removesuffix(".json").isdecimal():
-                (out / str(name)).unlink(missing_ok=True)
+                remove_output(out / str(name))
 
 
 def _decision_entry(decision: Decision) -> dict[str, Any]:
