@@ -117,7 +117,7 @@ def test_bags_of_other_settings_and_other_files_are_not_replaced(
     large = ("bags", "mine", "--features", rows, "-o", out, "--size", "3")
     out.write_text('{"id": "a", "caption": "a dog"}\n')
     for command in ((*mine, "3"), large):
-        assert f"{out}: exists, and is not a file of bags; type --overwrite" in cli(*command).line
+        assert f"{out}: exists, and tellapart did not write it" in cli(*command).line
     assert "a dog" in out.read_text()
     assert cli(*mine, "3", "--overwrite").status == 0
     before = out.read_bytes()
@@ -225,7 +225,7 @@ def test_a_full_disk_is_told(tmp_path: Path) -> None:
     from tellapart.errors import TellapartError
 
     (tmp_path / "file").write_text("")
-    with pytest.raises(TellapartError, match="cannot write"):
+    with pytest.raises(TellapartError, match="cannot be written"):
         write_bags(tmp_path / "file" / "bags.jsonl", BagsFile(Header(), []))
 
 

@@ -63,7 +63,9 @@ def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
     assert (told["captions"], told["kept"], told["dropped"]) == (3, 3, 0) and told["words"] == pytest.approx(3.33)
     assert read_references(out) == {"7": ["a man riding a wave", "a surfer"], "9": ["a dog running"]}
     assert json.loads(out.read_text().splitlines()[0])["image"] == "7.jpg"
-    assert isinstance(CliRunner().invoke(whole_app(), arguments).exception, UsageError), "the file exists"
+    with out.open("a") as file:
+        file.write("\n")
+    assert isinstance(CliRunner().invoke(whole_app(), arguments).exception, UsageError), "somebody changed it"
     shown = CliRunner().invoke(whole_app(), [*arguments, "--overwrite", "--keep", "subject"])
     assert "3 captions of 2.0 words" in shown.stdout
     assert read_references(out)["7"] == ["a man", "a surfer"]

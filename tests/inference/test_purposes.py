@@ -1,12 +1,15 @@
 """`tellapart caption --for`: alt text with IPTC's properties, captions of a folder for an image generator."""
 
+import io
 import json
 import re
 import shutil
+import stat
 import struct
 import subprocess
 import time
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,7 +21,7 @@ from command_line import Cli
 from PIL import Image
 
 from tellapart.data import open_data, xmp
-from tellapart.errors import UsageError
+from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.check import rows_of, template
 from tellapart.inference.caption import Written, json_line
 from tellapart.inference.purposes import (
@@ -235,6 +238,136 @@ def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
         embed(items, made, own, False, tmp_path)
 
 
+MARK = b"http://ns.adobe.com/xap/1.0/\0"
+
+
+def described(alt: str, language: str = "x-default") -> str:
+    """An XMP packet in which a person wrote an alt text in one language, with a comment and a carriage return."""
+    return LIGHTROOM_EMPTY.format(
+        f"<!-- of a person --><Iptc4xmpCore:AltTextAccessibility xmlns:Iptc4xmpCore="
+        f'"http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"><rdf:Alt><rdf:li xml:lang="{language}">{alt}</rdf:li></rdf:Alt>'
+        "</Iptc4xmpCore:AltTextAccessibility>"
+    )
+
+
+LIGHTROOM_EMPTY = (
+    '<!-- before --><x:xmpmeta xmlns:x="adobe:ns:meta/">'
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">'
+    '<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:source>a&#xD;\nb</dc:source>{}'
+    "</rdf:Description></rdf:RDF></x:xmpmeta><!-- after -->"
+)
+
+
+@pytest.mark.parametrize("language", ["x-default", "en-US", "none", "attribute"])
+@pytest.mark.parametrize("place", ["inside", "beside", "photo.jpg.xmp", "webp"])
+def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: str, language: str) -> None:
+    """In the picture or beside it, in any language: it stays, and a copy has it, not the machine's."""
+    (tmp_path / "photos").mkdir()
+    picture = tmp_path / "photos" / ("a.webp" if place == "webp" else "a.jpg")
+    packet = described("by a person", language)
+    if language in ("none", "attribute"):
+        core = 'xmlns:Iptc4xmpCore="http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"'
+        tag = "Iptc4xmpCore:AltTextAccessibility"
+        packet = LIGHTROOM_EMPTY.format(f"<{tag} {core}>by a person</{tag}>")
+        if language == "attribute":
+            packet = LIGHTROOM_EMPTY.format("").replace('rdf:about=""', f'rdf:about="" {core} {tag}="by a person"')
+    image = Image.new("RGB", (8, 8))
+    image.save(picture, **({"xmp": packet.encode()} if place == "webp" else {}))
+    if place == "inside":
+        picture.write_bytes(xmp.with_packet(picture.read_bytes(), packet, "a"))
+    elif place != "webp":
+        picture.with_name("a.xmp" if place == "beside" else place.replace("photo", "a")).write_text(packet)
+    before = {path: path.read_bytes() for path in picture.parent.iterdir()}
+    items, made = list(open_data(str(picture.parent))), AltText().edited({picture.name: "a machine's"})
+    own = OwnFiles.open(tmp_path / "alt.jsonl")
+    for folder in (None, tmp_path / "copies"):
+        assert embed(items, made, own, False, folder).stayed == (picture.name,)
+        assert {path: path.read_bytes() for path in picture.parent.iterdir()} == before
+    copy = tmp_path / "copies" / picture.name
+    text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp.packet_in(copy.read_bytes())
+    if place != "webp":
+        assert xmp.texts_of(text, "a")[xmp.ALT] == "by a person"
+    assert "a machine's" not in text
+    embed(items, made, own, True, tmp_path / "copies")
+    text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp.packet_in(copy.read_bytes())
+    assert xmp.texts_of(text, "a")[xmp.ALT] == "a machine's"
+
+
+def test_a_packet_keeps_comments_and_carriage_returns() -> None:
+    written = xmp.with_texts(described("old"), {xmp.ALT: "a\r\nb"}, "a")
+    again = xmp.with_texts(written, {xmp.LONG: "more"}, "a")
+    assert all(f"<!-- {each} -->" in again for each in ("before", "of a person", "after"))
+    source = ElementTree.fromstring(again.strip("\ufeff")).find(".//{http://purl.org/dc/elements/1.1/}source")
+    assert source is not None and source.text == "a\r\nb" and alt_of(again) == "a\r\nb"
+
+
+def saved(image: Image.Image, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, **options)
+    return stream.getvalue()
+
+
+def test_fill_bytes_of_a_jpeg_hide_no_packet() -> None:
+    first = xmp.with_packet(saved(Image.new("RGB", (8, 8)), format="JPEG"), described("old"), "a")
+    at = first.index(MARK) - 4
+    filled = first[:at] + b"\xff\xff\xff" + first[at:]
+    assert alt_of(xmp.packet_in(filled)) == "old"
+    assert xmp.with_packet(filled, described("new"), "a").count(MARK) == 1
+
+
+def test_bytes_behind_the_end_of_a_png_stay() -> None:
+    data = xmp.with_packet(
+        saved(Image.new("RGB", (8, 8)), format="PNG") + b"a motion photo's clip", described("new"), "a"
+    )
+    assert data.endswith(b"IEND\xaeB`\x82a motion photo's clip") and alt_of(xmp.packet_in(data)) == "new"
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["XMP behind the list of pictures", "XMP before it"])
+def test_an_mpo_keeps_its_later_pictures(tmp_path: Path, behind: bool) -> None:
+    colours = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
+    images = [Image.new("RGB", (64, 48), colour) for colour in colours]
+    more = {"xmp": described("old " * 50).encode()} if behind else {}  # Pillow writes it behind the list
+    data = saved(images[0], format="MPO", save_all=True, append_images=images[1:], **more)
+    assert not behind or data.index(b"MPF\0") < data.index(MARK)
+    for text in ("new", "new " * 300):
+        (tmp_path / "a.mpo").write_bytes(xmp.with_packet(data, described(text), "a"))
+        with Image.open(tmp_path / "a.mpo") as found:
+            assert found.n_frames == 3
+            for number, colour in enumerate(colours):
+                found.seek(number)
+                pixel = found.convert("RGB").getpixel((9, 9))
+                assert all(abs(a - b) < 9 for a, b in zip(pixel, colour, strict=True))
+
+
+@pytest.mark.skipif(shutil.which("exiftool") is None, reason="no exiftool; type: apt install libimage-exiftool-perl")
+@pytest.mark.parametrize("tag", ["AltTextAccessibility", "AltTextAccessibility-en-US", "AltTextAccessibility-de"])
+def test_what_exiftool_writes_is_seen_and_what_is_written_it_reads(tmp_path: Path, tag: str) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    Image.new("RGB", (8, 8)).save(tmp_path / "b.png")
+    tool = ("exiftool", "-q", "-overwrite_original")
+    for name in ("a.jpg", "b.png"):
+        subprocess.run([*tool, f"-XMP-iptcCore:{tag}=by a person", "-XMP-dc:Rights=me", tmp_path / name], check=True)
+        data = (tmp_path / name).read_bytes()
+        packet = xmp.packet_in(data)
+        assert xmp.texts_of(packet, name) == {xmp.ALT: "by a person"}
+        (tmp_path / name).write_bytes(xmp.with_packet(data, xmp.with_texts(packet, {xmp.ALT: "new"}, name), name))
+        shown = subprocess.run(["exiftool", "-j", "-Rights", "-AltTextAccessibility", "-Validate", tmp_path / name],
+                               capture_output=True, text=True, check=True)  # fmt: skip
+        value = json.loads(shown.stdout)[0]
+        assert (value["Rights"], value["AltTextAccessibility"], value["Validate"]) == ("me", "new", "OK")
+
+
+def test_a_record_of_own_files_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    record = tmp_path / "alt.jsonl.files.json"
+    record.mkdir()
+    with pytest.raises(TellapartError, match=r"alt\.jsonl\.files\.json: cannot be read .*; make it readable"):
+        OwnFiles.open(tmp_path / "alt.jsonl")
+    record.rmdir()
+    record.write_text("{")
+    with pytest.raises(UsageError, match=r"alt\.jsonl\.files\.json: is damaged"):
+        OwnFiles.open(tmp_path / "alt.jsonl")
+
+
 def test_printed_lines_hold_no_characters_that_turn_the_direction_of_writing() -> None:
     item = next(iter(Scenes(1))).item()
     text = "a cat \u202egnp.exe\u202c sits\u2028here \x9b31m"
@@ -296,6 +429,84 @@ def test_two_pictures_of_one_sidecar_are_refused_before_the_work(cli: Cli, folde
         line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", *more).line
         assert re.search(r"00\.jpg and \S*00\.png would share \S*00\.xmp; rename one", line)
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
+
+
+def pictures_of(folder: Path) -> dict[str, tuple[bytes, int]]:
+    return {str(path.relative_to(folder)): (path.read_bytes(), path.stat().st_mode) for path in folder.rglob("*.*")}
+
+
+def link_below(copies: Path, folder: Path) -> None:
+    copies.mkdir()
+    (copies / "03.jpg").symlink_to(folder / "05.jpg")
+
+
+def hard_link(copies: Path, folder: Path) -> None:
+    copies.mkdir()
+    (copies / "03.jpg").hardlink_to(folder / "05.jpg")
+
+
+def foreign(copies: Path, folder: Path) -> None:
+    copies.mkdir()
+    (copies / "03.jpg").write_bytes(b"a person's")
+
+
+def foreign_sidecar(copies: Path, folder: Path) -> None:
+    (folder / "03.jpg").unlink()
+    Image.new("RGB", (32, 32)).save(folder / "03.webp")
+    copies.mkdir()
+    (copies / "03.xmp").write_text(described("by a person"))
+
+
+def folder_link(copies: Path, folder: Path) -> None:
+    copies.symlink_to(folder)
+
+
+@pytest.mark.parametrize("make", [link_below, hard_link, foreign, foreign_sidecar, folder_link])
+def test_copies_never_take_the_place_of_a_picture_or_a_file_of_somebody_else(
+    cli: Cli, folder: Path, tmp_path: Path, make: Callable[[Path, Path], None]
+) -> None:
+    copies = tmp_path / "copies"
+    make(copies, folder)
+    before = pictures_of(folder), pictures_of(copies)
+    done = cli("caption", "scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", "--copies", copies)
+    assert done.status == 2 and ("is the picture" in done.err or "tellapart did not write it" in done.err), done.err
+    assert (pictures_of(folder), pictures_of(copies)) == before
+    assert not (tmp_path / "alt.jsonl.written.jsonl").exists(), "before anything is captioned"
+
+
+def test_copies_lie_outside_of_the_folder_that_is_captioned(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "alt" / "alt.jsonl"
+    typed = ("caption", "scenes", "--beams", 1, "--for", "alt-text", "-o", out)
+    (folder / "photos").mkdir()
+    Image.new("RGB", (32, 32)).save(folder / "photos" / "00.jpg")
+    before = pictures_of(tmp_path)
+    for pictures, copies in ((folder, folder / "copies"), (folder, folder), (tmp_path, tmp_path / "copies")):
+        done = cli(*typed, pictures, "--copies", copies)
+        assert done.status == 2 and re.search("would take the copies for pictures|is the picture", done.err), done.err
+    assert pictures_of(tmp_path) == before
+    done = cli(*typed, folder, "--copies", tmp_path)  # above it: photos/00.jpg is a picture and would be a copy
+    assert done.status == 2 and "is the picture" in done.err and pictures_of(tmp_path) == before
+
+
+def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """What a picture is, its content says: a WebP that is called .jpg gets a sidecar."""
+    (folder / "00.jpg").chmod(0o600)
+    Image.new("RGB", (32, 32)).save(folder / "01.jpg", "WEBP")
+    before, copies = pictures_of(folder), tmp_path / "copies"
+    typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "-o", tmp_path / "alt.jsonl")
+    for _ in range(3):
+        done = cli(*typed, "--copies", copies)
+        assert done.status == 0, done.err
+        texts = {row["id"]: row["caption"] for row in records(tmp_path / "alt.jsonl")}
+        assert sorted(pictures_of(copies)) == sorted([*texts, "01.xmp"]) and len(texts) == 12
+        assert stat.S_IMODE((copies / "00.jpg").stat().st_mode) == 0o600
+        assert (copies / "01.jpg").read_bytes() == before["01.jpg"][0]
+        assert alt_of((copies / "01.xmp").read_text(encoding="utf-8")) == texts["01.jpg"]
+        assert alt_of(xmp.packet_in((copies / "02.jpg").read_bytes())) == texts["02.jpg"]
+    (copies / "02.jpg").write_bytes(b"what a person made of it")
+    done = cli(*typed, "--copies", copies)
+    assert done.status == 2 and "02.jpg: exists" in done.err and "somebody changed it since" in done.err
+    assert cli(*typed, "--copies", copies, "--overwrite").status == 0 and pictures_of(folder) == before
 
 
 def test_a_list_of_file_names_needs_names_that_are_text(cli: Cli, tiny_captioner: Path, folder: Path) -> None:

@@ -32,7 +32,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import refuse_input, set_output_rules
+from tellapart.utils.files import refuse_device, refuse_input, set_output_rules
 from tellapart.utils.io import (
     Verbosity,
     console,
@@ -145,6 +145,7 @@ class Command(TyperCommand):
                 expected = "expected a name, for this is neither stdin nor stdout; a file that is called so is ./-"
                 raise UsageError(f"{param.opts[0]} -: {expected}")
         if not ctx.resilient_parsing:
+            ctx.call_on_close(set_output_rules)  # no rule of this command is one of the next in this process
             self._declare_files(ctx.params)
         return rest
 
@@ -160,11 +161,13 @@ class Command(TyperCommand):
                      if isinstance(each, str | Path)]  # fmt: skip
             name = param.opts[0] if param.opts[0].startswith("-") else (param.metavar or str(param.name)).upper()
             (outputs if OUTPUTS.intersection(param.opts) else inputs).extend((name, each) for each in typed)
+        for name, value in inputs:
+            refuse_device(value, name)
         overwrite = bool(values.get("overwrite"))
         if self._adds_overwrite:
             values.pop("overwrite", None)
         for place, (name, value) in enumerate(outputs):
-            set_output_rules([*inputs, *outputs[:place]], overwrite=overwrite)
+            set_output_rules([*inputs, *outputs[:place]])
             if value != "-" and not is_url(value):
                 refuse_input(Path(value).expanduser(), name)
         set_output_rules(inputs, overwrite=overwrite)

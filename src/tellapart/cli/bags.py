@@ -227,7 +227,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
-    for file in ("bags.jsonl", "pictures.jsonl", *CARDS):
+    for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(size))):
         check_output(out / file)
     with locked(out, wait=False):
         model = Model(scorer, device, precision)

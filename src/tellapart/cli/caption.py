@@ -23,15 +23,18 @@ from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.io import say, stdout_errors
-from tellapart.utils.registry import allowed_code
+from tellapart.utils.registry import LazyModule, allowed_code
 
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner
     from tellapart.data import Dataset
+    from tellapart.inference import purposes
     from tellapart.inference.prompts import Prompts
     from tellapart.inference.purposes import AltText, Edited, LoraCaptions, OwnFiles, WordShare
     from tellapart.models.decoding import Decoding
     from tellapart.types import Item
+else:
+    purposes = LazyModule("tellapart.inference.purposes")
 
 
 PANEL = "For a purpose"
@@ -130,15 +133,6 @@ class PurposeOptions:
             return
         from tellapart.data.caption_files import METADATA_FILES
         from tellapart.inference.caption import name_in
-        from tellapart.inference.purposes import (
-            PACKED,
-            OwnFiles,
-            check_embed,
-            common_folder,
-            refuse_foreign,
-            with_edits,
-            written_file,
-        )
 
         items = list(dataset)
         alone = self.purpose == LORA and out is None
@@ -154,8 +148,8 @@ class PurposeOptions:
             if out == "-":
                 path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "alt.jsonl"
             else:
-                path = common_folder(items) / "metadata.jsonl" if out is None else Path(out)
-            packed = sorted(PACKED) if self.purpose == LORA else []
+                path = purposes.common_folder(items) / "metadata.jsonl" if out is None else Path(out)
+            packed = sorted(purposes.PACKED) if self.purpose == LORA else []
             if (suffix := path.suffix.lower()) not in (".jsonl", ".csv", *packed):
                 raise UsageError(
                     f"{path}: texts go to a .jsonl or .csv file" + "".join(f", or {one}" for one in packed)
@@ -170,21 +164,21 @@ class PurposeOptions:
                 )
             if self.review is not None and self.review.suffix.lower() == ".html" and suffix != ".jsonl":
                 raise UsageError(f"{path}: the page of --review writes lines of JSON; type -o alt.jsonl")
-            made = Texts(self, maker, items, path, overwrite, OwnFiles.open(path), alone, out == "-")
+            made = Texts(self, maker, items, path, overwrite, purposes.OwnFiles.open(path), alone, out == "-")
             if self.purpose == ALT_TEXT and not overwrite:
-                with_edits(path, {}, made.own)  # a file of another origin, before anything is captioned
+                purposes.with_edits(path, {}, made.own)  # a file of another origin, before anything is captioned
             elif not self.dry_run:
-                refuse_foreign(path, made.own, overwrite)
+                purposes.refuse_foreign(path, made.own, overwrite)
             if self.review is not None:
                 check_output(self.review)
             if self.embed:
-                check_embed(items, None)
+                purposes.check_embed(items, None)
             if self.copies is not None:
-                check_embed(items, self.copies)
+                purposes.check_embed(items, self.copies)
             if path.name in METADATA_FILES:
                 for item in items:
                     name_in(item, path.parent)
-            made.written = written_file(path)
+            made.written = purposes.written_file(path)
             yield made
             made.write(dataset)
 
@@ -199,10 +193,9 @@ class PurposeOptions:
                 raise UsageError(f"{option} is of --for {other}; type that too, or leave it out")
         if self.purpose is None:
             return None
-        from tellapart.inference.purposes import CHARACTERS, COMMON, AltText, LoraCaptions
 
         if self.purpose == ALT_TEXT:
-            return AltText(self.characters or CHARACTERS, self.long)
+            return purposes.AltText(self.characters or purposes.CHARACTERS, self.long)
         if not (self.trigger or "").strip():
             raise UsageError("--for lora needs the word that the generator is to learn; type --trigger NAME")
         if self.seed is not None and self.length_mix is None:
@@ -211,9 +204,9 @@ class PurposeOptions:
             raise UsageError(f"--extension {self.extension}: expected .txt or .caption")
         keep, avoid = _words(self.keep, "--keep"), _words(self.avoid, "--avoid")
         include = tuple(dict.fromkeys(" ".join(one.split()) for one in (self.include or "").split(",") if one.strip()))
-        made = LoraCaptions(
+        made = purposes.LoraCaptions(
             " ".join((self.trigger or "").split()),
-            COMMON if self.common is None else self.common,
+            purposes.COMMON if self.common is None else self.common,
             keep,
             avoid,
             " ".join((self.prefix or "").split()),
@@ -636,23 +629,15 @@ class Texts:
 
     def write(self, dataset: Dataset) -> None:
         """Makes the texts and writes them."""
-        from tellapart.inference.purposes import (
-            json_lines,
-            read_written,
-            several,
-            with_edits,
-            write_beside,
-            write_lines,
-        )
 
-        written = read_written(self.written)
+        written = purposes.read_written(self.written)
         captions = {
             f"{item.id}\n{n}" if n else item.id: text
             for item in self.items
             for n, text in enumerate(written.get(item.id, ()))
         }
         single = self.maker.edited(captions)
-        edited = several(single)
+        edited = purposes.several(single)
         for line in _without_text(edited):
             say(line)
         if self.options.purpose == LORA:
@@ -663,17 +648,17 @@ class Texts:
             return
         changed: set[str] = set()
         if self.options.purpose == ALT_TEXT and not self.overwrite:
-            edited, changed = with_edits(self.out, edited, self.own)
+            edited, changed = purposes.with_edits(self.out, edited, self.own)
             if changed:
                 say(f"{len(changed):,} texts were changed in {self.out} since: they stay; --overwrite replaces them")
         if self.printed:
             with stdout_errors():
-                sys.stdout.write(json_lines(self.items, edited))
+                sys.stdout.write(purposes.json_lines(self.items, edited))
         else:
             stayed = 0
             if self.beside:
-                edited, stayed = write_beside(self.items, edited, self.own, self.overwrite, self.suffix)
-            count = write_lines(self.out, self.items, edited, self.own, changed)
+                edited, stayed = purposes.write_beside(self.items, edited, self.own, self.overwrite, self.suffix)
+            count = purposes.write_lines(self.out, self.items, edited, self.own, changed)
             say(
                 f"{count:,} texts in {self.out}"
                 + (f" and in a {self.suffix} beside each picture" if self.beside else "")
@@ -687,11 +672,10 @@ class Texts:
             self._review(dataset, captions, edited, self.options.review)
 
     def _embed(self, edited: dict[str, Edited]) -> None:
-        from tellapart.inference.purposes import embed
 
         places = [None] if self.options.embed else []
         for folder in [*places, *([self.options.copies] if self.options.copies is not None else [])]:
-            done = embed(self.items, edited, self.own, self.overwrite, folder)
+            done = purposes.embed(self.items, edited, self.own, self.overwrite, folder)
             where = "beside the pictures" if folder is None else f"in {folder}"
             copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
             say(f"{copies}{done.sidecars:,} .xmp files {where}")
@@ -700,14 +684,13 @@ class Texts:
                     f"{', '.join(done.stayed[:3])}; --overwrite replaces it")  # fmt: skip
 
     def _show_evidence(self, captions: dict[str, str], edited: dict[str, Edited], pictures: int) -> None:
-        from tellapart.inference.purposes import LEAST, LoraCaptions
 
-        assert isinstance(self.maker, LoraCaptions)
+        assert isinstance(self.maker, purposes.LoraCaptions)
         shares = self.maker.evidence(captions)
         shown = [one for n, one in enumerate(shares) if one.left_out or n < SHOWN]
         pairs = [(captions[key], one.text) for key, one in edited.items() if one.text]
         show(None, lambda: _evidence_table(shown, len(captions)), False)
-        if pictures < LEAST:
+        if pictures < purposes.LEAST:
             say(f"{pictures} captions are no evidence of what a set has in common; only --avoid leaves words out")
         for before, after in pairs[: SHOWN if self.options.dry_run else 3]:
             say(f"{before} → {after}")
@@ -715,7 +698,6 @@ class Texts:
     def _review(self, dataset: Dataset, captions: dict[str, str], edited: dict[str, Edited], path: Path) -> None:
         from tellapart.data.caption_matching import CaptionFile
         from tellapart.evaluation.check import CAPTION, KINDS, check_captions
-        from tellapart.inference.purposes import CHARACTERS, review_lines, write_review_page
 
         texts = {key: [one.text] for key, one in edited.items() if one.text}
         found: dict[str, list[tuple[str, str]]] = {}
@@ -726,9 +708,11 @@ class Texts:
                 if KINDS[kind].of == CAPTION and kind not in OF_SETS:
                     for one in findings:
                         found.setdefault(one.id, []).append((kind, one.detail))
-        lines = review_lines(self.items, captions, edited, found)
+        lines = purposes.review_lines(self.items, captions, edited, found)
         if path.suffix.lower() == ".html":
-            write_review_page(path, self.out, self.items, edited, lines, self.options.characters or CHARACTERS)
+            purposes.write_review_page(
+                path, self.out, self.items, edited, lines, self.options.characters or purposes.CHARACTERS
+            )
         else:
             write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
         say(f"{len(lines):,} of {len(self.items):,} pictures are to be looked at: {path}")

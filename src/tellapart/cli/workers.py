@@ -61,7 +61,7 @@ def finished_job(
         raise UsageError(
             f"{out}: a link to {Path(out).readlink()}, which is not there; make it, or name another with -o"
         )
-    if not (replaces or overwrite or is_url(out)) and Path(out).exists() and not Path(path).exists():
+    if not (replaces or overwrite) and Path(out).is_dir() and not Path(path).exists():
         raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
     begins = not is_url(path) and not Path(path).expanduser().exists()
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):

@@ -29,7 +29,7 @@ KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "ty
 SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
            "sha256": str, "pictures": dict}  # fmt: skip
 ASIDE = {"shard": int, "name": str, "reason": str, "attempts": int}
-ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine have no --overwrite
+ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine keep their jobs
 
 
 @dataclass(frozen=True)

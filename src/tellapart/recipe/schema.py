@@ -31,6 +31,7 @@ BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
 
 Epoch = Annotated[int, Field(ge=0)]
 BagSize = Annotated[int, Field(ge=2)]
+LARGEST_SIZE = 1 << 16  # of a new model: layers, width, heads, positions; more is a slip of the keyboard
 
 
 class Bags(Strict):
@@ -93,13 +94,13 @@ class NewCaptioner(Strict):
     visual: Literal["pooled", "cells"] = "pooled"
     grid: int = Field(0, ge=0, le=32, description="cells a side that the encoder's are pooled to; 0: as they are")
     mapper: Literal["mlp", "transformer", "linear"] = "mlp"
-    prefix_length: int = Field(4, ge=1)
-    width: int = Field(192, ge=8)
-    layers: int = Field(3, ge=1)
-    heads: int = Field(6, ge=1)
+    prefix_length: int = Field(4, ge=1, le=LARGEST_SIZE)
+    width: int = Field(192, ge=8, le=LARGEST_SIZE)
+    layers: int = Field(3, ge=1, le=LARGEST_SIZE)
+    heads: int = Field(6, ge=1, le=LARGEST_SIZE)
     dropout: float = Field(0.1, ge=0, lt=1)
     min_count: int = Field(1, ge=1, description="words that occur less often in the training references are unknown")
-    max_tokens: int = Field(64, ge=4, description="positions of the language model, prefix included")
+    max_tokens: int = Field(64, ge=4, le=LARGEST_SIZE, description="positions of the language model, prefix included")
     sentences: bool = Field(
         False, description="full stops between sentences are words; else all punctuation is dropped"
     )
@@ -124,7 +125,7 @@ class NewRecurrent(Strict):
     kind: Literal["recurrent"]
     vision: ModelName | None = Field(None, description="any vision encoder of transformers, or a scorer's")
     attention: bool = Field(False, description="attend to cells or regions at each word; else see their mean once")
-    width: int = Field(512, ge=8)
+    width: int = Field(512, ge=8, le=LARGEST_SIZE)
     dropout: float = Field(0.5, ge=0, lt=1)
     min_count: int = Field(5, ge=1, description="words that occur less often in the training references are unknown")
 
@@ -141,18 +142,20 @@ class NewScorer(Strict):
     visual: Literal["pooled", "cells"] = Field("pooled", description="cells are averaged by learned weights")
     grid: int = Field(0, ge=0, le=32, description="cells a side that the encoder's are pooled to; 0: as they are")
     pooling: Literal["mean", "first", "pooler"] = Field("mean", description="the vector that stands for a text")
-    hidden: int = Field(0, ge=0, description="width of a hidden layer beside a head's linear one; 0: none")
-    image_size: int = Field(64, ge=16)
-    width: int = Field(32, ge=4)
-    depth: int = Field(1, ge=1)
+    hidden: int = Field(
+        0, ge=0, le=LARGEST_SIZE, description="width of a hidden layer beside a head's linear one; 0: none"
+    )
+    image_size: int = Field(64, ge=16, le=LARGEST_SIZE)
+    width: int = Field(32, ge=4, le=LARGEST_SIZE)
+    depth: int = Field(1, ge=1, le=LARGEST_SIZE)
     stem_pooling: bool = Field(True, description="False keeps a small picture twice as large inside")
-    text_width: int = Field(192, ge=8)
-    text_layers: int = Field(2, ge=1)
-    text_heads: int = Field(4, ge=1)
-    projection: int = Field(192, ge=8)
+    text_width: int = Field(192, ge=8, le=LARGEST_SIZE)
+    text_layers: int = Field(2, ge=1, le=LARGEST_SIZE)
+    text_heads: int = Field(4, ge=1, le=LARGEST_SIZE)
+    projection: int = Field(192, ge=8, le=LARGEST_SIZE)
     dropout: float = Field(0.0, ge=0, lt=1)
     min_count: int = Field(1, ge=1)
-    max_tokens: int = Field(48, ge=4)
+    max_tokens: int = Field(48, ge=4, le=LARGEST_SIZE)
 
     @model_validator(mode="after")
     def divides_its_width(self) -> NewScorer:

@@ -66,6 +66,14 @@ def refuse_input(path: Path, option: str = "") -> None:
         raise UsageError(f"{option} {path}: is the file of {name} as well; name another file".lstrip())
 
 
+def refuse_device(value: str, option: str) -> None:
+    """Raises `UsageError` for a device that would be read without end, such as ``/dev/zero``."""
+    for path in map(Path, _paths_in(value)):
+        with contextlib.suppress(OSError, ValueError):  # not a path
+            if (path.is_char_device() or path.is_block_device()) and not path.samefile(os.devnull):
+                raise UsageError(f"{option} {path}: is a device; name a file")
+
+
 def input_folder(path: Path) -> Path | None:
     """Returns the folder of the command's inputs that ``path`` is, or lies in."""
     real = Path(os.path.realpath(path))

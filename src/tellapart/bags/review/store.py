@@ -309,6 +309,8 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
     if rule not in RULES:
         raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
     file = read_bags(bags)
+    if (out / "bags.jsonl").resolve() == bags.resolve():
+        raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
     for name in ("bags.jsonl", "review.json"):
         check_output(out / name)
     with DecisionStore.open(decisions, create=False) as store:
