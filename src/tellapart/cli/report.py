@@ -133,7 +133,6 @@ def tokens(
     """Draw the loss of each token of a caption under MLE and SMILE, with the likeliest token (paper 1, figure 5)."""
     from tellapart.captioners import load_captioner
     from tellapart.data import open_data
-    from tellapart.evaluation.formats import write
     from tellapart.evaluation.word_values import token_losses
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
