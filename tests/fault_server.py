@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
             server.asked.setdefault(name, []).append(epoch)
             if server.keep_bodies:
                 server.bodies.append(json.loads(body))
-                server.headers.append(dict(self.headers))
+                server.headers.append({name.title(): value for name, value in self.headers.items()})
         try:
             time.sleep(server.delay)
             while server.trickle:

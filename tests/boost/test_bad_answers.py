@@ -12,8 +12,9 @@ from command_line import Cli
 from fault_server import FaultServer
 
 from tellapart.boost import statistics as counted
-from tellapart.boost.backends import read_answer, redact
 from tellapart.boost.ledger import Ledger
+from tellapart.boost.redaction import redact
+from tellapart.boost.replies import read_answer
 from tellapart.boost.types import REDACTED, Answer, BackendError
 from tellapart.language.answers import answer_text
 

@@ -17,7 +17,8 @@ from command_line import Cli
 from fault_server import FaultServer
 from PIL import Image
 
-from tellapart.boost.backends import data_url, open_backend, read_answer, seconds
+from tellapart.boost.backends import data_url, open_backend
+from tellapart.boost.replies import read_answer, seconds
 from tellapart.boost.types import Answer, BackendError, Message, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import PictureError, UsageError
@@ -194,6 +195,51 @@ def test_the_key_is_nowhere_but_in_the_header(
     assert written and all(KEY.encode() not in path.read_bytes() for path in written)
     assert {headers["Authorization"] for headers in server.headers} == {f"Bearer {KEY}"}
     assert KEY not in repr(vars(open_backend(f"openai:m@{odd}?key=MY_KEY")).get("_client"))
+
+
+def test_nothing_of_the_environment_but_the_key_reaches_a_server(
+    server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenAI's SDK reads more than the key from the environment, and HTTP clients follow its proxies."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OPENAI_ADMIN_KEY", "OPENAI_WEBHOOK_SECRET"):
+        monkeypatch.setenv(name, "of-the-account")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    open_backend(f"openai:m@{server.url}").complete(ASKED)
+    assert "Authorization" not in server.headers[0]
+    assert not any("of-the-account" in value for value in server.headers[0].values())
+
+
+class _Elsewhere(_Odd):
+    """Redirects every request."""
+
+    target = ""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(307)
+        self.send_header("Location", self.target)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_a_redirect_is_not_followed(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setattr(_Elsewhere, "target", f"{server.url}/chat/completions")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as other:
+        threading.Thread(target=other.serve_forever, args=(0.05,), daemon=True).start()
+        with pytest.raises(BackendError, match=r"sends us elsewhere \(307\)") as error:
+            open_backend(f"openai:m@http://127.0.0.1:{other.server_address[1]}/v1").complete(ASKED)
+        other.shutdown()
+    assert error.value.fatal and not server.bodies
+
+
+def test_an_endless_answer_is_cut_off(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tellapart.boost.backends.LARGEST_REPLY", 1000)
+    server.says = lambda body: "dog " * 1000
+    with pytest.raises(BackendError, match="an answer of more than") as error:
+        open_backend(f"openai:m@{server.url}").complete(ASKED)
+    assert error.value.retry
 
 
 @pytest.mark.parametrize(

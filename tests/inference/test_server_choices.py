@@ -13,7 +13,7 @@ from command_line import Cli
 from fault_server import FaultServer
 from serving import served
 
-from tellapart.boost.backends import read_answer, read_scores
+from tellapart.boost.replies import read_answer, read_scores
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, open_data
@@ -234,8 +234,7 @@ def test_a_server_without_log_probabilities_is_one_line(
                 "--confidence",
                 "0.3",
             ): "openai:default: the server gives no log-probabilities of what it writes (logprobs)",
-            ("--drop-guesses",): "gives no log-probabilities of a given text (prompt_logprobs, as vLLM does): the "
-            "server refuses this request (400: extra inputs are not permitted: prompt_logprobs)",
+            ("--drop-guesses",): "the server gives no log-probabilities of a given caption beside a picture ",
         }.items():
             asked = len(service.asked)
             done = cli(

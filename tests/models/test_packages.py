@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tellapart.boost.backends import Local
+from tellapart.boost.local import Local
 from tellapart.boost.types import Message, Request
 from tellapart.captioners.parts import load_language_model, load_vision
 from tellapart.errors import TellapartError, UsageError

@@ -17,105 +17,30 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import io
-import json
 import os
 import re
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from email.utils import parsedate_to_datetime
-from functools import cached_property, lru_cache
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from tellapart.boost.types import REDACTED, Answer, Backend, BackendError, Message, Request
+from tellapart.boost.local import Local
+from tellapart.boost.redaction import redact
+from tellapart.boost.replies import failure, moderated, read_answer, read_scores, refused_field
+from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, Backend, BackendError, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
-from tellapart.errors import MissingExtra, PictureError, UsageError, nearest
-from tellapart.language.words import spelled_spans
-from tellapart.models.chat import RefusedMessages, rendered
-from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
-from tellapart.models.names import check_name
-from tellapart.models.packages import PARTS, packaged_folder
-from tellapart.models.saved import loading_errors
+from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.types import Picture
-from tellapart.utils.io import clean_text, parse_json, say
+from tellapart.utils.io import clean_text, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    import torch
-    import transformers
     from PIL import Image
-    from transformers.models.auto import modeling_auto
 else:
     Image = LazyModule("PIL.Image")
-    torch = LazyModule("torch")
-    transformers = LazyModule("transformers")
-    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
-
-SHORTEST = 8  # a shorter key is a placeholder, such as the EMPTY of servers at home: words of captions are like it
-
-
-def redact(text: str, key: str) -> str:
-    """``text`` with `REDACTED` for every run of at least half of ``key``, also where white space splits it.
-
-    So, too, for the key in base64, alone or behind other bytes, as in the header of basic authentication.
-    """
-    if len(key) < SHORTEST:
-        return text
-    for form in (key, *_base64_forms(key)):
-        text = _redact_form(text, form)
-    return text
-
-
-@lru_cache(8)
-def _base64_forms(key: str) -> tuple[str, ...]:
-    """Returns what is in the base64 of any text that holds ``key``: by its place among groups of three bytes, and
-    alphabet.
-
-    The letters that a neighbour of the key has a part in are left out.
-    """
-    data = key.encode("utf-8", "replace")
-    forms = []
-    for before in range(3):
-        text = base64.b64encode(bytes(before) + data).decode()
-        text = text[(0, 2, 3)[before] : 4 * ((before + len(data)) // 3)]
-        forms += [text, text.replace("+", "-").replace("/", "_")]
-    return tuple(dict.fromkeys(forms))
-
-
-def _redact_form(text: str, key: str) -> str:
-    least = max(SHORTEST, len(key) // 2)
-    runs = {key[start : start + least] for start in range(len(key) - least + 1)}
-    packed = "".join(text.split())
-    if not any(run in packed for run in runs):
-        return text
-    secret = bytearray(len(packed))
-    for run in runs:
-        at = packed.find(run)
-        while at >= 0:
-            secret[at : at + least] = b"\1" * least
-            at = packed.find(run, at + 1)
-    places = [place for place, letter in enumerate(text) if not letter.isspace()]
-    kept, end = [], 0
-    for start, stop in _runs_of_ones(secret):
-        kept += [text[end : places[start]], REDACTED]
-        end = places[stop - 1] + 1
-    return "".join(kept) + text[end:]
-
-
-def _runs_of_ones(marks: bytearray) -> list[tuple[int, int]]:
-    """(start, end) of every run of ones."""
-    runs, at = [], marks.find(1)
-    while at >= 0:
-        end = marks.find(0, at)
-        end = len(marks) if end < 0 else end
-        runs.append((at, end))
-        at = marks.find(1, end)
-    return runs
 
 
 def number(settings: dict[str, str], key: str, default: float) -> float:
@@ -176,202 +101,6 @@ def _drawn(image: Image.Image) -> tuple[str, bytes]:
     return "image/png" if small else "image/jpeg", file.getvalue()
 
 
-NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
-LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
-FOR_ALL = frozenset({401, 402, 403, 404, 405})
-_ACCOUNT = re.compile(
-    r"insufficient[_ ](?:quota|credits?|balance|funds)|billing_(?:hard_limit|not_active)|credit balance is too low"
-    r"|(?:account|key)_(?:deactivated|disabled)|invalid_api_key",
-    re.IGNORECASE,
-)
-_MODERATED = re.compile(
-    r"flagged|moderat(?:ion|ed)|content[_ ]?(?:filter|policy|management)|responsible_?ai|data_inspection_failed"
-    r"|inappropriate content|safety system",
-    re.IGNORECASE,
-)
-ADVICE = {
-    401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
-    402: "the account has no credit, or its key no right",
-    403: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
-    404: "the server does not know this model or this path; its address usually ends in /v1",
-    405: "the server does not know this path; its address usually ends in /v1",
-}
-SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word for why an answer ended
-
-
-def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
-    """The same failure with another message, and ``fatal`` where it is given."""
-    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal if fatal is None else fatal)
-
-
-def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
-    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it.
-
-    ``key`` is struck out of both. The answer's text is as the server wrote it: `check.trouble` says what is bad.
-    """
-    status = _status(status, reply)
-    if status == 200:
-        return _completion(reply, key)
-    detail = _words(reply, key)
-    if 400 <= status < 500 and _ACCOUNT.search(reply.decode("utf-8", "replace")):
-        raise BackendError(f"{ADVICE[402]} ({status}{detail})", fatal=True)
-    if status in NOT_NOW:
-        raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
-    if "image input is not supported" in detail:  # llama.cpp, as a 500 that no second try changes
-        raise BackendError(f"the server's model reads no pictures ({status}{detail})", fatal=True)
-    if status in LATER or status > 500:
-        raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
-    if status in FOR_ALL:
-        raise BackendError(f"{ADVICE[status]} ({status}{detail})", fatal=True)
-    if 300 <= status < 400:
-        raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
-    raise BackendError(f"the server refuses this request ({status}{detail})")
-
-
-def _status(status: int, reply: bytes) -> int:
-    """Returns the status of a reply; if that is 200 and it holds an error instead of choices, the error's ``code``."""
-    error = _error(reply) if status == 200 else {}
-    code = error.get("code") or 500
-    return (code if type(code) is int and 400 <= code < 600 else 500) if error else status
-
-
-def _error(reply: bytes) -> dict[str, Any]:
-    """Returns the ``error`` of a reply that has no choices; empty if there is none."""
-    try:
-        value = json.loads(reply)
-    except (ValueError, RecursionError):
-        return {}
-    error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
-    return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
-
-
-def moderated(status: int, reply: bytes, key: str = "") -> str:
-    """Returns the words with which a server refuses what one request shows or asks; "" if it does not."""
-    if _status(status, reply) not in (400, 403, 422, 451) or not (error := _error(reply)):
-        return ""
-    reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # as OpenRouter writes them
-    if not reasons and not _MODERATED.search(json.dumps(error)):
-        return ""
-    return _readable(_error_text(reply), key)[:SHOWN] or "content_filter"
-
-
-def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words
-    name.
-    """
-    if status not in (400, 422):
-        return None
-    try:
-        param = json.loads(reply)["error"]["param"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        param = None
-    words = param if isinstance(param, str) and param else _error_text(reply)
-    return next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
-
-
-def seconds(retry_after: str | None) -> float | None:
-    """``Retry-After`` in seconds from now: a number, or a date (RFC 9110, 10.2.3). None where it says neither."""
-    if retry_after is None:
-        return None
-    try:
-        wait = float(retry_after)
-    except ValueError:
-        try:
-            wait = parsedate_to_datetime(retry_after).timestamp() - time.time()
-        except ValueError:
-            return None
-    return max(0.0, wait) if wait < float("inf") else None
-
-
-def _completion(reply: bytes, key: str) -> Answer:
-    """Of a reply of the right form; any other may be right the next time."""
-    try:
-        value = json.loads(reply)
-        usage = value.get("usage")
-        counts = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
-        first, *others = [_choice(choice, key) for choice in value["choices"]]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True) from None
-    prompt_tokens, completion_tokens = counts
-    return replace(first, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, others=tuple(others))
-
-
-def _choice(choice: Any, key: str) -> Answer:
-    """One of a reply's choices. Raises ValueError, or what Python does of another form."""
-    content = choice["message"]["content"]
-    finish = choice.get("finish_reason") or "stop"
-    if isinstance(content, list):  # parts, as some servers write them
-        content = "".join(part.get("text") or "" for part in content)
-    # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
-    if not isinstance(content, str | None) or not isinstance(finish, str):
-        raise ValueError("neither text nor nothing")
-    text = redact(content or "", key)
-    tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
-    return Answer(text, finish=clean_text(redact(finish, key))[:FINISH], tokens=tokens)
-
-
-def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
-    """Tokens and their log-probabilities in nats; a token is its ``bytes``, else the text that is ``named``.
-
-    Raises ValueError, or what Python does of another form.
-    """
-    found = []
-    for entry in entries:
-        data, log_p = entry.get("bytes"), float(entry["logprob"])
-        text = bytes(data).decode("utf-8", "surrogateescape") if isinstance(data, list) else str(entry[named])
-        if log_p != log_p:
-            raise ValueError("NaN is no log-probability")
-        found.append((text, min(log_p, 0.0)))
-    return tuple(found)
-
-
-def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
-    """The tokens of ``text`` in vLLM's ``prompt_logprobs``, those of a prompt that ends with the text.
-
-    Empty where the reply has none, or where they do not spell the text.
-    """
-    try:
-        entries = json.loads(reply).get("prompt_logprobs") or ()
-        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token, then likelier ones
-        tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
-    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
-        return ()
-    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
-    own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
-    return tokens[own[0] : own[-1] + 1] if own else ()
-
-
-def _count(usage: Any, key: str) -> int:
-    count = usage.get(key) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 53 else 0
-
-
-def _words(reply: bytes, key: str) -> str:
-    """The server's error message, as ``: …``."""
-    text = _readable(_error_text(reply), key)[:SHOWN]
-    return f": {text}" if text else ""
-
-
-def _error_text(reply: bytes) -> str:
-    """Returns the reason in a reply: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI); else all."""
-    try:
-        value = json.loads(reply)
-    except (ValueError, RecursionError):
-        return reply.decode("utf-8", "replace")
-    for key in ("error", "message", "detail", "message"):
-        value = value.get(key, value) if isinstance(value, dict) else value
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _quoted(reply: bytes, key: str) -> str:
-    return repr(_readable(reply.decode("utf-8", "replace"), key)[:60])
-
-
-def _readable(text: str, key: str) -> str:
-    """A server's own words, whole, without the key: on one line, clean."""
-    return " ".join(clean_text(redact(text, key)).split())
-
-
 KEY_VARIABLE, URL_VARIABLE = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 KEYS = ("key", "timeout", "limit", "in", "out", "temperature", "top_p")
 """Settings: the variable that holds the key; seconds for one answer; the name of the field that bounds an answer;
@@ -380,7 +109,6 @@ SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
 ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # what a chat template's refusal of a system prompt names
-IN_USER_TURN = "the system prompt goes into the user turn"
 MOST_CHOICES = 128  # what OpenAI's own servers take
 REFUSALS = (400, 422, 501)  # and 500, with which llama.cpp's server of 2024 answers n = 2: it names its one choice
 LACKS = {
@@ -398,7 +126,7 @@ def _wants(request: Request) -> set[str]:
 
 
 class OpenAI:
-    """A model behind a server. ``name`` has no address: a model that moves to another machine keeps its answers.
+    """A model behind a server, by OpenAI's SDK. ``name`` has no address: a model that moves keeps its answers.
 
     Several threads may ask at once; each request holds one connection. ``sampling``: what the specification sets, which
     is part of the name. ``most_choices``: how many one request may ask for, as far as is known. Of the requests that
@@ -412,7 +140,7 @@ class OpenAI:
         self.sampling = {key: number(settings, key, 0.0) for key in SAMPLING if key in settings}
         typed = "&".join(f"{key}={value:g}" for key, value in self.sampling.items())
         self.model, self.name = model, f"openai:{model}" + (f"?{typed}" if typed else "")
-        self._url = _checked(url or os.environ.get(URL_VARIABLE, ""), self.name) + "/chat/completions"
+        self.address = _checked(url or os.environ.get(URL_VARIABLE, ""), self.name)
         self._key = _key(settings.get("key"), self.name)
         self.timeout = number(settings, "timeout", TIMEOUT) or TIMEOUT
         self._limit = settings.get("limit", "max_tokens")
@@ -523,27 +251,38 @@ class OpenAI:
 
     def _exchange(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
         """Status, ``Retry-After`` and body of the reply, within the time set. Raises `BackendError`."""
-        import httpx2
+        import openai
 
         try:
-            return asyncio.run_coroutine_threadsafe(self._post(json.dumps(body).encode()), self._loop).result()
-        except (TimeoutError, httpx2.TimeoutException):
+            return asyncio.run_coroutine_threadsafe(self._post(body), self._loop).result()
+        except openai.APIStatusError as error:
+            return error.status_code, error.response.headers.get("retry-after"), error.response.content
+        except (TimeoutError, openai.APITimeoutError):
             raise BackendError(f"{self.name}: no answer within {self.timeout:g} s", retry=True) from None
-        except httpx2.HTTPError as error:
-            detail = self._clean(str(error)) or type(error).__name__
-            raise BackendError(
-                f"{self.name}: {self._server} broke off or is not there ({detail})", retry=True
-            ) from None
+        except (openai.APIConnectionError, ConnectionError) as error:
+            detail = self._clean(str(error.__cause__)) or type(error.__cause__).__name__
+            server = urlsplit(self.address).netloc
+            raise BackendError(f"{self.name}: {server} broke off or is not there ({detail})", retry=True) from None
 
-    async def _post(self, body: bytes) -> tuple[int, str | None, bytes]:
-        """One deadline for connection, headers and body: httpx's own limit is per read, and a 1xx starts it anew."""
+    async def _post(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
+        """One deadline for connection, headers and body: the SDK's own limit is per read, and a 1xx starts it anew."""
+        import openai
+
         reply = bytearray()
-        async with asyncio.timeout(self.timeout), self._client.stream("POST", self._url, content=body) as response:
-            async for part in response.aiter_bytes():
-                reply += part
-                if len(reply) > LARGEST_REPLY:
-                    raise BackendError(f"{self.name}: an answer of more than {LARGEST_REPLY >> 20} MiB", retry=True)
-            return response.status_code, response.headers.get("retry-after"), bytes(reply)
+        create = self._client.chat.completions.with_streaming_response.create
+        known = {name: body.pop(name) for name in ("model", "messages")}
+        headers = {} if self._key else {"Authorization": openai.Omit()}
+        request = create(**known, extra_body=body, extra_headers=headers)
+        async with asyncio.timeout(self.timeout), request as response:
+            parts = response.iter_bytes()
+            while len(reply) <= LARGEST_REPLY:
+                try:
+                    reply += await anext(parts)
+                except StopAsyncIteration:
+                    return response.status_code, response.headers.get("retry-after"), bytes(reply)
+                except Exception as error:  # of the SDK's HTTP client, which it wraps only until the body begins
+                    raise ConnectionError from error
+        raise BackendError(f"{self.name}: an answer of more than {LARGEST_REPLY >> 20} MiB", retry=True)
 
     def _fields(self, request: Request) -> dict[str, Any]:
         messages: list[dict[str, Any]] = [{"role": m.role, "content": m.text} for m in request.messages]
@@ -564,15 +303,6 @@ class OpenAI:
             body |= {"prompt_logprobs": 0, "add_generation_prompt": False, "continue_final_message": True}
         return body
 
-    @property
-    def address(self) -> str:
-        """Returns where the server is."""
-        return self._url.removesuffix("/chat/completions")
-
-    @property
-    def _server(self) -> str:
-        return urlsplit(self._url).netloc
-
     def _clean(self, text: str) -> str:
         """One line with the key removed: some servers repeat it."""
         text = clean_text(redact(text, self._key))
@@ -580,20 +310,21 @@ class OpenAI:
 
     def _new_client(self) -> Any:
         try:
-            import httpx2
+            import openai
         except ImportError:
             raise MissingExtra("boost", "a server's model") from None
-        headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
-        # Proxies of the environment do not lead to this machine itself.
-        here = urlsplit(self._url).hostname in ("localhost", "127.0.0.1", "::1")
-        return httpx2.AsyncClient(
-            headers=headers,
-            timeout=httpx2.Timeout(self.timeout, connect=min(CONNECT_TIMEOUT, self.timeout)),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
-            trust_env=not here,
+        # Proxies of the environment do not lead to this machine itself, and a redirect would take the key elsewhere.
+        here = urlsplit(self.address).hostname in ("localhost", "127.0.0.1", "::1")
+        client: Any = openai.AsyncOpenAI(
+            api_key=self._key,
+            admin_api_key="",
+            base_url=self.address,
+            timeout=openai.Timeout(self.timeout, connect=min(CONNECT_TIMEOUT, self.timeout)),
+            max_retries=0,
+            http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not here),
         )
+        client.organization = client.project = None  # the environment's, of OpenAI's own servers
+        return client
 
 
 @lru_cache(maxsize=1)
@@ -632,245 +363,6 @@ def _key(variable: str | None, name: str) -> str:
     if not key.isascii() or any(c.isspace() or not c.isprintable() for c in key):
         raise UsageError(f"{name}: what {variable or KEY_VARIABLE} holds is no key (blanks or unprintable characters)")
     return key
-
-
-EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
-SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers
-AT_ONCE = 64  # requests in a batch of a model on this machine, where so many are in flight
-
-
-@dataclass(eq=False)
-class _Queued:
-    """A request that waits for its batch, and the answer or error that it gets."""
-
-    request: Request
-    prepared: Any
-    answer: Answer | None = None
-    error: Exception | None = None
-
-
-class Batcher:
-    """Answers requests of several threads in batches of those that wait at the same time and are alike.
-
-    ``work(requests, prepared)`` returns answers, or errors in their places, and is called by one thread at a time;
-    ``prepared`` is what each thread made of its request (such as its decoded picture). ``like(request)``: requests of
-    equal values share a batch.
-    """
-
-    def __init__(
-        self,
-        work: Callable[[list[Request], list[Any]], Sequence[Answer | PictureError]],
-        like: Callable[[Request], object],
-        what: str = "answering",
-    ) -> None:
-        self._work, self._like, self._batch = work, like, BatchSize(AT_ONCE, what)
-        self._queue: list[_Queued] = []
-        self._lock, self._turn = threading.Lock(), threading.Lock()
-
-    def answer(self, request: Request, prepared: Any = None) -> Answer:
-        """Returns the answer; whoever has the turn works for others, too. Raises what ``work`` does."""
-        mine = _Queued(request, prepared)
-        with self._lock:
-            self._queue.append(mine)
-        with self._turn:
-            while mine.answer is None and mine.error is None:
-                self._answer_some()
-        if mine.error is not None:
-            raise mine.error
-        assert mine.answer is not None
-        return mine.answer
-
-    def _answer_some(self) -> None:
-        with self._lock:
-            like = self._like(self._queue[0].request)
-            chosen = [one for one in self._queue if self._like(one.request) == like][: self._batch.size]
-            self._queue = [one for one in self._queue if one not in chosen]
-
-        def work(some: slice) -> Sequence[Answer | PictureError]:
-            return self._work([one.request for one in chosen[some]], [one.prepared for one in chosen[some]])
-
-        try:
-            answers = [answer for part in self._batch.batches(len(chosen), work) for answer in part]
-            for one, answer in zip(chosen, answers, strict=True):
-                one.answer, one.error = (answer, None) if isinstance(answer, Answer) else (None, answer)
-        except Exception as error:
-            for one in chosen:
-                one.error = error
-
-
-class Local:
-    """A model in a folder or of the hub, which loads when it is first asked.
-
-    Requests that wait at the same time are answered in one batch, but for sampled ones, whose seed is their own. A
-    system prompt that the chat template refuses goes into the first user turn.
-    """
-
-    def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
-        self.source, self._folder, self.name, self.device, self.precision = source, folder, name, device, precision
-        self._batcher = Batcher(self._generate, _greedy_settings)
-        self._no_system = False
-
-    @classmethod
-    def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
-        """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
-
-        It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
-        `tellapart.models.devices`.
-        """
-        if not source:
-            raise UsageError("local: names no model; type local:FOLDER")
-        with loading_errors(source, EXPECTED):
-            folder = _folder(source)
-            saved = _saved_precision(folder)
-        where = resolve_device(device)
-        chosen = resolve_precision(precision, where)
-        other = "" if chosen == saved else f"-{chosen}"
-        return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
-
-    def complete(self, request: Request) -> Answer:
-        """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""
-        return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
-
-    def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
-        """Answers of one batch; all requests have the settings of the first, a picture or none."""
-        model, processor = self._loaded
-        sees, request = hasattr(processor, "tokenizer"), requests[0]
-        if images[0] is not None and not sees:
-            raise BackendError(f"{self.name}: this model sees no pictures; name another with --mllm", fatal=True)
-        tokenizer = processor.tokenizer if sees else processor
-        inputs = self._templated(requests, images, processor, sees).to(model.device)
-        settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
-        settings |= {"num_beams": 1, "num_return_sequences": 1}  # whatever the folder's own settings are
-        if request.temperature:
-            settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
-        if request.stop:
-            settings |= {"stop_strings": list(request.stop), "tokenizer": tokenizer}
-        with torch.random.fork_rng(), torch.no_grad():
-            torch.manual_seed(request.seed or 0)
-            written_BT = model.generate(**inputs, pad_token_id=tokenizer.pad_token_id, **settings)
-        read_B = inputs["attention_mask"].sum(1).tolist()
-        answers = []
-        for row_T, read in zip(written_BT[:, inputs["input_ids"].shape[1] :].tolist(), read_B, strict=True):
-            own_T, ended = _up_to_end(row_T, _ends(model), tokenizer.pad_token_id)
-            text = tokenizer.decode(own_T, skip_special_tokens=True)
-            for end in request.stop:
-                text = text.partition(end)[0]
-            cut = len(own_T) >= request.max_tokens and not ended
-            answers.append(Answer(text, read, len(own_T), "length" if cut else "stop"))
-        return answers
-
-    def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any, sees: bool) -> Any:
-        """Token ids of the requests, padded at their left, and the pictures. Raises `UsageError`."""
-        asked = [request.without_system() for request in requests] if self._no_system else requests
-        pairs = zip(asked, images, strict=True)
-        conversations = [_conversation(request.messages, image, parts=sees) for request, image in pairs]
-        try:
-            rendered(self.source, processor, conversations)
-            return processor.apply_chat_template(
-                conversations,
-                add_generation_prompt=True,
-                tokenize=True,
-                padding=True,
-                return_dict=True,
-                return_tensors="pt",
-            )
-        except RefusedMessages as error:
-            if self._no_system or all(request.messages[0].role != "system" for request in requests):
-                raise
-            self._no_system = True
-            say(f"{self.name}: {IN_USER_TURN}: its chat template says: {error.words}")
-            return self._templated(requests, images, processor, sees)
-
-    @cached_property
-    def _loaded(self) -> tuple[Any, Any]:
-        """Model and processor; for a text-only model its tokenizer."""
-        with loading_errors(self.source, EXPECTED):
-            config = transformers.AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
-            vision = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-            processor = (transformers.AutoProcessor if vision else transformers.AutoTokenizer).from_pretrained(
-                self._folder, trust_remote_code=False
-            )
-            kind = transformers.AutoModelForImageTextToText if vision else transformers.AutoModelForCausalLM
-            model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
-            model.eval()
-        if not processor.chat_template:
-            raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
-        tokenizer = processor.tokenizer if vision else processor
-        tokenizer.padding_side = "left"  # where a batch begins to write
-        if tokenizer.pad_token_id is None:
-            tokenizer.pad_token = tokenizer.eos_token
-        return model.to(self.device), processor
-
-
-def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
-    """Messages for a chat template: in parts for vision-language models, the picture in the last user turn."""
-    if not parts:
-        return [{"role": message.role, "content": message.text} for message in messages]
-    turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
-    if image is not None:
-        last = max(n for n, message in enumerate(messages) if message.role == "user")
-        turns[last]["content"] = [{"type": "image", "image": image}, *turns[last]["content"]]
-    return turns
-
-
-def _greedy_settings(request: Request) -> object:
-    """Returns what greedy requests of one batch have in common; a sampled one is alone."""
-    return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
-
-
-def _ends(model: Any) -> list[int]:
-    end = model.generation_config.eos_token_id
-    return end if isinstance(end, list) else [end]
-
-
-def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[int], bool]:
-    """Returns a row's own tokens, up to its end token, without the padding of its batch; whether it has that end."""
-    if (place := next((place for place, token in enumerate(row_T) if token in ends), None)) is not None:
-        return row_T[: place + 1], True
-    length = len(row_T)
-    while length and row_T[length - 1] == pad:
-        length -= 1
-    return row_T[:length], False
-
-
-def has_chat_template(source: str) -> bool:
-    """Returns whether the files of a model have a chat template; of the hub's they are those in the cache."""
-    folder = _folder(source)
-    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
-        return True
-    files = (folder / name for name in ("processor_config.json", "tokenizer_config.json"))
-    return any("chat_template" in parse_json(file.read_text(encoding="utf-8")) for file in files if file.is_file())
-
-
-def _folder(source: str) -> Path:
-    """Returns where the model's files lie: the folder itself, that of a packaged part, or the hub's in the cache."""
-    if source in PARTS:
-        return packaged_folder(source)
-    folder = Path(source).expanduser()
-    check_name(source, "chat model")
-    return Path(
-        str(transformers.utils.hub.cached_file(str(folder) if folder.is_dir() else source, "config.json"))
-    ).parent
-
-
-def _saved_precision(folder: Path) -> str:
-    """The precision that the model's ``config.json`` says its weights are in, such as ``bf16``."""
-    config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
-    return next((short for short, long in DTYPES.items() if long == dtype), dtype)
-
-
-def _fingerprint(folder: Path) -> str:
-    """Of the names and sizes of its files, small files whole, and both ends of the weights."""
-    digest = hashlib.blake2b(digest_size=6)
-    for path in sorted(folder.iterdir()):
-        if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):
-            with path.open("rb") as file:
-                size = path.stat().st_size
-                digest.update(f"{path.name} {size} ".encode() + file.read(SAMPLE))
-                file.seek(max(0, size - SAMPLE))
-                digest.update(file.read())
-    return digest.hexdigest()
 
 
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:

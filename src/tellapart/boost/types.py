@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item, Picture
 
+IN_USER_TURN = "the system prompt goes into the user turn"
 REDACTED = "[API key]"  # stands in a server's words for an API key that it repeats
 
 

@@ -11,7 +11,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.boost.backends import Batcher, has_chat_template, open_backend
+from tellapart.boost.backends import open_backend
+from tellapart.boost.local import Batcher, has_chat_template
 from tellapart.boost.types import Answer, Backend, BackendError, Request
 from tellapart.data import Dataset, Skipped
 from tellapart.data.caption_files import read_caption_file

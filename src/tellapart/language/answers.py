@@ -1,4 +1,4 @@
-"""What a vision-language model says around its caption: reasoning, control tokens, refusals and openings.
+"""Recognises what a vision-language model says around its caption: reasoning, control tokens, refusals and openings.
 
 The refusals and openings of each language are data, in ``answers.toml``.
 """

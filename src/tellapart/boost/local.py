@@ -1,0 +1,270 @@
+"""Backend ``local:FOLDER``: a chat model of transformers on this machine, which answers several threads in batches."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Message, Request
+from tellapart.errors import PictureError, UsageError
+from tellapart.models.chat import RefusedMessages, rendered
+from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, resolve_device, resolve_precision
+from tellapart.models.names import check_name
+from tellapart.models.packages import PARTS, packaged_folder
+from tellapart.models.saved import loading_errors
+from tellapart.utils.io import parse_json, say
+from tellapart.utils.registry import LazyModule
+
+if TYPE_CHECKING:
+    import torch
+    import transformers
+    from PIL import Image
+    from transformers.models.auto import modeling_auto
+else:
+    Image = LazyModule("PIL.Image")
+    torch = LazyModule("torch")
+    transformers = LazyModule("transformers")
+    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
+
+EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
+SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers
+AT_ONCE = 64  # requests in a batch of a model on this machine, where so many are in flight
+
+
+@dataclass(eq=False)
+class _Queued:
+    """A request that waits for its batch, and the answer or error that it gets."""
+
+    request: Request
+    prepared: Any
+    answer: Answer | None = None
+    error: Exception | None = None
+
+
+class Batcher:
+    """Answers requests of several threads in batches of those that wait at the same time and are alike.
+
+    ``work(requests, prepared)`` returns answers, or errors in their places, and is called by one thread at a time;
+    ``prepared`` is what each thread made of its request (such as its decoded picture). ``like(request)``: requests of
+    equal values share a batch.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[list[Request], list[Any]], Sequence[Answer | PictureError]],
+        like: Callable[[Request], object],
+        what: str = "answering",
+    ) -> None:
+        self._work, self._like, self._batch = work, like, BatchSize(AT_ONCE, what)
+        self._queue: list[_Queued] = []
+        self._lock, self._turn = threading.Lock(), threading.Lock()
+
+    def answer(self, request: Request, prepared: Any = None) -> Answer:
+        """Returns the answer; whoever has the turn works for others, too. Raises what ``work`` does."""
+        mine = _Queued(request, prepared)
+        with self._lock:
+            self._queue.append(mine)
+        with self._turn:
+            while mine.answer is None and mine.error is None:
+                self._answer_some()
+        if mine.error is not None:
+            raise mine.error
+        assert mine.answer is not None
+        return mine.answer
+
+    def _answer_some(self) -> None:
+        with self._lock:
+            like = self._like(self._queue[0].request)
+            chosen = [one for one in self._queue if self._like(one.request) == like][: self._batch.size]
+            self._queue = [one for one in self._queue if one not in chosen]
+
+        def work(some: slice) -> Sequence[Answer | PictureError]:
+            return self._work([one.request for one in chosen[some]], [one.prepared for one in chosen[some]])
+
+        try:
+            answers = [answer for part in self._batch.batches(len(chosen), work) for answer in part]
+            for one, answer in zip(chosen, answers, strict=True):
+                one.answer, one.error = (answer, None) if isinstance(answer, Answer) else (None, answer)
+        except Exception as error:
+            for one in chosen:
+                one.error = error
+
+
+class Local:
+    """A model in a folder or of the hub, which loads when it is first asked.
+
+    Requests that wait at the same time are answered in one batch, but for sampled ones, whose seed is their own. A
+    system prompt that the chat template refuses goes into the first user turn.
+    """
+
+    def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
+        self.source, self._folder, self.name, self.device, self.precision = source, folder, name, device, precision
+        self._batcher = Batcher(self._generate, _greedy_settings)
+        self._no_system = False
+
+    @classmethod
+    def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
+        """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
+
+        It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
+        `tellapart.models.devices`.
+        """
+        if not source:
+            raise UsageError("local: names no model; type local:FOLDER")
+        with loading_errors(source, EXPECTED):
+            folder = _folder(source)
+            saved = _saved_precision(folder)
+        where = resolve_device(device)
+        chosen = resolve_precision(precision, where)
+        other = "" if chosen == saved else f"-{chosen}"
+        return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
+
+    def complete(self, request: Request) -> Answer:
+        """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""
+        return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
+
+    def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
+        """Answers of one batch; all requests have the settings of the first, a picture or none."""
+        model, processor = self._loaded
+        sees, request = hasattr(processor, "tokenizer"), requests[0]
+        if images[0] is not None and not sees:
+            raise BackendError(f"{self.name}: this model sees no pictures; name another with --mllm", fatal=True)
+        tokenizer = processor.tokenizer if sees else processor
+        inputs = self._templated(requests, images, processor, sees).to(model.device)
+        settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
+        settings |= {"num_beams": 1, "num_return_sequences": 1}  # whatever the folder's own settings are
+        if request.temperature:
+            settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
+        if request.stop:
+            settings |= {"stop_strings": list(request.stop), "tokenizer": tokenizer}
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(request.seed or 0)
+            written_BT = model.generate(**inputs, pad_token_id=tokenizer.pad_token_id, **settings)
+        read_B = inputs["attention_mask"].sum(1).tolist()
+        answers = []
+        for row_T, read in zip(written_BT[:, inputs["input_ids"].shape[1] :].tolist(), read_B, strict=True):
+            own_T, ended = _up_to_end(row_T, _ends(model), tokenizer.pad_token_id)
+            text = tokenizer.decode(own_T, skip_special_tokens=True)
+            for end in request.stop:
+                text = text.partition(end)[0]
+            cut = len(own_T) >= request.max_tokens and not ended
+            answers.append(Answer(text, read, len(own_T), "length" if cut else "stop"))
+        return answers
+
+    def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any, sees: bool) -> Any:
+        """Token ids of the requests, padded at their left, and the pictures. Raises `UsageError`."""
+        asked = [request.without_system() for request in requests] if self._no_system else requests
+        pairs = zip(asked, images, strict=True)
+        conversations = [_conversation(request.messages, image, parts=sees) for request, image in pairs]
+        try:
+            rendered(self.source, processor, conversations)
+            return processor.apply_chat_template(
+                conversations,
+                add_generation_prompt=True,
+                tokenize=True,
+                padding=True,
+                return_dict=True,
+                return_tensors="pt",
+            )
+        except RefusedMessages as error:
+            if self._no_system or all(request.messages[0].role != "system" for request in requests):
+                raise
+            self._no_system = True
+            say(f"{self.name}: {IN_USER_TURN}: its chat template says: {error.words}")
+            return self._templated(requests, images, processor, sees)
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        """Model and processor; for a text-only model its tokenizer."""
+        with loading_errors(self.source, EXPECTED):
+            config = transformers.AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
+            vision = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+            processor = (transformers.AutoProcessor if vision else transformers.AutoTokenizer).from_pretrained(
+                self._folder, trust_remote_code=False
+            )
+            kind = transformers.AutoModelForImageTextToText if vision else transformers.AutoModelForCausalLM
+            model: Any = kind.from_pretrained(self._folder, dtype=dtype_of(self.precision), trust_remote_code=False)
+            model.eval()
+        if not processor.chat_template:
+            raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
+        tokenizer = processor.tokenizer if vision else processor
+        tokenizer.padding_side = "left"  # where a batch begins to write
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        return model.to(self.device), processor
+
+
+def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
+    """Messages for a chat template: in parts for vision-language models, the picture in the last user turn."""
+    if not parts:
+        return [{"role": message.role, "content": message.text} for message in messages]
+    turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
+    if image is not None:
+        last = max(n for n, message in enumerate(messages) if message.role == "user")
+        turns[last]["content"] = [{"type": "image", "image": image}, *turns[last]["content"]]
+    return turns
+
+
+def _greedy_settings(request: Request) -> object:
+    """Returns what greedy requests of one batch have in common; a sampled one is alone."""
+    return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
+
+
+def _ends(model: Any) -> list[int]:
+    end = model.generation_config.eos_token_id
+    return end if isinstance(end, list) else [end]
+
+
+def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[int], bool]:
+    """Returns a row's own tokens, up to its end token, without the padding of its batch; whether it has that end."""
+    if (place := next((place for place, token in enumerate(row_T) if token in ends), None)) is not None:
+        return row_T[: place + 1], True
+    length = len(row_T)
+    while length and row_T[length - 1] == pad:
+        length -= 1
+    return row_T[:length], False
+
+
+def has_chat_template(source: str) -> bool:
+    """Returns whether the files of a model have a chat template; of the hub's they are those in the cache."""
+    folder = _folder(source)
+    if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    files = (folder / name for name in ("processor_config.json", "tokenizer_config.json"))
+    return any("chat_template" in parse_json(file.read_text(encoding="utf-8")) for file in files if file.is_file())
+
+
+def _folder(source: str) -> Path:
+    """Returns where the model's files lie: the folder itself, that of a packaged part, or the hub's in the cache."""
+    if source in PARTS:
+        return packaged_folder(source)
+    folder = Path(source).expanduser()
+    check_name(source, "chat model")
+    return Path(
+        str(transformers.utils.hub.cached_file(str(folder) if folder.is_dir() else source, "config.json"))
+    ).parent
+
+
+def _saved_precision(folder: Path) -> str:
+    """The precision that the model's ``config.json`` says its weights are in, such as ``bf16``."""
+    config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    return next((short for short, long in DTYPES.items() if long == dtype), dtype)
+
+
+def _fingerprint(folder: Path) -> str:
+    """Of the names and sizes of its files, small files whole, and both ends of the weights."""
+    digest = hashlib.blake2b(digest_size=6)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):
+            with path.open("rb") as file:
+                size = path.stat().st_size
+                digest.update(f"{path.name} {size} ".encode() + file.read(SAMPLE))
+                file.seek(max(0, size - SAMPLE))
+                digest.update(file.read())
+    return digest.hexdigest()

@@ -1,0 +1,214 @@
+"""Reads a server's reply: an answer, its log-probabilities, or an error, classed by its body.
+
+An error is about this picture (`moderated`), about this key (fatal), or about this moment (``retry``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from tellapart.boost.redaction import redact
+from tellapart.boost.types import Answer, BackendError
+from tellapart.language.words import spelled_spans
+from tellapart.utils.io import clean_text
+
+NOT_NOW = frozenset({429, 503})  # rate limits, and servers that are loading or full
+LATER = frozenset({408, 409, 425, 500, 502, 504, 529})
+FOR_ALL = frozenset({401, 402, 403, 404, 405})
+_ACCOUNT = re.compile(
+    r"insufficient[_ ](?:quota|credits?|balance|funds)|billing_(?:hard_limit|not_active)|credit balance is too low"
+    r"|(?:account|key)_(?:deactivated|disabled)|invalid_api_key",
+    re.IGNORECASE,
+)
+_MODERATED = re.compile(
+    r"flagged|moderat(?:ion|ed)|content[_ ]?(?:filter|policy|management)|responsible_?ai|data_inspection_failed"
+    r"|inappropriate content|safety system",
+    re.IGNORECASE,
+)
+ADVICE = {
+    401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
+    402: "the account has no credit, or its key no right",
+    403: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
+    404: "the server does not know this model or this path; its address usually ends in /v1",
+    405: "the server does not know this path; its address usually ends in /v1",
+}
+SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word for why an answer ended
+
+
+def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
+    """The same failure with another message, and ``fatal`` where it is given."""
+    return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal if fatal is None else fatal)
+
+
+def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
+    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it.
+
+    ``key`` is struck out of both. The answer's text is as the server wrote it: `check.trouble` says what is bad.
+    """
+    status = _status(status, reply)
+    if status == 200:
+        return _completion(reply, key)
+    detail = _words(reply, key)
+    if 400 <= status < 500 and _ACCOUNT.search(reply.decode("utf-8", "replace")):
+        raise BackendError(f"{ADVICE[402]} ({status}{detail})", fatal=True)
+    if status in NOT_NOW:
+        raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
+    if "image input is not supported" in detail:  # llama.cpp, as a 500 that no second try changes
+        raise BackendError(f"the server's model reads no pictures ({status}{detail})", fatal=True)
+    if status in LATER or status > 500:
+        raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
+    if status in FOR_ALL:
+        raise BackendError(f"{ADVICE[status]} ({status}{detail})", fatal=True)
+    if 300 <= status < 400:
+        raise BackendError(f"the server sends us elsewhere ({status}); name the address that it means", fatal=True)
+    raise BackendError(f"the server refuses this request ({status}{detail})")
+
+
+def _status(status: int, reply: bytes) -> int:
+    """Returns the status of a reply; if that is 200 and it holds an error instead of choices, the error's ``code``."""
+    error = _error(reply) if status == 200 else {}
+    code = error.get("code") or 500
+    return (code if type(code) is int and 400 <= code < 600 else 500) if error else status
+
+
+def _error(reply: bytes) -> dict[str, Any]:
+    """Returns the ``error`` of a reply that has no choices; empty if there is none."""
+    try:
+        value = json.loads(reply)
+    except (ValueError, RecursionError):
+        return {}
+    error = value.get("error") if isinstance(value, dict) and not value.get("choices") else None
+    return error if isinstance(error, dict) else {"message": error} if isinstance(error, str) else {}
+
+
+def moderated(status: int, reply: bytes, key: str = "") -> str:
+    """Returns the words with which a server refuses what one request shows or asks; "" if it does not."""
+    if _status(status, reply) not in (400, 403, 422, 451) or not (error := _error(reply)):
+        return ""
+    reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # as OpenRouter writes them
+    if not reasons and not _MODERATED.search(json.dumps(error)):
+        return ""
+    return _readable(_error_text(reply), key)[:SHOWN] or "content_filter"
+
+
+def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
+    """Returns which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words
+    name.
+    """
+    if status not in (400, 422):
+        return None
+    try:
+        param = json.loads(reply)["error"]["param"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        param = None
+    words = param if isinstance(param, str) and param else _error_text(reply)
+    return next((name for name in sent if re.search(rf"\b{re.escape(name)}\b", words)), None)
+
+
+def seconds(retry_after: str | None) -> float | None:
+    """``Retry-After`` in seconds from now: a number, or a date (RFC 9110, 10.2.3). None where it says neither."""
+    if retry_after is None:
+        return None
+    try:
+        wait = float(retry_after)
+    except ValueError:
+        try:
+            wait = parsedate_to_datetime(retry_after).timestamp() - time.time()
+        except ValueError:
+            return None
+    return max(0.0, wait) if wait < float("inf") else None
+
+
+def _completion(reply: bytes, key: str) -> Answer:
+    """Of a reply of the right form; any other may be right the next time."""
+    try:
+        value = json.loads(reply)
+        usage = value.get("usage")
+        counts = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+        first, *others = [_choice(choice, key) for choice in value["choices"]]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        raise BackendError(f"not a chat completion: {_quoted(reply, key)}", retry=True) from None
+    prompt_tokens, completion_tokens = counts
+    return replace(first, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens, others=tuple(others))
+
+
+def _choice(choice: Any, key: str) -> Answer:
+    """One of a reply's choices. Raises ValueError, or what Python does of another form."""
+    content = choice["message"]["content"]
+    finish = choice.get("finish_reason") or "stop"
+    if isinstance(content, list):  # parts, as some servers write them
+        content = "".join(part.get("text") or "" for part in content)
+    # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
+    if not isinstance(content, str | None) or not isinstance(finish, str):
+        raise ValueError("neither text nor nothing")
+    text = redact(content or "", key)
+    tokens = _log_probs((choice.get("logprobs") or {}).get("content") or (), "token") if text == content else ()
+    return Answer(text, finish=clean_text(redact(finish, key))[:FINISH], tokens=tokens)
+
+
+def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
+    """Tokens and their log-probabilities in nats; a token is its ``bytes``, else the text that is ``named``.
+
+    Raises ValueError, or what Python does of another form.
+    """
+    found = []
+    for entry in entries:
+        data, log_p = entry.get("bytes"), float(entry["logprob"])
+        text = bytes(data).decode("utf-8", "surrogateescape") if isinstance(data, list) else str(entry[named])
+        if log_p != log_p:
+            raise ValueError("NaN is no log-probability")
+        found.append((text, min(log_p, 0.0)))
+    return tuple(found)
+
+
+def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
+    """The tokens of ``text`` in vLLM's ``prompt_logprobs``, those of a prompt that ends with the text.
+
+    Empty where the reply has none, or where they do not spell the text.
+    """
+    try:
+        entries = json.loads(reply).get("prompt_logprobs") or ()
+        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token, then likelier ones
+        tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
+    except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
+        return ()
+    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
+    own = [number for number, (start, end) in enumerate(spans or ()) if start < end]
+    return tokens[own[0] : own[-1] + 1] if own else ()
+
+
+def _count(usage: Any, key: str) -> int:
+    count = usage.get(key) if isinstance(usage, dict) else None
+    return count if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 1 << 53 else 0
+
+
+def _words(reply: bytes, key: str) -> str:
+    """The server's error message, as ``: …``."""
+    text = _readable(_error_text(reply), key)[:SHOWN]
+    return f": {text}" if text else ""
+
+
+def _error_text(reply: bytes) -> str:
+    """Returns the reason in a reply: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI); else all."""
+    try:
+        value = json.loads(reply)
+    except (ValueError, RecursionError):
+        return reply.decode("utf-8", "replace")
+    for key in ("error", "message", "detail", "message"):
+        value = value.get(key, value) if isinstance(value, dict) else value
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _quoted(reply: bytes, key: str) -> str:
+    return repr(_readable(reply.decode("utf-8", "replace"), key)[:60])
+
+
+def _readable(text: str, key: str) -> str:
+    """A server's own words, whole, without the key: on one line, clean."""
+    return " ".join(clean_text(redact(text, key)).split())
