@@ -57,7 +57,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(BaseModel):
-    """Whether the last event of a stream has the answer's ``usage``."""
+    """Says whether the last event of a stream has the answer's ``usage``."""
 
     model_config = ConfigDict(extra="forbid")
 
