@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from replication.bootstrap import Statistic
+from replication.bootstrap import Statistic, compare_with_bounds
 from replication.claim import Measurement
 from replication.lab import Lab
 from replication.measures import MEASURES
@@ -32,30 +30,36 @@ TEST_SET = "plain"
 class MeasuredTable:
     """A table of the paper with our figures.
 
-    ours: a row for each row of the table, means over ``seeds``. settings: n, candidates and chance of its recalls.
+    ours: a row for each row of the table, means over ``seeds``. intervals: of each figure the 95 % interval over seeds
+    and pictures. settings: n, candidates and chance of its recalls.
     """
 
     table: PaperTable
     ours: tuple[tuple[float, ...], ...]
+    intervals: tuple[tuple[tuple[float, float], ...], ...]
     seeds: tuple[int, ...]
     settings: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        """``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "paper"}], "settings"}``."""
+        """``{"table", "title", "seeds", "rows": [{"labels", "arm", "ours", "intervals", "paper"}], "settings"}``."""
         rows = [
             {
                 "labels": dict(zip(self.table.label_columns, row.labels, strict=True)),
                 "arm": row.arm,
                 "ours": {name: round(value, 3) for name, value in zip(self.table.measures, ours, strict=True)},
+                "intervals": {
+                    name: [round(low, 3), round(high, 3)]
+                    for name, (low, high) in zip(self.table.measures, ends, strict=True)
+                },
                 "paper": dict(zip(self.table.measures, row.paper, strict=True)),
             }
-            for row, ours in zip(self.table.rows, self.ours, strict=True)
+            for row, ours, ends in zip(self.table.rows, self.ours, self.intervals, strict=True)
         ]
         return {"table": self.table.number, "title": self.table.title, "seeds": list(self.seeds), "rows": rows,
                 "settings": self.settings}  # fmt: skip
 
     def to_rich(self) -> Table:
-        """For the terminal: in each cell our figure, and the paper's in brackets."""
+        """For the terminal: in each cell our figure, its interval, and the paper's figure."""
         from rich.table import Table
 
         shown = Table(title=f"Table {self.table.number}: {self.table.title}. On scenes (in the paper, on COCO)")
@@ -64,8 +68,11 @@ class MeasuredTable:
         for name in self.table.measures:
             setting = self.settings.get(name, "").replace(", ", "\n")
             shown.add_column("\n".join(filter(None, (MEASURES[name].title, setting))), justify="right")
-        for row, ours in zip(self.table.rows, self.ours, strict=True):
-            cells = [f"{value:.1f} ({paper:.1f})" for value, paper in zip(ours, row.paper, strict=True)]
+        for row, ours, ends in zip(self.table.rows, self.ours, self.intervals, strict=True):
+            cells = [
+                f"{value:.1f} [{low:.1f}, {high:.1f}] ({paper:.1f})"
+                for value, (low, high), paper in zip(ours, ends, row.paper, strict=True)
+            ]
             shown.add_row(*row.labels, *cells)
         return shown
 
@@ -105,10 +112,12 @@ def measure_tables(
     for table in tables:
         say(f"table {table.number}: {table.title}")
         rows = [[_statistics(lab, row, name, seeds) for name in table.measures] for row in table.rows]
-        ours = tuple(tuple(float(np.mean([one.value() for one in statistics])) for statistics in row) for row in rows)
+        found = [[compare_with_bounds("", [(1.0, statistics)]) for statistics in row] for row in rows]
+        ours = tuple(tuple(one.value for one in row) for row in found)
+        intervals = tuple(tuple((one.low, one.high) for one in row) for row in found)
         # Every arm has the same pictures and candidates, so the first row's settings are those of all.
         settings = {name: one[0].setting for name, one in zip(table.measures, rows[0], strict=True) if one[0].setting}
-        measured.append(MeasuredTable(table, ours, tuple(seeds), settings))
+        measured.append(MeasuredTable(table, ours, intervals, tuple(seeds), settings))
     return measured
 
 

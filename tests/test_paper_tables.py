@@ -109,6 +109,7 @@ def test_a_table_is_one_command(
         for column in table.columns:
             measured = column.metric != "spice" and not column.study  # nobody has answered yet
             assert (row["ours"][column.name] is not None) == bool(measured), (declared.labels, column.name)
+            assert (row["intervals"][column.name] is not None) == bool(measured and column.metric)
     again = cli("tables", name, "--device", "cpu", *sizes, *files)
     assert again.status == 0 and len(ran) == len(left), "what is there is not made again"
     assert all(label in again.out for label in table.labels[:1])

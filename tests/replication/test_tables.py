@@ -125,6 +125,8 @@ def test_a_table_is_filled_and_its_arms_are_trained_once(lab: Lab) -> None:
         and printed["rows"][2]["paper"]["r1"] == 3
     )
     assert measured.to_rich().row_count == 3
+    for row in printed["rows"]:
+        assert all(low <= row["ours"][name] <= high for name, (low, high) in row["intervals"].items())
     assert printed["settings"]["r1"] == "n = 100, 100 candidates, chance 1.0"
     n, size = (int(x) for x in re.findall(r"\d+", printed["settings"]["bag3"])[:2])
     assert 60 < n < 120 and size == 3 and printed["settings"]["bag3"].endswith("chance 33.3")

@@ -216,14 +216,15 @@ def dry_text(plan: Plan) -> str:
 
 
 def as_values(plan: Plan) -> dict[str, Any]:
-    """Returns a table with our figures and the paper's as JSON values."""
-    found, absent = plan.figures(study_figures(plan)), plan.missing()
+    """Returns a table with our figures, their intervals and the paper's figures as JSON values."""
+    found, intervals, absent = plan.figures(study_figures(plan)), plan.intervals(), plan.missing()
     names = [column.name for column in plan.table.columns]
     rows = [
         {
             "labels": dict(zip(plan.table.labels, row.labels, strict=True)),
             "system": row.system,
             "ours": {name: found.get((place, column)) for column, name in enumerate(names)},
+            "intervals": {name: intervals.get((place, column)) for column, name in enumerate(names)},
             "paper": {name: figure if figure != "" else None for name, figure in zip(names, row.paper, strict=True)},
             **({"missing": absent[row.system]} if row.system in absent else {}),
         }
@@ -234,9 +235,9 @@ def as_values(plan: Plan) -> dict[str, Any]:
 
 
 def as_rich(plan: Plan) -> rich.table.Table:
-    """Returns a table for the terminal: in each cell our figure, and the paper's in brackets."""
-    found = plan.figures(study_figures(plan))
-    title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours (the paper's)"
+    """Returns a table for the terminal: in each cell our figure, its interval, and the paper's figure."""
+    found, intervals = plan.figures(study_figures(plan)), plan.intervals()
+    title = f"Paper {plan.paper.number}, Table {plan.table.id}: {plan.table.title}. Ours [95 % interval] (the paper's)"
     shown = rich.table.Table(title=title, caption="\n".join(plan.notes()) or None, caption_justify="left")
     for label in plan.table.labels:
         shown.add_column(label)
@@ -248,6 +249,9 @@ def as_rich(plan: Plan) -> rich.table.Table:
             for number, figure in enumerate(row.paper):
                 places = "g" if plan.table.columns[number].setting else ".4g"
                 ours = cell_text(found.get((place, number)), places)
+                if (place, number) in intervals:
+                    low, high = intervals[place, number]
+                    ours += f" [{low:.4g}, {high:.4g}]"
                 cells.append(f"{ours} ({cell_text(figure, 'g')})")
             shown.add_row(*row.labels, *cells)
     return shown

@@ -516,6 +516,19 @@ class Plan:
                 figures[places[id(row)], self.table.columns.index(column)] = value
         return figures
 
+    def intervals(self) -> dict[tuple[int, int], tuple[float, float]]:
+        """Returns the 95 % intervals of measured figures, by row and column of the table."""
+        places = {id(row): place for place, row in enumerate(self.table.rows)}
+        results = {test: self._results(test) for test in self._tests()}
+        names = {test: self._names(found, test) for test, found in results.items()}
+        found = {}
+        for row, column, test in self.cells():
+            if column.metric and (name := names[test].get(row.system)):
+                ends = [measured(results[test]["systems"][name], column.metric, end) for end in ("low", "high")]
+                if ends[0] is not None and ends[1] is not None:
+                    found[places[id(row)], self.table.columns.index(column)] = (ends[0], ends[1])
+        return found
+
     def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
         """Returns the names by which ``eval`` calls systems: in the order of their files, and ``human``."""
         systems = self._tests()[test]
@@ -543,10 +556,10 @@ def make_plan(
     return Plan(paper, table, tuple(chosen), folder, given or Given())
 
 
-def measured(results: Mapping[str, Any], metric: str) -> float | None:
-    """Returns a system's value of a metric; a judge's has the judge and the days after its name."""
+def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
+    """Returns a part of a system's interval of a metric; a judge's has the judge and the days after its name."""
     keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
-    return results[keys[0]].get("value") if keys else None
+    return results[keys[0]].get(part) if keys else None
 
 
 JUDGED = "smile_"  # metrics that a judge behind a server measures
