@@ -116,6 +116,27 @@ def test_a_table_is_one_command(
 
 
 @pytest.mark.long
+def test_a_bag_with_a_picture_that_cannot_be_read_is_left_out_and_named(world: World, cli: Cli) -> None:
+    bag = json.loads((world.data / "truematch" / "3.json").read_text())[0]
+    (picture,) = (world.data / "coco").rglob(f"*{bag[0]:012}.jpg")
+    captions, whole = captions_file(world, "2:1", "ofa"), picture.read_bytes()
+    lines = [line for line in captions.read_text().splitlines() if json.loads(line)["id"] != str(bag[0])]
+    captions.write_text("".join(f"{line}\n" for line in lines))  # as `caption` would write it
+    picture.write_bytes(b"no picture")
+    try:
+        words = ("tables", "2:1", "--rows", "ofa", f"--captions=ofa={captions}", "--out", "runs/unreadable")
+        plan = make_plan(*find_tables(["2:1"])[0], Path("runs/unreadable"), ["ofa"], Given({"ofa": captions}))
+        (step,) = plan.commands()
+        done = cli(*map(fill_in, step.words))
+        assert done.status == 0, done.err[-800:]
+    finally:
+        picture.write_bytes(whole)
+    note = f"bag3: 1 pictures cannot be read, such as '{bag[0]}'; their sets are left out (22 sets remain)"
+    assert note in " ".join(done.out.split())
+    assert "22 sets remain" in " ".join(cli(*words).out.split())
+
+
+@pytest.mark.long
 def test_a_table_of_peoples_answers_reads_the_study_that_it_prepared(world: World, cli: Cli) -> None:
     """The study that 3:6 prepares, answered through its page by scripted participants in place of people."""
     ((paper, table),) = find_tables(["3:6"])

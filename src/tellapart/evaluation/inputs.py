@@ -223,13 +223,20 @@ def read_inputs(
         raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
 
     captioned, notes, sets = set(ids), list[str](), list(sets)
-    for own in sets:
+    others: Mapping[str, Item] = {item.id: item for item in dataset or ()}
+    for place, own in enumerate(sets):
+        bare = [id_ for id_ in own.ids() if id_ not in captioned and id_ in others]
+        if dataset is not None and (lost := {id_ for id_ in bare if dataset.load_image(others[id_]) is None}):
+            sets[place] = own = own.without(lost)
+            notes.append(
+                f"{own.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; their sets are left out "
+                f"({len(own.sets):,} sets remain)"
+            )
         if bare := [id_ for id_ in own.asked() if id_ not in captioned]:
             raise UsageError(
                 f"{own.name}: {len(bare):,} of {len(own.asked()):,} pictures that its sets ask for have no caption or "
                 f"are not in the data, such as '{bare[0]}'; give captions of them all, and the data they are in"
             )
-    others: Mapping[str, Item] = {item.id: item for item in dataset or ()}
     named = dict.fromkeys(id_ for own in sets for id_ in own.ids() if id_ not in captioned)
     candidates = [others[id_] for id_ in named if id_ in others]
     if distractors is not None:

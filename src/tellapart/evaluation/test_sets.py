@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -326,6 +326,14 @@ class FileSets:
         captions = {names.get(id_, id_): texts for id_, texts in self.captions.items()}
         targets = None if self.targets is None else own(self.targets)
         return replace(self, sets=own(self.sets), targets=targets, captions=captions)
+
+    def without(self, ids: Collection[str]) -> FileSets:
+        """Returns the sets that hold none of these pictures. Raises `UsageError` where none is left."""
+        kept = [place for place, members in enumerate(self.sets) if not set(ids).intersection(members)]
+        if not kept:
+            raise UsageError(f"{self.name}: no set is left, since each has a picture that cannot be read")
+        targets = None if self.targets is None else [self.targets[place] for place in kept]
+        return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
 
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
         """The same sets by row. Raises `UsageError` that names pictures which have none."""
