@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from pydantic import ValidationError
 from small_recipes import MLE
 
@@ -402,3 +403,10 @@ def test_what_a_run_writes_with_all_defaults_is_read_and_kind_alone_can_be_set(
 def test_a_seed_that_no_generator_takes_is_one_line(seed: int, tiny_recipe: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"seed must be (less than 4294967296|greater than or equal to 0); found"):
         check_recipe({**tiny_recipe, "seed": seed}, "test")
+
+
+@pytest.mark.parametrize("key", ["layers", "width", "max_tokens"])
+def test_a_model_of_a_size_that_no_machine_holds_is_refused(cli: Cli, key: str) -> None:
+    value = 10**20 if key != "width" else 6 * 10**19
+    done = cli("train", "scenes_smile", "--set", "captioner.new.vision=scenes", "--set", f"captioner.new.{key}={value}")
+    assert done.status == 2 and f"captioner.new.{key}" in done.err and "less than or equal to 65536" in done.err
