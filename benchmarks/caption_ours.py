@@ -11,8 +11,9 @@ from pathlib import Path
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
+from tellapart.captions.writers import open_writer
 from tellapart.data import Dataset, Skipped, open_many
-from tellapart.inference.caption import CaptionEngine, open_writer
+from tellapart.inference.caption import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import Precision
 from tellapart.models.onednn import packed_linears
@@ -34,7 +35,7 @@ class Ours:
         with tempfile.TemporaryDirectory() as folder, packed_linears(self.captioner.model):
             out = Path(folder) / "captions.jsonl"
             settings = {"best_of": None, "decoding": self.decoding.model_dump()}
-            writer = open_writer(data, out, None, settings, False, False)
+            writer = open_writer(data, out, None, settings, False)
             for _, captions in self.engine.captions(list(data)):
                 writer.write(captions)
             writer.close()

@@ -20,7 +20,7 @@ LAYERS = [
     "language",
     "metrics models scenes",
     "data scorers",
-    "compat report rewards",
+    "captions compat report rewards",
     "boost captioners features objectives",
     "bags inference recipe",
     "evaluation integrations",

@@ -21,6 +21,8 @@ from command_line import Cli, Done
 from fault_server import FaultServer
 from workspace import make_workspace
 
+from tellapart.captions.provenance import Provenance
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -188,7 +190,7 @@ def run_command(text: str, cli: Cli) -> Done:
         words, target = words[: words.index(">")], Path(words[-1])
     if words[:2] == ["tellapart", "caption"] and "-o" in words:
         written = Path(words[words.index("-o") + 1])
-        if not Path(f"{written}.settings.json").exists():
+        if Provenance.open(written).settings is None:
             written.unlink(missing_ok=True)  # one of the folder's own, which this page makes itself
     if words[0] == "tellapart":
         done = cli(*words[1:])

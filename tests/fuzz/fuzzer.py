@@ -90,7 +90,7 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (4, "report @run -o page.html"), (1, "report @run"), (1, "report @done @run -o page.html"),
     (1, "tables 9 --seeds quick"),
     (2, "train @tiny.toml +begun --out begun --resume"), (1, "train @tiny.toml +done --out done"),
-    (2, "caption %captioner @photos +out.jsonl +out.jsonl.settings.json -o out.jsonl --max-tokens 2 --beams 1"),
+    (2, "caption %captioner @photos +out.jsonl +.tellapart-captions.jsonl -o out.jsonl --max-tokens 2 --beams 1"),
     (2, "boost scenes:plain?n=2 -o b.jsonl --llm scripted --mllm scripted --in-flight 1 --ledger @l.jsonl"),
     (1, "eval --metrics clair --captions @c.jsonl --references @refs.json --llm-judge openai:m@{server} "
         "--ledger @l.jsonl"),

@@ -18,12 +18,13 @@ from PIL import Image
 import tellapart
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap
+from tellapart.captions.provenance import FILE_NAME, Provenance
 from tellapart.cli.caption import caption_decoding
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.caption import CaptionSummary, caption_pictures, settings_file
+from tellapart.inference.caption import CaptionSummary, caption_pictures
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
@@ -140,7 +141,7 @@ def test_resumes_after_a_kill_anywhere(captioner: ClipCap, photos: Dataset, tmp_
     for length in range(0, len(whole) + 1, 7):
         out.write_bytes(whole[:length])
         header = suffix == "csv"
-        there = max(0, whole[:length].count(b"\n") - header)
+        there = max(0, whole[: length + 1].count(b"\n") - header)  # a line without its end is whole
         summary = run(captioner, photos, out)
         assert out.read_bytes() == whole
         assert (summary.written, summary.already) == (COUNT - there, there)
@@ -175,14 +176,7 @@ def test_replaced_pictures_are_captioned_again(
     run(captioner, photos, tmp_path / f"anew.{suffix}")
     assert sorted(out.read_text().splitlines()) == sorted((tmp_path / f"anew.{suffix}").read_text().splitlines())
     assert run(captioner, photos, out).already == COUNT
-    assert not list(tmp_path.glob(".*"))
-
-    (tmp_path / f"a.{suffix}.pictures.jsonl").unlink()  # of an earlier version
-    capsys.readouterr()
-    assert run(captioner, photos, out).already == COUNT
-    assert "was not recorded; only those replaced from now on" in capsys.readouterr().err
-    Image.new("RGB", (31, 20), (0, 25, 90)).save(folder / "2.png")
-    assert run(captioner, photos, out).written == 1
+    assert [path.name for path in tmp_path.glob(".*")] == [FILE_NAME]
 
 
 def test_txt_beside_each_picture(
@@ -194,16 +188,19 @@ def test_txt_beside_each_picture(
     assert (summary.written, summary.already) == (COUNT - 1, 1)
     assert human.read_text() == "by a person"
     os.utime(tmp_path / "photos" / "4.png")
-    assert run(captioner, photos, None, format="txt").written == 0
-    assert "1 pictures are newer than their .txt, which is kept" in capsys.readouterr().err
+    assert run(captioner, photos, None, format="txt").written == 0, "the same picture"
     run(captioner, photos, tmp_path / "a.jsonl")
     expected = {str(record["id"]): record["caption"] for record in records(tmp_path / "a.jsonl")}
     for name, caption in expected.items():
         if name != "3.png":
             assert (tmp_path / "photos" / name).with_suffix(".txt").read_text() == f"{caption}\n"
-    assert run(captioner, photos, None, format="txt", overwrite=True).written == COUNT
+    assert run(captioner, photos, None, format="txt", overwrite=True).written == COUNT - 1
+    assert human.read_text() == "by a person"
+    assert "1 .txt files were written or edited by a person and stay" in capsys.readouterr().err
+    assert run(captioner, photos, None, format="txt", replace_edited=True).written == 1
     assert human.read_text() == f"{expected['3.png']}\n"
-    assert not list((tmp_path / "photos").glob(".*"))
+    assert records(tmp_path / "photos" / "txt.replaced.jsonl")[0]["text"] == "by a person"
+    assert [path.name for path in (tmp_path / "photos").glob(".*")] == [FILE_NAME]
 
 
 def test_txt_refuses_what_it_cannot_do(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
@@ -269,7 +266,7 @@ def test_not_one_readable_picture_is_a_failure_that_leaves_nothing(
         Path(item.picture.name).write_bytes(b"")
     with pytest.raises(TellapartError, match=r"7 of 7 pictures could not be read: .*empty file"):
         run(captioner, photos, tmp_path / "a.jsonl")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["photos"]
+    assert not (tmp_path / "a.jsonl").exists()
 
 
 def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
@@ -278,16 +275,11 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
     before = out.read_bytes()
     with pytest.raises(UsageError, match=r"begun with another decoding; type --overwrite"):
         run(captioner, photos, out, decoding=Decoding(kind="beam", max_tokens=6))
-    with pytest.raises(UsageError, match="begun with another data"):
-        run(captioner, Dataset("other", list(photos)), out)
+    assert run(captioner, Dataset("other", list(photos)), out).already == COUNT, "the same pictures"
     captioner.chosen = {"prompt": "in this picture"}  # as a model's own folder has it
     try:
         with pytest.raises(UsageError, match="begun with another captioner_options"):
             run(captioner, photos, out)
-        settings = json.loads(settings_file(out).read_text())
-        settings_file(out).write_text(json.dumps({k: v for k, v in settings.items() if k != "captioner_options"}))
-        run(captioner, photos, out)  # of 0.1, which did not write them down
-        settings_file(out).write_text(json.dumps(settings))
     finally:
         captioner.chosen = {}
     with torch.no_grad():
@@ -308,8 +300,9 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
 def test_files_of_others_are_left_alone(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
     out = tmp_path / "a.jsonl"
     out.write_text('{"id": "0.png", "caption": "by a person"}\n')
-    with pytest.raises(UsageError, match=r"settings\.json, which would say what made it, does not"):
-        run(captioner, photos, out)
+    for options in ({}, {"overwrite": True}):
+        with pytest.raises(UsageError, match=r"a\.jsonl: .*was not written by this command; type"):
+            run(captioner, photos, out, **options)
     assert "person" in out.read_text()
     out.unlink()
     run(captioner, photos, out)
@@ -346,7 +339,7 @@ def test_a_file_that_a_kill_left_empty_is_begun(captioner: ClipCap, photos: Data
         (tmp_path / name).touch()
         assert run(captioner, photos, tmp_path / name).written == COUNT
     (tmp_path / "b.jsonl").write_text("mine")
-    with pytest.raises(UsageError, match="would say what made it, does not"):
+    with pytest.raises(UsageError, match="exists, and was not written by this command"):
         run(captioner, photos, tmp_path / "b.jsonl")
 
 
@@ -531,7 +524,7 @@ def test_a_run_captions_as_it_was_evaluated(
     def settings_of(*options: str) -> tuple[dict[str, Any], str]:
         done = cli("caption", run.folder, photos.spec, "-o", tmp_path / "a.jsonl", "--overwrite", *options)
         assert done.status == 0, done.err
-        made = json.loads((tmp_path / "a.jsonl.settings.json").read_text())["decoding"]
+        made = (Provenance.open(tmp_path / "a.jsonl").settings or {})["decoding"]
         return {key: made[key] for key in decoding}, done.err
 
     made, said = settings_of()

@@ -20,15 +20,16 @@ from chromium import NEEDS_CHROMIUM, chromium
 from command_line import Cli
 from PIL import Image
 
+from tellapart.captions.lines import Written, json_line
+from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.writers import logged_captions
 from tellapart.data import open_data, xmp
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.check import rows_of, template
-from tellapart.inference.caption import Written, json_line
 from tellapart.inference.purposes import (
     AltText,
     Edited,
     LoraCaptions,
-    OwnFiles,
     embed,
     json_lines,
     shortened,
@@ -224,15 +225,15 @@ def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
     for name in ("a.jpg", "b.jpg"):
         Image.new("RGB", (8, 8)).save(tmp_path / name)
     (tmp_path / "a.xmp").write_text(LIGHTROOM, encoding="utf-8")
-    items, own = list(open_data(str(tmp_path))), OwnFiles.open(tmp_path / "alt.jsonl")
+    items, own = list(open_data(str(tmp_path))), OwnFiles()
     made = AltText().edited({"a.jpg": "a dog", "b.jpg": "a cat"})
     assert embed(items, made, own, False).stayed == ("a.jpg",)
     assert (tmp_path / "a.xmp").read_text(encoding="utf-8") == LIGHTROOM
     assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a cat"
-    again = OwnFiles.open(tmp_path / "alt.jsonl")
+    again = OwnFiles()
     assert embed(items, AltText().edited({"b.jpg": "a tom"}), again, False).sidecars == 1, "its own is replaced"
     assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a tom"
-    assert embed(items, made, OwnFiles.open(tmp_path / "alt.jsonl"), True).stayed == ()
+    assert embed(items, made, OwnFiles(), True).stayed == ()
     assert alt_of((tmp_path / "a.xmp").read_text(encoding="utf-8")) == "a dog"
     with pytest.raises(UsageError, match="name another folder"):
         embed(items, made, own, False, tmp_path)
@@ -400,7 +401,7 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
     assert done.status == 0, done.err
     texts = {row["id"]: row["caption"] for row in records(out)}
     assert texts and all(0 < len(text) <= 30 for text in texts.values())
-    written = {row["id"]: row["caption"] for row in records(tmp_path / "alt.jsonl.written.jsonl")}
+    written = {key: texts[0] for key, texts in logged_captions(out, list(open_data(str(folder)))).items()}
     for key, text in texts.items():
         assert written[key].startswith(text) and (written[key] + " ")[len(text)] in " .,"
         assert alt_of((folder / key).with_suffix(".xmp").read_text(encoding="utf-8")) == text
@@ -426,7 +427,7 @@ def test_two_pictures_of_one_sidecar_are_refused_before_the_work(cli: Cli, folde
     Image.new("RGB", (32, 32)).save(folder / "00.png")
     for more in (["--embed"], ["--copies", tmp_path / "copies"]):
         line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", *more).line
-        assert re.search(r"00\.jpg and \S*00\.png would share \S*00\.xmp; rename one", line)
+        assert re.search(r"00\.jpg and \S*00\.png would share \S*00\.xmp; rename one of each", line)
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
 
@@ -531,8 +532,10 @@ def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Pa
     assert alt == {row["id"]: row["caption"] for row in records(out)} and alt[rows[2]["id"]] == "what a person sees"
     out.write_text("no JSON\n")
     assert "alt.jsonl: a line is not as this command writes it" in cli(*typed).err
-    done = cli(*typed, "--overwrite")
+    assert "alt.jsonl: a line is not as this command writes it" in cli(*typed, "--overwrite").err
+    done = cli(*typed, "--replace-edited")
     assert done.status == 0 and records(out)[2]["caption"] != "what a person sees"
+    assert "no JSON" in records(tmp_path / "alt.jsonl.replaced.jsonl")[0]["text"]
     (tmp_path / "foreign.csv").write_text("id,caption\n")
     done = cli(*typed[:-1], tmp_path / "foreign.csv")
     assert done.status == 2 and "foreign.csv: was not written by this command" in done.err
@@ -602,12 +605,16 @@ def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) ->
 def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
     typed = ("caption", "scenes", folder, "--beams", 1, "--for", "lora", "--trigger", "ohwx thing")
     done = cli(*typed, "--dry-run")
-    assert done.status == 0 and "stays" in done.out and "nothing is written yet" in done.err, done.err
+    assert done.status == 0 and "stays" in done.out and "no text is written yet" in done.err, done.err
     assert not list(folder.glob("*.txt")) and not (folder / "metadata.jsonl").exists()
     (folder / "03.txt").write_text("a person wrote this\n")
     done = cli(*typed)
     assert done.status == 0 and "0 captions written, 12 already done" in done.err
-    assert "1 .txt files are not of this command" in done.err
+    assert "1 .txt files were written or edited by a person: they stay" in done.err
+    assert (
+        "1 of these do not have the trigger 'ohwx thing', so the generator does not learn it from them: 03.txt"
+        in done.err
+    )
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert rows["03.jpg"] == "a person wrote this" and len(rows) >= 10
     for name, text in rows.items():

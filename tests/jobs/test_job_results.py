@@ -18,12 +18,12 @@ import pytest
 from command_line import Cli
 from test_manifest import photo
 
+from tellapart.captions.lines import Written, json_line
 from tellapart.cli.workers import refuse_mostly_unreadable, told
 from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import EncodedRows
-from tellapart.inference.caption import Written, json_line
 from tellapart.jobs import works
 from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of

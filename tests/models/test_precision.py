@@ -12,6 +12,7 @@ from command_line import Cli
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
+from tellapart.captions.provenance import Provenance
 from tellapart.errors import UsageError
 from tellapart.models import devices
 from tellapart.models.decoding import Decoding
@@ -113,7 +114,8 @@ def test_captions_say_what_they_ran_on_and_go_on_in_that_precision(
     command = ("caption", model, data, "-o", out, "--max-tokens", 4, "--beams", 1)
     done = cli(*command)
     assert done.status == 0, done.err
-    written = json.loads((tmp_path / "c.jsonl.settings.json").read_text())
+    written = Provenance.open(out).settings
+    assert written is not None
     assert (written["precision"], written["device"]) == ("bf16", "cpu")
     monkeypatch.setattr(devices, "multiplies_in_bf16", lambda device: False)
     lines = out.read_text().splitlines(keepends=True)
@@ -123,20 +125,6 @@ def test_captions_say_what_they_ran_on_and_go_on_in_that_precision(
     assert out.read_text().splitlines(keepends=True) == lines
     done = cli(*command, "--precision", "fp32")
     assert done.status == 2 and "was begun with another captioner_weights, precision" in done.err, done.err
-
-
-def test_captions_of_an_older_version_go_on_in_fp32(cli: Cli, fast_bf16: None, tmp_path: Path) -> None:
-    (tmp_path / "blip").mkdir()
-    model, data, out = save_blip(tmp_path / "blip", WORDS), "scenes:plain?n=4&split=test", tmp_path / "c.jsonl"
-    command = ("caption", model, data, "-o", out, "--max-tokens", 4, "--beams", 1)
-    assert cli(*command, "--precision", "fp32").status == 0
-    settings = tmp_path / "c.jsonl.settings.json"
-    older = {
-        key: value for key, value in json.loads(settings.read_text()).items() if key not in ("precision", "device")
-    }
-    settings.write_text(json.dumps(older))
-    done = cli(*command)
-    assert done.status == 0 and "0 captions written, 4 already done" in done.err, done.err
 
 
 def test_every_command_that_runs_a_model_takes_both_options(cli: Cli) -> None:

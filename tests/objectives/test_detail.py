@@ -14,8 +14,8 @@ from stepping import micro_batches
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
+from tellapart.captions.provenance import Provenance
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.caption import settings_file
 from tellapart.inference.server import system_name
 from tellapart.objectives.detail import Levels
 from tellapart.objectives.reinforce import Reinforce
@@ -228,7 +228,7 @@ def test_a_trained_captioner_is_asked_for_detail(
 
     captions, pictures = tmp_path / "captions.jsonl", "scenes:plain?n=3&split=test"
     assert cli("caption", out, pictures, "--detail", 1, "-o", captions).status == 0
-    assert json.loads(settings_file(captions).read_text())["captioner"] == f"{out}?detail=1"
+    assert (Provenance.open(captions).settings or {})["captioner"] == f"{out}?detail=1"
     named = cli("-q", "caption", f"{out}?prompt=a large", pictures, "-o", "-").out
     assert captions.read_text() == named and len(named.splitlines()) == 3
     assert "0 captions written" in cli("caption", out, pictures, "--detail", 1, "-o", captions).err

@@ -626,7 +626,8 @@ def run(app_for: Callable[[list[str]], Any], prog_name: str = "tellapart") -> No
     if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
         if os.environ.get(LAUNCHED):
             end_rank(KeyboardInterrupt(), "stopped", INTERRUPTED)
-        line = "stopped; what was saved stays, and the same command goes on (train: with --resume)"
+        resume = "the same command with --resume" if arguments[:1] == ["train"] else "the same command"
+        line = f"stopped; what was saved stays, and {resume} goes on"
         fail(line, 128 + _STOPPED_BY[0])
 
 

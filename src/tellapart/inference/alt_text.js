@@ -5,7 +5,12 @@ const { rows, doubtful, pictures, characters } = content;
 const before = new Map(rows.map((row) => [row.id, row.caption]));
 const place = `tellapart ${content.file} ${rows.length} ${doubtful.map((one) => one.id + one.caption).join()}`;
 let texts = {}, saved = true, at = 0; // texts that were accepted, by id
-try { texts = JSON.parse(localStorage.getItem(place)) || {}; } catch { /* a browser that keeps nothing */ }
+
+// What is accepted in any window of this page: read before each change, so that none takes back another's.
+function reload() {
+  try { texts = JSON.parse(localStorage.getItem(place)) || texts; } catch { /* a browser that keeps nothing */ }
+}
+reload();
 
 const own = () => doubtful[at].id;
 const clean = (text) => text.split(/\s+/).filter(Boolean).join(" ");
@@ -24,6 +29,7 @@ function show(place) {
   $("id").textContent = one.id;
   $("text").value = done ? texts[one.id] : before.get(one.id);
   $("accepted").hidden = !done;
+  $("accepted").textContent = texts[one.id] === "" ? "Accepted: decorative, no text" : "Accepted";
   $("doubts").replaceChildren(...one.doubts.map(({ kind, detail }) => {
     const line = document.createElement("li"), name = document.createElement("b");
     name.textContent = kind;
@@ -43,29 +49,29 @@ function count() {
   $("count").replaceChildren(bold, ` accepted · picture ${at + 1}`);
 }
 
-function keep() {
+function change(id, text) {
+  reload();
+  if (text === undefined) delete texts[id];
+  else texts[id] = text;
   saved = false;
   try { localStorage.setItem(place, JSON.stringify(texts)); } catch { /* stays in this window */ }
 }
 
 function accept() {
-  const text = clean($("text").value);
-  if (!text) return $("text").focus();
-  texts[own()] = text;
-  keep();
+  change(own(), clean($("text").value)); // an empty text: the picture needs none
   const open = doubtful.findIndex((one, place) => place > at && !(one.id in texts));
   show(open < 0 ? at + 1 : open);
 }
 
 function reset() {
-  delete texts[own()];
-  keep();
+  change(own());
   show(at);
 }
 
 function save() {
+  reload();
   const lines = rows.map((row) => (row.id in texts ? { ...row, caption: texts[row.id], accepted: true } : row));
-  const text = lines.filter((row) => row.caption).map((row) => JSON.stringify(row) + "\n").join("");
+  const text = lines.filter((row) => row.caption || row.accepted).map((row) => JSON.stringify(row) + "\n").join("");
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
   link.download = content.file;
@@ -76,6 +82,11 @@ function save() {
 
 const keys = { Enter: accept, Escape: reset, PageUp: () => show(at - 1), PageDown: () => show(at + 1) };
 $("save").addEventListener("click", save);
+addEventListener("storage", (event) => {
+  if (event.key !== place) return;
+  reload();
+  if (doubtful.length) count();
+});
 addEventListener("beforeunload", (event) => { if (!saved) event.preventDefault(); });
 addEventListener("keydown", (event) => {
   if (event.isComposing || event.altKey || event.shiftKey) return;

@@ -4,7 +4,7 @@
 field. Fields are
 
 - ``id``, ``name`` (the file's, without its suffix), ``folder`` (the name of its folder) and ``text`` (what a text file
-  beside the picture says, or the references of the data);
+  beside the picture says, or the references of the data, unless tellapart wrote it);
 - the keys of a ``.json`` beside the picture (``cat.json`` or ``cat.jpg.json``);
 - the columns of a table: one that is named, else the data's own, where it is JSON, CSV or Parquet.
 
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tellapart.captions.provenance import OwnFiles
 from tellapart.data import Dataset
 from tellapart.data.caption_files import METADATA_FILES, read_rows
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, preview_ids
@@ -62,8 +63,9 @@ class Prompts:
         seen: set[str] = set()
         rows = _of_table(dataset, table, names, seen)
         fields: dict[str, dict[str, str]] = {}
+        files = OwnFiles()
         for item in dataset:
-            own = _of_item(item)
+            own = _of_item(item, files)
             seen.update(own)
             fields[item.id] = {name: own[name] for name in names & own.keys()} | rows.get(item.id, {})
         if other := sorted(names - seen):
@@ -91,11 +93,13 @@ def filled(template: str, fields: Mapping[str, str]) -> str:
     return text.replace("{{", "{").replace("}}", "}").strip()
 
 
-def _of_item(item: Item) -> dict[str, str]:
+def _of_item(item: Item, files: OwnFiles) -> dict[str, str]:
     own = PurePosixPath(item.picture.path if isinstance(item.picture, FilePicture) else item.id)
     fields = {"id": item.id, "name": own.stem, "folder": own.parent.name, "text": "\n".join(item.references)}
     if isinstance(item.picture, FilePicture):
         path = item.picture.path
+        if item.references and files.are_own(path, item.references):
+            del fields["text"]
         for file in (path.with_suffix(".json"), path.with_name(path.name + ".json")):
             if file.is_file():
                 record = read_json(file)

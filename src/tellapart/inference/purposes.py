@@ -1,16 +1,14 @@
 """Captions for a purpose: alt text, and captions that fine-tune an image generator on a folder of pictures.
 
-Both are made of the captions that a captioner wrote, which stay in a file of their own (`written_file`): other settings
-make other texts of the same captions. Words are left out by rules of English grammar (`tellapart.language.phrases`);
-nothing is added but the trigger, the prefix and the suffix.
+Both are made of the captions that a captioner wrote, which stay in the log (`tellapart.captions.writers.LogWriter`):
+other settings make other texts of the same captions. Texts that a person wrote or edited stay. Words are left out by
+rules of English grammar (`tellapart.language.phrases`); nothing is added but the trigger, the prefix and the suffix.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import csv
-import hashlib
 import io
 import json
 import os
@@ -18,25 +16,43 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
 from tellapart.boost.stages import unusable
+from tellapart.captions.lines import bytes_of, end_tar, name_in, write_sample
+from tellapart.captions.provenance import OwnFiles, Provenance, TextRow, back_up, renamed_ids
+from tellapart.captions.writers import (
+    SHOWN,
+    Replace,
+    check_beside,
+    files_beside,
+    log_of,
+    text_of_person,
+    write_own,
+)
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
+from tellapart.data.dataset import expanded, parse
 from tellapart.data.pictures import FilePicture
-from tellapart.errors import MissingExtra, PictureError, TellapartError, UsageError
-from tellapart.inference.caption import bytes_of, end_tar, files_beside, name_in, write_sample
+from tellapart.errors import MissingExtra, UsageError
 from tellapart.language.answers import without_opening
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
 from tellapart.utils.files import check_output, input_folder, write_output
-from tellapart.utils.io import json_text, parse_json, replace_file, replace_text, write_errors
+from tellapart.utils.io import (
+    json_text,
+    parse_json,
+    replace_file,
+    replace_text,
+    say,
+    sha256,
+    writable_file,
+    write_errors,
+)
 from tellapart.utils.rng import RandomStream
 
 CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice
@@ -210,7 +226,7 @@ class LoraCaptions:
             text = f"{self.trigger}, {text}" if text else self.trigger
         text = f"{self.prefix} {text}".strip()
         for phrase in self.include:
-            if not re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE):
+            if not _has(text, phrase):
                 text = f"{text.rstrip('. ')}, {phrase}"
         if self.suffix:
             text = text.rstrip(". ") + ("" if re.match(r"[^\w\s]", self.suffix) else " ") + self.suffix
@@ -218,24 +234,6 @@ class LoraCaptions:
 
 
 # Files.
-
-
-def written_file(out: Path) -> Path:
-    """Beside the texts for a purpose: the captions that they were made of."""
-    return out.with_name(out.name + ".written.jsonl")
-
-
-def read_written(path: Path) -> dict[str, list[str]]:
-    """Returns the captions that a captioner wrote by id; raises `UsageError` for any other file."""
-    try:
-        values = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        return {
-            str(value["id"]): [str(text) for text in value.get("captions") or [value["caption"]]] for value in values
-        }
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{path}: not captions as this command writes them; type --overwrite") from None
 
 
 def several(edited: Mapping[str, Edited]) -> dict[str, Edited]:
@@ -249,91 +247,131 @@ def several(edited: Mapping[str, Edited]) -> dict[str, Edited]:
     return found
 
 
-@dataclass
-class OwnFiles:
-    """The files that earlier runs wrote, by the hashes of their texts: a file that a person changed is not replaced."""
+def check_files(
+    items: Sequence[Item],
+    out: Path,
+    own: OwnFiles,
+    replaces: Replace,
+    beside: str | None,
+    mixed: bool,
+    copies: Sequence[Path | None],
+) -> None:
+    """Raises one `UsageError` that names all files that cannot be read or written.
 
-    path: Path
-    hashes: dict[str, list[str]] = field(default_factory=dict)
-
-    @classmethod
-    def open(cls, out: Path) -> OwnFiles:
-        """Returns those of earlier runs into ``out``."""
-        path = out.with_name(out.name + ".files.json")
-        try:
-            found = parse_json(path.read_text(encoding="utf-8"))
-            return cls(path, {str(key): [str(one) for one in value] for key, value in found.items()})
-        except FileNotFoundError:
-            return cls(path)
-        except OSError as error:
-            raise TellapartError(f"{path}: cannot be read ({error.strerror or error}), and it says which texts "
-                                 "are this command's; make it readable") from None  # fmt: skip
-        except (ValueError, AttributeError, TypeError):
-            raise UsageError(f"{path}: is damaged, and it says which texts are this command's; restore it, or move it "
-                             "away and type --overwrite to replace texts of any origin") from None  # fmt: skip
-
-    def is_own(self, path: Path, text: str) -> bool:
-        """Returns whether an earlier run wrote this text there."""
-        return _digest(text) in self.hashes.get(self._name(path), ())
-
-    def wrote_row(self, key: str, text: str) -> bool:
-        """Returns whether an earlier run wrote this text of a picture into the file of all texts."""
-        return _digest(text) in self.hashes.get(f"#{key}", ())
-
-    def record(self, texts: Mapping[Path, str], rows: Mapping[str, str] | None = None) -> None:
-        """Writes down what is to be written, before it is: after a kill the files are still known.
-
-        rows: by a picture's id what the file of all texts says of it.
-        """
-        named = {self._name(path): text for path, text in texts.items()}
-        for name, text in (named | {f"#{key}": text for key, text in (rows or {}).items()}).items():
-            known = self.hashes.get(name, [])
-            self.hashes[name] = [*[one for one in known[-1:] if one != _digest(text)], _digest(text)]
-        replace_text(self.path, json.dumps(self.hashes, indent=1, sort_keys=True) + "\n")
-
-    def _name(self, path: Path) -> str:
-        return Path(os.path.relpath(path, self.path.parent)).as_posix()
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
-
-
-def refuse_foreign(out: Path, own: OwnFiles, overwrite: bool) -> None:
-    """Raises `UsageError` where ``out`` exists and is not of this command; one with pictures is not looked at."""
-    if out.suffix.lower() in PACKED and out.exists() and not overwrite:
-        raise UsageError(f"{out}: is there already; type --overwrite, or name another file")
-    if out.exists() and not overwrite and not own.is_own(out, out.read_bytes().decode("utf-8", "replace")):
-        raise UsageError(f"{out}: was not written by this command, or changed since; type --overwrite, or move it away")
-
-
-def with_edits(out: Path, edited: Mapping[str, Edited], own: OwnFiles) -> tuple[dict[str, Edited], set[str]]:
-    """Returns the texts with those that a person changed in ``out`` since, and the ids of these.
-
-    Raises `UsageError` for a file that no earlier run wrote, and for lines that cannot be read.
+    Args:
+        beside: the suffix of text files beside the pictures.
+        mixed: whether ``out`` may have rows of a person.
+        copies: the folders of `embed`.
     """
-    if not out.exists():
-        return dict(edited), set()
-    if not own.hashes:
-        raise UsageError(f"{out}: was not written by this command; type --overwrite, or move it away")
-    text, there, changed = out.read_bytes().decode("utf-8-sig", "replace"), dict(edited), set[str]()
+    problems: list[str] = []
+
+    def attempt(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except UsageError as error:
+            problems.append(str(error))
+
+    def rows_of_pictures() -> None:
+        if other := sorted(people_rows(out, items).keys() - {item.id for item in items}):
+            raise UsageError(
+                f"{out}: has {len(other):,} texts of a person, and they are not of these pictures, such as "
+                f"'{other[0]}'; name another file with -o"
+            )
+
+    if beside is not None:
+        attempt(lambda: check_beside(items, beside))
+    for folder in copies:
+        attempt(lambda folder=folder: check_embed(items, folder))  # type: ignore[misc]
+    for item in items:
+        if isinstance(item.picture, FilePicture):
+            path = item.picture.path
+            if beside is not None:
+                attempt(lambda path=path: _utf8_text(path.with_suffix(beside)))  # type: ignore[misc]
+        if out.name in METADATA_FILES:
+            attempt(lambda item=item: name_in(item, out.parent))  # type: ignore[misc]
+    attempt(lambda: writable_file(out))
+    if out.is_file() and not (mixed and replaces.edited):
+        attempt(rows_of_pictures if mixed else lambda: refuse_foreign(out, own, replaces))
+    if problems:
+        more = f"; and {len(problems) - SHOWN:,} more" if len(problems) > SHOWN else ""
+        raise UsageError("; ".join(problems[:SHOWN]) + more)
+
+
+def _utf8_text(path: Path) -> str:
+    """The text of a file; "" if there is none. Raises `UsageError` for another encoding."""
     try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: is not text in UTF-8; save it as UTF-8") from None
+
+
+def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
+    """Raises `UsageError` if the file ``out`` is a person's, or has pictures and is there already."""
+    if out.suffix.lower() in PACKED:
+        if not own.is_own(out, sha256(out)):
+            raise UsageError(f"{out}: was not written by this command, or changed since; move it away")
+        if not replaces.own:
+            raise UsageError(f"{out}: is there already; type --overwrite, or name another file")
+    elif text_of_person(out, own) is not None and not replaces.edited:
+        raise UsageError(
+            f"{out}: was not written by this command, or changed since; move it away, or type --replace-edited (a "
+            "backup is kept)"
+        )
+
+
+def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
+    """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
+
+    An empty text is a picture's that needs none, such as an ornament. Raises `UsageError` for a file that no earlier
+    run wrote, and for lines that cannot be read.
+    """
+    known, found = Provenance.open(out), dict[str, Edited]()
+    if not out.exists():
+        return found
+    if not known.rows:
+        raise UsageError(
+            f"{out}: was not written by this command; move it away, or type --replace-edited (a backup is kept)"
+        )
+    renamed = renamed_ids(items, Provenance.open(log_of(out)).rows)
+    try:
+        text = out.read_bytes().decode("utf-8-sig")
         if out.suffix.lower() == ".csv":
             rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline="")))
         else:
             rows = [parse_json(line) for line in text.split("\n") if line.strip()]
         for row in rows:
-            key, said = str(row["id"]), " ".join(str(row["caption"]).split())
+            key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
             accepted = row.get("accepted") in (True, "True")
-            if accepted or (key in edited and (said != edited[key].text and not own.wrote_row(key, said))):
+            if accepted or not known.wrote(key, said):
                 long = " ".join(str(row.get("long") or "").split())
-                there[key] = Edited(said, long=long, accepted=accepted)
-                changed.add(key)
+                found[renamed.get(key, key)] = Edited(said, long=long, accepted=accepted or not said)
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise UsageError(
-            f"{out}: a line is not as this command writes it ({error}); mend it, or type --overwrite"
+            f"{out}: a line is not as this command writes it ({error}); mend it, or type --replace-edited (a backup is "
+            "kept)"
         ) from None
-    return there, changed
+    return found
+
+
+def with_edits(
+    out: Path, edited: Mapping[str, Edited], replaces: Replace, items: Sequence[Item]
+) -> tuple[dict[str, Edited], set[str]]:
+    """Returns the texts with those that a person changed in ``out`` since, and the ids of these.
+
+    With ``replaces.edited`` the whole file is backed up, and none of them stays.
+    """
+    if replaces.edited:
+        if out.exists():
+            backup = back_up(out, {"": out.read_bytes().decode("utf-8", "surrogateescape")})
+            say(f"{out} is written anew; a backup is in {backup}")
+        return dict(edited), set()
+    people = people_rows(out, items)
+    changed = {key for key, one in people.items() if one.accepted or key not in edited or one.text != edited[key].text}
+    return {**edited, **{key: people[key] for key in changed}}, changed
 
 
 def write_lines(
@@ -346,30 +384,45 @@ def write_lines(
     A file that is called as Hugging Face's lists are has ``file_name`` and ``text``. Pictures without a text have no
     line. ``changed``: ids of texts that are a person's.
     """
-    rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
+    rows = _with_text(items, edited)
     if (packed := PACKED.get(out.suffix.lower())) is not None:
+
+        def write(path: Path) -> None:
+            packed(path, rows)
+            own.record({out: sha256(path)})
+
         with write_errors(out, "name another file with -o", "free some space and run the same command again"):
             out.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(out, lambda path: packed(path, rows))
+            replace_file(out, write)
         return len(rows)
     text = (
         _table(out, rows)
         if out.suffix.lower() == ".csv"
-        else "".join(json.dumps(_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
+        else "".join(json.dumps(text_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
     )
-    own.record({out: text}, {item.id: one.text for item, one in rows if item.id not in changed})
     with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+        if out.name in METADATA_FILES and (before := text_of_person(out, own)) not in (None, text):
+            for backup in own.back_up({out: str(before)}):
+                say(f"{out} is written anew; a backup is in {backup}")
+        own.record({out: text})
+        Provenance.open(out).record({item.id: TextRow.new(one.text) for item, one in rows if item.id not in changed})
         replace_text(out, text)
     return len(rows)
 
 
+def _with_text(items: Sequence[Item], edited: Mapping[str, Edited]) -> list[tuple[Item, Edited]]:
+    """The items with a line in the result: those with a text, and those that a person gave an empty one."""
+    found = ((item, edited.get(item.id, Edited(""))) for item in items)
+    return [(item, one) for item, one in found if one.text or one.accepted]
+
+
 def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
     """Returns the texts as lines of JSON."""
-    rows = [(item, edited[item.id]) for item in items if item.id in edited and edited[item.id].text]
-    return "".join(json_text(_record(Path(), item, one)) + "\n" for item, one in rows)
+    return "".join(json_text(text_record(Path(), item, one)) + "\n" for item, one in _with_text(items, edited))
 
 
-def _record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
+def text_record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
+    """Returns the record of a picture's text in the file ``out``."""
     texts = one.text.split("\n")
     if out.name in METADATA_FILES:  # of several texts diffusers takes one at random
         return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}
@@ -382,7 +435,7 @@ def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
     text, names = io.StringIO(), ("file_name", "text") if out.name in METADATA_FILES else ("id", "caption", "long")
     if any(one.accepted for _, one in rows):
         names = (*names, "accepted")
-    records = [_record(out, item, one) for item, one in rows]
+    records = [text_record(out, item, one) for item, one in rows]
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
     return text.getvalue()
@@ -433,33 +486,66 @@ def common_folder(items: Sequence[Item]) -> Path:
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 
-def write_beside(
-    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool, suffix: str = ".txt"
-) -> tuple[dict[str, Edited], int]:
-    """Writes a text file beside each picture that has a text; returns the texts that are there now, and how many
-    stayed.
+def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
+    """Raises `UsageError` if the pictures lie in several folders, and the one above them was not typed."""
+    root = common_folder(items).resolve()
+    folders = dict.fromkeys(
+        item.picture.path.resolve().parent for item in items if isinstance(item.picture, FilePicture)
+    )
+    named = [path.resolve() for path in (parse(spec)[1] for spec in expanded(typed)) if path.is_dir()]
+    if len(folders) > 1 and not any(path == root or path in root.parents for path in named):
+        raise UsageError(
+            f"the pictures lie in {len(folders):,} folders ({', '.join(str(each) for each in list(folders)[:3])}), and "
+            f"metadata.jsonl belongs in one; name {root}, type the command once for each folder, or name a file with -o"
+        )
 
-    A file that this command did not write, or that a person changed since, stays unless ``overwrite`` is set, and its
+
+def write_beside(
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, replaces: Replace, suffix: str, trigger: str
+) -> tuple[dict[str, Edited], list[str]]:
+    """Writes a text file beside each picture that has a text; returns the texts that are there now, and what is to be
+    said of those of people.
+
+    A file that this command did not write, or that a person changed since, stays unless ``replaces.edited``, and its
     text is the picture's.
     """
-    there, todo, stayed = dict(edited), dict[Path, str](), 0
-    for key, path in files_beside(items, suffix).items():
-        if key not in edited or not edited[key].text:
-            continue
-        text = edited[key].text + "\n"
-        if path.exists() and not overwrite:
-            now = path.read_bytes().decode("utf-8", "replace")
-            if now != text and not own.is_own(path, now):
-                lines = now.split("\n") if "\n" in edited[key].text else [now]
-                said = "\n".join(" ".join(line.split()) for line in lines if line.strip())
-                there[key], stayed = replace(edited[key], text=said), stayed + 1
-                continue
-        todo[path] = text
-    own.record(todo)
-    for path, text in todo.items():
-        with write_errors(path, "make the folder writable", "free some space and run the same command again"):
-            replace_text(path, text, sync=False)
-    return there, stayed
+    targets = files_beside(items, suffix)
+    stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited)
+    there, several, bare = dict(edited), list[str](), list[str]()
+    for key, path in targets.items() if not replaces.edited else ():
+        if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
+            lines = [" ".join(line.split()) for line in _utf8_text(path).splitlines() if line.strip()]
+            listed = key in edited and "\n" in edited[key].text
+            text = "\n".join(lines) if listed else _joined_lines(lines)
+            there[key] = Edited(text, accepted=True)
+            several += [path.name] if len(lines) > 1 and not listed else []
+            bare += [path.name] if text and not _has(text, trigger) else []
+    people = [key for key, one in there.items() if one.accepted]
+    said = []
+    if people:
+        said.append(f"{len(people):,} {suffix} files were written or edited by a person: they stay, and their text is "
+                    "in the list; --replace-edited replaces them")  # fmt: skip
+    if bare:
+        said.append(f"{len(bare):,} of these do not have the trigger '{trigger}', so the generator does not learn it "
+                    f"from them: {_some(bare)}; add it there")  # fmt: skip
+    if several:
+        said.append(f"{len(several):,} of these have several lines, of which kohya's scripts read the first: "
+                    f"{_some(several)}; join the lines there")  # fmt: skip
+    return there, said
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+
+
+def _joined_lines(lines: Sequence[str]) -> str:
+    """Lines as one text: a line that ends without a mark gets a stop."""
+    ended = [line if line[-1:] in ".!?,;:…" else f"{line}." for line in lines[:-1]]
+    return " ".join([*ended, *lines[-1:]])
+
+
+def _has(text: str, phrase: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -528,43 +614,53 @@ def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
 
 
 def embed(
-    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, overwrite: bool, folder: Path | None = None
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, replace_edited: bool, folder: Path | None = None
 ) -> Embedded:
     """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies in ``folder``.
 
     A copy of a JPEG or PNG has them inside, one of another format has a sidecar. All else that a sidecar or a picture
-    says stays; so does an alt text in either, in any language, that this command did not write, unless ``overwrite``
-    is set. Pictures themselves are never changed. Raises `UsageError`, see `check_embed`.
+    says stays; so does an alt text in either, in any language, that this command did not write, unless
+    ``replace_edited`` is set; it is backed up then. An empty text that a person accepted empties the alt text. Pictures
+    themselves are never changed. Raises `UsageError`, see `check_embed`.
     """
     todo: list[tuple[Path, Path, str]] = []
     stayed: list[str] = []
-    texts: dict[Path, str] = {}
+    texts, replaced = dict[Path, str](), dict[Path, str]()
     check_embed(items, folder)
     root = common_folder(items)
     for item in items:
         one = edited.get(item.id, Edited(""))
-        if not one.text or not isinstance(item.picture, FilePicture):
+        if not (one.text or one.accepted) or not isinstance(item.picture, FilePicture):
             continue
         picture = item.picture.path
         target, (inside, beside) = _target(picture, root, folder), _packets(picture)
         packet = beside if target.suffix == ".xmp" else inside
         said = xmp.texts_of(beside, str(picture)) | xmp.texts_of(inside, str(picture))
+        ours = {name: text for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)) if text or one.accepted}
         theirs = {name: text for name, text in said.items()
-                  if not (overwrite or own.is_own(_of(name, picture.with_suffix(".xmp")), text))}  # fmt: skip
-        ours = {name: text for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)) if text}
+                  if not own.is_own(_of(name, picture.with_suffix(".xmp")), text)}  # fmt: skip
+        if replace_edited:
+            replaced |= {_of(name, picture.with_suffix(".xmp")): text for name, text in theirs.items()
+                         if name in ours and text != ours[name]}  # fmt: skip
+            theirs = {name: text for name, text in theirs.items() if name not in ours}
+        if not one.text and not said and folder is None:
+            continue
         if theirs.get(xmp.ALT, one.text) != one.text:
             stayed.append(item.id)
             if folder is None:
                 continue
             ours = {}
         there = xmp.texts_of(packet, str(target))
-        new = {name: text for name, text in (ours | theirs).items() if there.get(name) != text}
+        new = {name: text for name, text in (ours | theirs).items() if there.get(name, "") != text}
         packet = xmp.with_texts(packet, new, str(target)) if new or not packet else packet
         if target.suffix != ".xmp" and len(packet.encode()) > xmp.MOST:
             raise UsageError(f"{picture}: has no room for its text in XMP ({xmp.MOST:,} bytes); leave the picture out")
         texts |= {_of(name, target): text for name, text in ours.items() if name not in theirs}
         todo.append((picture, target, packet))
-    own.record(texts)
+    if replaced:
+        own.back_up(replaced)
+    if folder is None:
+        own.record(texts)
     for picture, target, packet in todo:
         _embed(picture, target, packet, folder)
     sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
@@ -586,74 +682,3 @@ def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> Non
         shutil.copymode(picture, new)
 
     write_output(target, write)
-
-
-def review_lines(
-    items: Sequence[Item],
-    written: Mapping[str, str],
-    edited: Mapping[str, Edited],
-    found: Mapping[str, Sequence[tuple[str, str]]],
-) -> list[dict[str, Any]]:
-    """Returns a record of each picture that a person should look at, those with the most doubts first.
-
-    found: by id what was found beside `Edited.doubts`, as (kind, detail).
-    """
-    records = []
-    for item in items:
-        one = edited.get(item.id, Edited("", (("no text", "no caption"),)))
-        doubts = [*one.doubts, *found.get(item.id, ())]
-        if doubts and not one.accepted:
-            records.append(
-                {"id": item.id, "caption": one.text, "written": written.get(item.id, "")}
-                | {"doubts": [{"kind": kind, "detail": detail} for kind, detail in doubts]}
-            )
-    return sorted(records, key=lambda record: -len(record["doubts"]))
-
-
-def write_review_page(
-    path: Path,
-    out: Path,
-    items: Sequence[Item],
-    edited: Mapping[str, Edited],
-    records: Sequence[Mapping[str, Any]],
-    characters: int,
-) -> None:
-    """Writes one HTML page on which a person accepts or edits texts by keyboard, and which saves ``out`` anew.
-
-    records: of `review_lines`. Pictures are in the page, with sides of at most `PAGE_SIDE` pixels.
-    """
-    from tellapart.report.page import template
-
-    asked = {str(record["id"]) for record in records}
-    rows = [
-        _record(Path(), item, one) if one.text else {"id": item.id, "caption": ""}
-        for item in items
-        if (one := edited.get(item.id, Edited(""))).text or item.id in asked
-    ]
-    shown = {item.id: _thumbnail(item) for item in items if item.id in asked}
-    content = {"file": out.name, "characters": characters, "rows": rows, "doubtful": records, "pictures": shown}
-    here = Path(__file__).parent
-    script = (here / "alt_text.js").read_text(encoding="utf-8")
-    page = template(here / "alt_text.html").render(
-        content=json.dumps(content).replace("<", "\\u003c"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        count=len(records),
-        file=out.name,
-    )
-    write_output(path, page)
-
-
-PAGE_SIDE = 640
-
-
-def _thumbnail(item: Item) -> str:
-    """The address of a picture inside the page; empty where it cannot be read."""
-    buffer = io.BytesIO()
-    try:
-        image = item.picture.image()
-    except PictureError:
-        return ""
-    image.thumbnail((PAGE_SIDE, PAGE_SIDE), Image.Resampling.LANCZOS)
-    image.save(buffer, "JPEG", quality=80)
-    return f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -16,7 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +27,14 @@ from tellapart.boost.job import BoostJob, Load, Tally, estimate_line, ledger_of
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.stages import unusable
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
+from tellapart.captions.lines import Written
+from tellapart.captions.provenance import PictureRecord
+from tellapart.captions.writers import PRINTED, Replace, open_writer
 from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.caption import PRINTED, Written, caption_pictures, nothing_left, open_writer
+from tellapart.inference.caption import caption_pictures, nothing_left
 from tellapart.inference.prompts import Prompts
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
@@ -136,6 +139,7 @@ def caption_by_server(
     ledger: Path | None = None,
     resume: bool = True,
     overwrite: bool = False,
+    replace_edited: bool = False,
     store: FeatureStore | None = None,
     prompts: Prompts | None = None,
     progress: bool = True,
@@ -178,7 +182,7 @@ def caption_by_server(
     settings |= {"truthful": EVIDENCE} if drop_guesses else {}
     ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
     failed, written, unanswered = Skipped(), 0, 0
-    writer = open_writer(dataset, out, format, settings, resume, overwrite)
+    writer = open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))
     captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts)
     try:
         todo = [item for item in dataset if item.id not in writer.done]
@@ -205,7 +209,7 @@ def caption_by_server(
                 except TellapartError as error:
                     raise TellapartError(f"{error}; {_kept(written + already, kept)}") from None
                 except KeyboardInterrupt:
-                    say(f"stopped; {_kept(written + already, kept)}")
+                    say(_kept(written + already, kept))
                     raise
                 tally = _total(job.tally)
     finally:
@@ -248,6 +252,7 @@ class ServerCaptions:
     lost: int = 0  # samples that are no captions, of pictures that have one
     unspelled: int = 0
     _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
+    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # as they were before they were sent
     _lock: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time uses the scorer
 
     def __post_init__(self) -> None:
@@ -275,6 +280,8 @@ class ServerCaptions:
         self.lost += sum(stage.name in done.bad for stage in self.samples)
         found = self._choose(done.item, done.texts)
         self._chosen.pop(done.item.id, None)
+        if (picture := self._pictures.pop(done.item.id, None)) is not None:
+            found = replace(found, picture=picture.if_unchanged(done.item.picture))
         if not self.drop_guesses:
             return found
         own, grey = json.loads(done.texts["own"]), json.loads(done.texts["grey"])
@@ -282,7 +289,7 @@ class ServerCaptions:
             self.unspelled += 1
             return found
         text = soften(found.caption, [a - b < EVIDENCE for a, b in zip(own, grey, strict=True)])
-        return Written(found.item, text, samples=(text,))
+        return replace(found, caption=text, candidates=(), samples=(text,))
 
     def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
         """Returns what is asked of the server at least, where an answer is one choice, and at most."""
@@ -306,6 +313,8 @@ class ServerCaptions:
         sampled = self.best_of is not None or self.decoding.kind != "greedy"
 
         def request(item: Item, temperature: float | None, seed: int | None) -> Request:
+            if item.id not in self._pictures:
+                self._pictures[item.id] = PictureRecord.of(item.picture)
             messages, most = (Message("user", self._asked(item)),), self.decoding.max_tokens
             return Request(
                 messages, item.picture, temperature, most, seed=seed, truth=item.truth,

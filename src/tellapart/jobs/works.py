@@ -36,19 +36,13 @@ from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.types import Stage
+from tellapart.captions.lines import METADATA, end_tar, json_line, write_sample
+from tellapart.captions.provenance import Provenance, TextRow
+from tellapart.captions.writers import Replace, guard_edited
 from tellapart.data import Dataset
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.inference.caption import (
-    METADATA,
-    CaptionEngine,
-    end_tar,
-    json_line,
-    picture_lines,
-    pictures_file,
-    weights_of,
-    write_sample,
-)
+from tellapart.inference.caption import CaptionEngine, weights_of
 from tellapart.inference.describers import open_backends
 from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import ANEW, JOB, Job
@@ -92,6 +86,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     """
     suffix = check_format(out)
     if not is_url(out):
+        guard_edited(Path(out), Replace())
         check_output(Path(out))
     numbers = wanted_shards(job, without_failed)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
@@ -109,25 +104,28 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
             folder, _, name = out.rpartition("/")
             open_folder(folder).put(target, name)
         else:
-            pictures_file(Path(out)).unlink(missing_ok=True)  # of what stood there before
             write_output(Path(out), lambda temporary: shutil.move(target, temporary))
+    if not is_url(out) and suffix in (".jsonl", ".csv"):
+        _record_merged(job, Path(out), numbers)
     return count
 
 
-def write_pictures(job: Job, out: Path) -> None:
-    """Writes of which pictures the joined captions in ``out`` are, as `tellapart.inference.caption` reads it.
+def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
+    """Writes into the log beside ``out`` what the plain command would have written there, so that it goes on."""
+    known = Provenance.open(out)
+    of_job = ("work", "data", "code", "prompts")
+    settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
+    known.begin(settings | (job.value.get("models") or {}))
+    for number in numbers:
+        with TemporaryDirectory(prefix="tellapart-merge-") as part:
+            if (path := job.pictures(number, Path(part))) is not None:
+                rows = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                known.record({row["id"]: TextRow().with_line(row) for row in rows})
 
-    Nothing where a worker of an earlier version listed none.
-    """
-    with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
-        target = Path(scratch) / "pictures.jsonl"
-        with target.open("wb") as file:
-            for number in wanted_shards(job, False):
-                with TemporaryDirectory(prefix="tellapart-merge-") as part:
-                    if (path := job.pictures(number, Path(part))) is None:
-                        return
-                    file.write(path.read_bytes())
-        open_folder(str(out.parent)).put(target, pictures_file(out).name)
+
+def rows_file(out: Path) -> Path:
+    """Returns the list of a shard's captions in the form of the log, beside the shard's result."""
+    return out.with_name(out.name + ".pictures.jsonl")
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
@@ -273,7 +271,7 @@ class Work(Protocol):
     def run(self, dataset: Dataset, out: Path) -> Done:
         """Writes the result for these items to the file ``out``. Its bytes depend on the items and settings alone.
 
-        Beside it may lie a list of the pictures, see `tellapart.inference.caption.pictures_file`.
+        Beside it may lie a list of the pictures, see `rows_file`.
         """
         ...
 
@@ -326,11 +324,17 @@ class Captions:
         engine = CaptionEngine.open(
             self._captioner, self._decoding, None, dataset.unreadable, self._features, self._batch_size, prompts
         )
-        pictures_file(out).write_text("".join(picture_lines(dataset)), encoding="utf-8")  # before they are captioned
         written = empty = 0
-        with packed_linears(self._captioner.model), out.open("w", encoding="utf-8", newline="\n") as file:
+        with (
+            packed_linears(self._captioner.model),
+            out.open("w", encoding="utf-8", newline="\n") as file,
+            rows_file(out).open("w", encoding="utf-8") as rows,
+        ):
             for _, captions in engine.captions(dataset):
                 file.writelines(json_line(one) for one in captions)
+                rows.writelines(
+                    TextRow.new("\n".join(one.texts), one.picture).line("", one.item.id) for one in captions
+                )
                 written += len(captions)
                 empty += sum(not one.caption for one in captions)
         return Done.of(dataset, written, empty=empty)
@@ -627,7 +631,7 @@ class Worker:
                 out = Path(folder) / f"part{self._job.suffix}"
                 pictures = pictures_of(found, dataset)
                 done = self._work.run(dataset, out)
-                if (beside := pictures_file(out)).is_file():
+                if (beside := rows_file(out)).is_file():
                     pictures["list"] = sha256(beside)
                     self._job.folder.put(beside, self._job.pictures_name(found.number))
                 summary = summary_of(done, time.monotonic() - started, out, pictures)

@@ -38,6 +38,7 @@ _CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
 _SIDES = ("left", "right", "front", "top", "back", "ahead")  # a noun before them is one of its own
+_PLACES = {*_SIDES, *word_set("side middle center centre edge end bottom corner foot out")}
 _WHOLE = word_set("everything everyone scene picture")  # "and everything is on the sand" is said of all that is named
 _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b", re.IGNORECASE)
 
@@ -499,10 +500,12 @@ def _without_words(sentence: str, left_out: Set[str], subject: str) -> str:
     out = [word_key(sentence, word) in left_out and word.kind != "relation" for word in words]
     if not any(out):
         return sentence
-    phrases = _phrases(_colours_joined(_placed_tokens(sentence, words, out)))
+    phrases = _places_joined(_phrases(_colours_joined(_placed_tokens(sentence, words, out))))
     dropped: set[int] = set()
     for place in range(len(phrases) - 1, 0, -1):
         claims = [token for token in phrases[place] if token.kind and token.kind != "relation"]
+        if phrases[place][0].lower == "of" and phrases[place - 1][-1].lower in _PLACES:  # "the side | of a dog"
+            continue
         if claims and all(token.doubted for token in claims) and not _carries(phrases, place, dropped):
             dropped.add(place)
     kept: list[_Token] = []
@@ -543,6 +546,20 @@ def _colours_joined(tokens: list[_Token]) -> list[_Token]:
             joined[-2:] = [_Token(text, "modifier", both, before[0].start, token.end)]
         else:
             joined.append(token)
+    return joined
+
+
+def _places_joined(phrases: list[list[_Token]]) -> list[list[_Token]]:
+    """ "in front of a dog", "out of the water" and "next to a dog" as one phrase, which is left out only as a whole."""
+    joined: list[list[_Token]] = []
+    for phrase in phrases:
+        before, begins = (joined[-1] if joined else []), phrase[0].lower if phrase else ""
+        if begins == "of" and before and before[0].lower in _SOFT_PREPOSITIONS and before[-1].lower in _PLACES:
+            joined[-1] = [*before[:-1], replace(before[-1], kind=""), *phrase]
+        elif begins == "to" and len(before) > 1 and before[-1].lower in ("next", "close"):
+            joined[-1:] = [before[:-1], [replace(before[-1], kind=""), *phrase]]
+        else:
+            joined.append(phrase)
     return joined
 
 

@@ -397,19 +397,20 @@ MOMENT_SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def locked(folder: Path, *, wait: bool) -> Iterator[None]:
+def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
     """Holds ``folder`` for this process alone. It is made if it is not there, and removed again if it then is empty and
     nobody waited for it.
 
-    Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who.
+    Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who. ``name``:
+    of the lock's file, where only a part of the folder is held.
     """
     made = missing_folders(folder)
-    file = _acquired(folder, wait)
+    file = _acquired(folder, wait, name)
     try:
         yield
     finally:
         with contextlib.suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)
+            (folder / name).unlink(missing_ok=True)
         os.close(file)
         with contextlib.suppress(OSError):  # not empty: it stays
             for each in made:
@@ -453,26 +454,26 @@ def missing_folders(folder: Path) -> list[Path]:
     return found
 
 
-def lock_holder(folder: Path) -> str:
+def lock_holder(folder: Path, name: str = LOCK) -> str:
     """Returns the owner of this folder's lock, as ``process 123 on host a``."""
     try:
-        owner = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        owner = json.loads((folder / name).read_text(encoding="utf-8"))
         return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"
     except (OSError, ValueError, KeyError, TypeError):  # it has just taken the lock, or just given it back
         return "another process"
 
 
-def _acquired(folder: Path, wait: bool) -> int:
+def _acquired(folder: Path, wait: bool, name: str) -> int:
     announced = False
     while True:
-        if (file := _attempt(folder / LOCK)) is not None:
+        if (file := _attempt(folder / name)) is not None:
             return file
         if not wait:
             raise UsageError(
-                f"{folder} is in use by {lock_holder(folder)}; wait for it, or type: --out with another folder"
+                f"{folder} is in use by {lock_holder(folder, name)}; wait for it, or type: --out with another folder"
             )
         if not announced:
-            say(f"waiting for {folder}, which {lock_holder(folder)} works on")
+            say(f"waiting for {folder}, which {lock_holder(folder, name)} works on")
             announced = True
         time.sleep(POLL_SECONDS)
 

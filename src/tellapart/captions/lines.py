@@ -1,0 +1,178 @@
+"""Captions as lines of files: JSON lines, CSV, plain text, and samples of a tar (WebDataset)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, NamedTuple
+
+from tellapart.captions.provenance import PictureRecord
+from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, FilePicture, open_image
+from tellapart.errors import UsageError
+from tellapart.types import Item
+from tellapart.utils.io import for_terminal, json_text, parse_json
+
+METADATA = "metadata.jsonl"  # of Hugging Face: a list of the pictures in its folder, by their file names
+
+
+@dataclass(frozen=True)
+class Written:
+    """One picture's caption; with best-of, its score in nats and all that was sampled, best first.
+
+    ``samples``: all captions of the picture where several are wanted, and ``caption`` is the first. ``picture``: the
+    picture as it was decoded; None if that is unknown.
+    """
+
+    item: Item
+    caption: str
+    candidates: tuple[tuple[str, float], ...] = ()
+    samples: tuple[str, ...] = ()
+    picture: PictureRecord | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Returns all captions of the picture."""
+        return self.samples if len(self.samples) > 1 else (self.caption,)
+
+
+def text_lines(written: Written) -> str:
+    """The captions of a picture alone, a line each."""
+    return "".join(f"{for_terminal(text)}\n" for text in written.texts)
+
+
+def csv_header(scored: bool) -> str:
+    return "id,caption,score\n" if scored else "id,caption\n"
+
+
+def csv_line(written: Written) -> str:
+    """The line of a picture in a ``.csv`` file."""
+    text = io.StringIO()
+    score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
+    csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
+    return text.getvalue()
+
+
+def name_in(item: Item, folder: Path) -> str:
+    """Returns the path of a picture relative to a folder, with forward slashes.
+
+    Raises `UsageError` for no file, and for a name that is no text, which no list can say.
+    """
+    if not isinstance(item.picture, FilePicture):
+        raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
+    name = Path(os.path.relpath(item.picture.path, folder)).as_posix()
+    if name.encode("utf-8", "ignore").decode() != name:
+        raise UsageError(f"{item.picture.name}: its name is not in UTF-8, and metadata.jsonl names files; rename it")
+    return name
+
+
+def json_line(written: Written, folder: Path | None = None) -> str:
+    """The line of a picture in a ``.jsonl`` file; with a ``folder`` in its `METADATA`. Raises as `name_in`."""
+    record: dict[str, Any] = {"id": written.item.id}
+    if folder is not None:
+        record |= {"file_name": name_in(written.item, folder), "text": written.caption}
+    else:
+        record |= {"captions": written.samples} if len(written.samples) > 1 else {"caption": written.caption}
+    if written.candidates:
+        record["score"] = round(written.candidates[0][1], 6)
+        record["candidates"] = [{"caption": text, "score": round(score, 6)} for text, score in written.candidates]
+    return json_text(record) + "\n"
+
+
+class CaptionLine(NamedTuple):
+    """One line of a file of captions. ``text``: its captions, a line each; ``line``: all of it."""
+
+    id: str
+    text: str
+    line: str
+
+
+def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
+    """Yields the lines of a file of captions, the header of a CSV left out. Raises `UsageError` for any other line."""
+    lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
+    for number, line in enumerate(lines, start=1):
+        if not line or (format == "csv" and number == 1):
+            continue
+        try:
+            if format == "csv":
+                yield CaptionLine(str(line[0]), str(line[1]), _csv_line(line))
+                continue
+            value = parse_json(line)
+            texts = value.get("captions") or [value.get("caption", value.get("text"))]
+            if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
+                raise ValueError("no caption")
+            yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n")
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+            raise UsageError(
+                f"{path}, line {number}: not a caption as this command writes them; mend or remove the line, or type "
+                "--replace-edited to begin the file anew (a backup is kept)"
+            ) from None
+
+
+def _csv_line(values: Sequence[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(values)
+    return text.getvalue()
+
+
+def _readable(name: str) -> str:
+    """Returns a name in letters that every file system and reader of tars takes, without its suffix and not too
+    long.
+    """
+    return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
+
+
+def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str]) -> None:
+    """Appends a sample to a tar (WebDataset): the picture as it is in the data, its captions and its id."""
+    data, suffix = bytes_of(item)
+    key = f"{number:09d}-{_readable(item.id)}"
+    texts = {"id": item.id, "captions": list(captions)} | ({"split": item.split} if item.split else {})
+    members = [
+        (f"{key}{suffix}", data),
+        (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
+    ]
+    if all(len(caption.splitlines()) == 1 for caption in captions):  # else a line there would be a part of one
+        text = "\n".join(captions) + "\n"
+        members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
+    for name, content in members:
+        member = tarfile.TarInfo(name)
+        member.size = len(content)
+        file.write(member.tobuf(tarfile.USTAR_FORMAT))
+        file.write(content)
+        file.write(b"\0" * (-len(content) % tarfile.BLOCKSIZE))
+
+
+def bytes_of(item: Item) -> tuple[bytes, str]:
+    """Returns the encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
+    picture: Any = item.picture
+    if hasattr(picture, "read"):
+        data = bytes(picture.read().data)
+        suffix = PurePosixPath(picture.name.rpartition("#")[2]).suffix.lower()
+        return data, suffix if suffix in SUFFIXES | CLIP_SUFFIXES else _suffix_of(data, picture.name)
+    made = io.BytesIO()
+    picture.image().save(made, "PNG")
+    return made.getvalue(), ".png"
+
+
+def _suffix_of(data: bytes, name: str) -> str:
+    """Returns the suffix by the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    with open_image(data, name) as found:
+        format = str(found.format)
+    return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
+
+
+def end_tar(file: BinaryIO) -> None:
+    """Writes what a tar ends with."""
+    file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
+
+
+def _one_line(text: str) -> str:
+    if "\n" in text or "\r" in text:
+        raise UsageError(f"the id {text!r} has a line break, which CSV cannot keep whole; type -o captions.jsonl")
+    return text

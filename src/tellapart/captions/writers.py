@@ -1,0 +1,561 @@
+"""Destinations of captions: a file of lines, a text file beside each picture, the log, or standard output.
+
+Whole lines are appended, so a process that is killed leaves at most half a line, which the next run cuts off before it
+goes on. `tellapart.captions.provenance` says with which settings captions were begun, of which pictures they are, and
+which of them a person wrote or edited: those are replaced only if that is asked for, and a backup is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tellapart.captions.lines import (
+    METADATA,
+    CaptionLine,
+    Written,
+    caption_lines,
+    csv_header,
+    csv_line,
+    json_line,
+    name_in,
+    text_lines,
+)
+from tellapart.captions.provenance import (
+    OwnFiles,
+    PictureRecord,
+    Provenance,
+    TextRow,
+    back_up,
+    match_pictures,
+    renamed_ids,
+)
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.types import Item
+from tellapart.utils.io import replace_text, say, stdout_errors, temporary_beside, writable_file
+from tellapart.utils.io import write_errors as io_errors
+
+FORMATS = ("jsonl", "csv", "txt")
+LOG = "log"  # in place of a format: captions that texts are made of later
+PRINTED = Path("-")  # in place of a file: standard output
+# Settings that are written down and not compared: the models' weights are, and the pictures' own bytes.
+NAMES = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}
+OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options", "captioner_settings"}
+PRECISION = "precision"
+SYNC_SECONDS = 3.0
+SHOWN = 10  # files in a message
+
+
+@dataclass(frozen=True)
+class Replace:
+    """Says what may be replaced: texts that tellapart wrote (``own``), and those that a person wrote or changed."""
+
+    own: bool = False
+    edited: bool = False
+
+
+class Writer(Protocol):
+    """A destination of captions. ``done``: the ids that already have one."""
+
+    done: set[str]
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Append captions. Raises `TellapartError` where the disk is full."""
+        ...
+
+    def close(self) -> None:
+        """Flush to disk and close the file."""
+        ...
+
+
+def open_writer(
+    items: Sequence[Item],
+    out: Path | None,
+    format: str | None,
+    settings: dict[str, Any],
+    resume: bool,
+    replaces: Replace = Replace(),
+) -> Writer:
+    """The writer for ``out``; its suffix says the format where ``format`` does not."""
+    if out is not None and format == LOG:
+        return LogWriter.open(out, settings, items, replaces)
+    chosen = _format(out, format)
+    samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
+    if samples > 1 and out is not None and out.name == METADATA:
+        raise UsageError(f"{out}: has one text of each picture, and {samples} are asked for; type -o captions.jsonl")
+    if out is not None and out.name == METADATA:
+        for item in items:
+            name_in(item, out.parent)
+    if samples > 1 and chosen != "jsonl" and not (out == PRINTED and chosen in ("", "txt")):
+        raise UsageError(
+            f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
+        )
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
+    if out == PRINTED:
+        return Printed(chosen or "jsonl", settings.get("best_of") is not None)
+    if chosen == "txt":
+        if out is not None:
+            raise UsageError(
+                f"{out}: captions go to a .jsonl or .csv file; for a .txt beside each picture type "
+                "--format txt without -o"
+            )
+        return TextFiles.beside(items, replaces)
+    if out is None:
+        raise UsageError("no file to write captions to; type -o captions.jsonl, -o - to print them, or --format txt")
+    if chosen not in FORMATS:
+        raise UsageError(f"{out}: cannot tell the format from this name; expected .jsonl or .csv, or type --format")
+    return LineFile.open(out, chosen, settings, items, resume, replaces)
+
+
+def _format(out: Path | None, format: str | None) -> str:
+    return format or (out.suffix.lower().lstrip(".") if out else "")
+
+
+def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
+    """Returns whether every item has its caption, by a run with this ``request`` and the same files of the models."""
+    chosen = _format(out, format)
+    if chosen == "txt" and out is None:
+        return len(TextFiles.beside(items, Replace(), lambda line: None).done) == len(items)
+    if out is None or out == PRINTED or chosen not in ("jsonl", "csv", LOG) or request["captioner_files"] is None:
+        return False
+    known = Provenance.open(out if chosen != LOG else log_of(out))
+    if known.settings is None or same_models(known.settings) != same_models(request):
+        return False
+    try:
+        if chosen == LOG:
+            present = {key for key, row in known.rows.items() if row.captions}
+        else:
+            text = out.read_bytes().decode("utf-8-sig", "surrogateescape")
+            present = {line.id for line in caption_lines(text[: text.rfind("\n") + 1], chosen, out)}
+        return len(match_pictures(items, known.rows, present, out)[0]) == len(items)
+    except (OSError, UsageError):
+        return False
+
+
+def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what must be equal for two runs to write the same captions, without loading a model.
+
+    A model is its files, if they are on disk, and else its name; data are their pictures.
+    """
+    found = {key: value for key, value in request.items() if key not in OF_MODELS | {"data", "device"}}
+    for name in ("captioner", "scorer"):
+        if found.get(f"{name}_files") is not None:
+            found.pop(name, None)
+    return found
+
+
+def recorded_precision(out: Path | None, format: str | None = None) -> str | None:
+    """The precision in which the captions of this file were begun; None if that is unknown."""
+    if out is None or out == PRINTED:
+        return None
+    settings = Provenance.open(log_of(out) if format == LOG else out).settings or {}
+    return str(settings[PRECISION]) if PRECISION in settings and (format == LOG or out.is_file()) else None
+
+
+def guard_edited(out: Path, replaces: Replace) -> None:
+    """Raises `UsageError` if a file of captions, which will be replaced as a whole, has texts of people.
+
+    With ``replaces.edited`` they are backed up, and the file is removed.
+    """
+    format = _format(out, None)
+    if format not in ("jsonl", "csv") or not out.is_file():
+        return
+    known = Provenance.open(out)
+    text = out.read_bytes().decode("utf-8-sig", "surrogateescape")
+    try:
+        lines = list(caption_lines(text, format, out))
+        edited = {line.id: line.text for line in lines if not known.wrote(line.id, line.text)}
+    except UsageError:
+        edited = {"": text}
+    if edited and not replaces.edited:
+        raise UsageError(
+            f"{out}: a person wrote or edited {len(edited):,} of its captions; name another file, or type "
+            "--replace-edited to replace them (a backup is kept)"
+        )
+    if edited:
+        say(f"{out}: {len(edited):,} texts of a person are replaced; a backup is in {back_up(out, edited)}")
+        out.unlink()
+
+
+def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, Any]) -> None:
+    if known.settings is None:
+        raise UsageError(
+            f"{path}: exists, and was not written by this command; type --overwrite --replace-edited to begin it anew "
+            "(a backup is kept), or name another file"
+        )
+    ignored = NAMES if "captioner_weights" in settings else NAMES - {"captioner", "scorer"}
+    before, now = (
+        {key: value for key, value in each.items() if key not in ignored and value is not None}
+        for each in (known.settings, _plain(settings))
+    )
+    if before != now:
+        other = ", ".join(key for key in sorted({*before, *now}) if before.get(key) != now.get(key))
+        raise UsageError(
+            f"{path}: was begun with another {other or 'setting'}; type --overwrite to caption anew (texts that a "
+            "person wrote or edited stay), or name another file"
+        )
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as they are read back from the log."""
+    value: dict[str, Any] = json.loads(json.dumps(settings))
+    return value
+
+
+class Printed:
+    """Captions on standard output, each as soon as it is there: lines of JSON or CSV, or (``txt``) captions alone."""
+
+    def __init__(self, format: str, scored: bool) -> None:
+        self.done: set[str] = set()
+        self._format = format
+        if format == "csv":
+            with stdout_errors():
+                sys.stdout.write(csv_header(scored))
+
+    def write(self, captions: Sequence[Written]) -> None:
+        line = {"jsonl": json_line, "csv": csv_line, "txt": text_lines}[self._format]
+        with stdout_errors():
+            for one in captions:
+                sys.stdout.write(line(one))
+        self.done.update(one.item.id for one in captions)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def log_of(out: Path) -> Path:
+    """Returns the name under which the log has the captions that the texts in ``out`` are made of."""
+    return out.with_name(f"{out.name}#captions")
+
+
+class LogWriter:
+    """Captions in the log alone: texts for a purpose are made of them afterwards."""
+
+    def __init__(self, out: Path, known: Provenance, done: set[str]) -> None:
+        self.out, self._known, self.done = out, known, done
+
+    @classmethod
+    def open(cls, out: Path, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> LogWriter:
+        """Begins the captions, or goes on with those of the same settings. Raises `UsageError` for other settings."""
+        known = Provenance.open(log_of(out))
+        if known.settings is None or replaces.own:
+            with _write_errors(out):
+                known.begin(settings)
+            return cls(out, known, set())
+        _refuse_other_settings(out, known, settings)
+        present = {key for key, row in known.rows.items() if row.captions}
+        done, replaced = match_pictures(items, known.rows, present, out)
+        if replaced:
+            say(f"{out}: {len(replaced):,} pictures were replaced since; they are captioned again")
+        return cls(out, known, done)
+
+    def write(self, captions: Sequence[Written]) -> None:
+        with _write_errors(self.out):
+            self._known.record({one.item.id: TextRow.new(None, one.picture, one.texts) for one in captions})
+        self.done.update(one.item.id for one in captions)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def logged_captions(out: Path, items: Sequence[Item]) -> dict[str, list[str]]:
+    """Returns the captions that a `LogWriter` wrote, by the ids of these items."""
+    rows = {key: row for key, row in Provenance.open(log_of(out)).rows.items() if row.captions}
+    ids = {new: old for old, new in renamed_ids(items, rows).items()}
+    keys = {item.id: ids.get(item.id, item.id) for item in items}
+    return {id_: list(rows[key].captions) for id_, key in keys.items() if key in rows}
+
+
+class LineFile:
+    """Captions appended to one file, a line each."""
+
+    def __init__(self, path: Path, format: str, scored: bool, known: Provenance, file: int) -> None:
+        self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
+        self.done: set[str] = set()
+        self._count = 0  # lines in the file
+        self._synced = time.monotonic()
+
+    @classmethod
+    def open(
+        cls, path: Path, format: str, settings: dict[str, Any], items: Sequence[Item], resume: bool, replaces: Replace
+    ) -> LineFile:
+        """Begins the file, or goes on with it: captions of pictures that were replaced since are left out of it.
+
+        An empty file, which a process that was killed at once leaves, is begun. Raises `UsageError` where that must
+        not be.
+        """
+        with _write_errors(path):
+            real = writable_file(path)
+            known, there = Provenance.open(path), path.exists() and real.stat().st_size > 0
+        if there and not resume and not replaces.own:
+            raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")
+        if there and not replaces.own:
+            _refuse_other_settings(path, known, settings)
+        elif there and known.settings is None and not replaces.edited:
+            raise UsageError(
+                f"{path}: was not written by this command; type --replace-edited, too, to begin it anew (a backup is "
+                "kept), or name another file"
+            )
+        with _write_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(real, os.O_RDWR | os.O_CREAT, 0o644)
+        writer = cls(path, format, settings.get("best_of") is not None, known, file)
+        try:
+            writer._lock()
+            with _write_errors(path):
+                writer._begin(settings, items, replaces)
+        except BaseException:
+            os.close(writer._file)
+            raise
+        return writer
+
+    def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
+        """Keeps the lines that stay, and finds the pictures that have theirs."""
+        lines, half = self._lines(replaces)
+        own = {line.id for line in lines if self._known.wrote(line.id, line.text)}
+        edited = {line.id: line.text for line in lines if line.id not in own}
+        anew = replaces.own or self._known.settings is None or not lines
+        left_out = set[str]()
+        if edited and replaces.edited:
+            self._back_up(edited)
+            left_out |= edited.keys()
+        if anew:
+            left_out |= own
+            self.done = edited.keys() - left_out
+        else:
+            present = {line.id for line in lines} - left_out
+            self.done, replaced = match_pictures(items, self._known.rows, present, self.path)
+            if replaced - edited.keys():
+                say(f"{self.path}: {len(replaced - edited.keys()):,} pictures were replaced since; they are captioned "
+                    "again")  # fmt: skip
+            left_out |= replaced - edited.keys()
+            self.done |= replaced & edited.keys()
+        if edited and not replaces.edited and replaces.own:
+            say(f"{self.path}: {len(edited):,} captions were written or edited by a person and stay; --replace-edited "
+                "replaces them, too")  # fmt: skip
+        kept = [line.line for line in lines if line.id not in left_out]
+        header = csv_header(self._scored) if self.format == "csv" else ""
+        if half or (lines and (anew or left_out)):
+            self._rewrite("".join([header, *kept]))
+        elif not os.fstat(self._file).st_size:
+            os.write(self._file, header.encode())
+        if anew:
+            self._known.begin(settings)
+        self._count = len(kept)
+
+    def _lines(self, replaces: Replace) -> tuple[list[CaptionLine], bool]:
+        """The lines of the file, and whether it ended in the middle of one, which is not among them."""
+        text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
+        whole, half = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
+        try:
+            lines = list(caption_lines(whole, self.format, self.path))
+        except UsageError:
+            if not replaces.edited:
+                raise
+            self._back_up({"": text})
+            return [], True
+        if half:
+            header = csv_header(self._scored) if self.format == "csv" else ""
+            with contextlib.suppress(UsageError):  # a whole line, saved by an editor without its end
+                for line in caption_lines(header + half, self.format, self.path) if whole or not header else ():
+                    if self.format == "jsonl" or self._known.wrote(line.id, line.text):
+                        lines.append(line)
+                    elif not self._known.rows:
+                        self._back_up({line.id: line.text})
+        return lines, bool(half)
+
+    def _back_up(self, texts: Mapping[str, str]) -> None:
+        backup = back_up(self.path, texts)
+        count = f"{len(texts):,} captions that a person wrote or edited" if "" not in texts else "the whole file"
+        say(f"{self.path}: {count} will be replaced; a backup is in {backup}")
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Append captions; on a full disk the partial line is removed, so that the file can be resumed."""
+        if not captions:
+            return
+        data = memoryview("".join(self._line(written) for written in captions).encode())
+        start = os.lseek(self._file, 0, os.SEEK_END)
+        try:
+            self._known.record({one.item.id: TextRow.new("\n".join(one.texts), one.picture) for one in captions})
+            while data:
+                data = data[os.write(self._file, data) :]
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._file)
+                self._synced = time.monotonic()
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, start)
+            kept = f"{self._count:,} captions are kept; free some space and run the same command again to go on"
+            raise TellapartError(f"{self.path}: {error.strerror}; {kept}") from None
+        self._count += len(captions)
+        self.done.update(written.item.id for written in captions)
+
+    def close(self) -> None:
+        """Flush to disk; a file without a single caption is removed."""
+        with contextlib.suppress(OSError):
+            os.fsync(self._file)
+        os.close(self._file)
+        if not self._count:
+            writable_file(self.path).unlink(missing_ok=True)
+
+    def _rewrite(self, text: str) -> None:
+        """Replaces the file, by one that is locked before it has its name."""
+        real = writable_file(self.path)
+        temporary = temporary_beside(real)
+        try:
+            temporary.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+            file, self._file = self._file, os.open(temporary, os.O_RDWR)
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            os.close(file)
+            os.fsync(self._file)
+            temporary.replace(real)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _line(self, written: Written) -> str:
+        if self.format == "csv":
+            return csv_line(written)
+        return json_line(written, self.path.parent if self.path.name == METADATA else None)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if self.path.exists() and not os.path.samestat(os.fstat(self._file), self.path.stat()):
+                raise BlockingIOError
+        except OSError:
+            raise UsageError(f"{self.path}: another process is writing this file; name another one") from None
+
+
+class TextFiles:
+    """A ``.txt`` beside each picture, as tools for data sets expect it."""
+
+    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace) -> None:
+        self._own, self._targets, self._replaces = own, targets, replaces
+        self.done: set[str] = set()
+
+    @classmethod
+    def beside(cls, items: Sequence[Item], replaces: Replace, say: Callable[[str], None] = say) -> TextFiles:
+        """Finds the pictures whose file stays. Raises `UsageError` for files that cannot be written."""
+        own = OwnFiles()
+        found = cls(own, check_beside(items, ".txt"), replaces)
+        edited = replaced = 0
+        for item in items:
+            target = found._targets[item.id]
+            if text_of_person(target, own) is not None:
+                edited += 1
+                found.done |= set() if replaces.edited else {item.id}
+            elif target.exists() and not replaces.own:
+                known = own.of(target).rows[target.name].picture
+                with contextlib.suppress(PictureError):  # told where it is read
+                    if known is not None and not known.is_of(item.picture):
+                        replaced += 1
+                        continue
+                found.done.add(item.id)
+        if edited and replaces.own and not replaces.edited:
+            say(f"{edited:,} .txt files were written or edited by a person and stay; --replace-edited replaces them, "
+                "too")  # fmt: skip
+        if replaced:
+            say(f"{replaced:,} pictures were replaced since; they are captioned again")
+        return found
+
+    def write(self, captions: Sequence[Written]) -> None:
+        """Each file is whole or not there."""
+        texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
+        pictures = {self._targets[one.item.id]: one.picture for one in captions}
+        write_own(texts, self._own, self._replaces.edited, pictures)
+        self.done.update(one.item.id for one in captions)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def text_of_person(path: Path, own: OwnFiles) -> str | None:
+    """Returns the text of a file that a person wrote or changed; None if it is ours, or not there.
+
+    Bytes that are not UTF-8 are kept as `surrogateescape` does.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+    return None if own.is_own(path, text) else text
+
+
+def write_own(
+    texts: Mapping[Path, str], own: OwnFiles, replace_edited: bool,
+    pictures: Mapping[Path, PictureRecord | None] | None = None,
+) -> dict[Path, str]:  # fmt: skip
+    """Writes texts into files of their own; returns the texts of people, which stay or, if asked for, are backed up.
+
+    They are looked for now: a person may have written one while captions were made.
+    """
+    people = {path: text for path in texts if (text := text_of_person(path, own)) is not None}
+    edited = {path: text for path, text in people.items() if text != texts[path]}
+    todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
+    if todo:
+        with _beside_errors(next(iter(todo))):
+            if edited and replace_edited:
+                backups = ", ".join(map(str, own.back_up(edited)))
+                say(f"{len(edited):,} texts that a person wrote or edited are replaced; a backup is in {backups}")
+            own.record(todo, pictures)
+    for path, text in todo.items():
+        with _beside_errors(path):
+            replace_text(path, text, sync=False)
+    return edited
+
+
+def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
+    """Returns by id the file of each picture's name with another suffix.
+
+    Raises `UsageError` for pictures that are not files, and names all pictures that would share a file.
+    """
+    pictures: dict[Path, list[str]] = {}
+    found = {}
+    for item in items:
+        if not isinstance(item.picture, FilePicture):
+            raise UsageError(
+                f"{item.picture.name} is not a file, so no {suffix} can lie beside it; type -o captions.jsonl"
+            )
+        target = item.picture.path.with_suffix(suffix)
+        pictures.setdefault(target, []).append(item.picture.name)
+        found[item.id] = target
+    clashes = [f"{' and '.join(names)} would share {target}" for target, names in pictures.items() if len(names) > 1]
+    if clashes:
+        more = f"; {len(clashes) - SHOWN:,} more files are shared" if len(clashes) > SHOWN else ""
+        raise UsageError(f"{'; '.join(clashes[:SHOWN])}{more}; rename one of each")
+    return found
+
+
+def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
+    """`files_beside`, and raises `UsageError` for folders and files that cannot be written, which are all named."""
+    targets = files_beside(items, suffix)
+    wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
+             if not os.access(folder, os.W_OK)]  # fmt: skip
+    wrong += [str(path) for path in targets.values() if path.is_dir()]
+    if wrong:
+        more = f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
+        raise UsageError(
+            f"{', '.join(wrong[:SHOWN])}{more}: no {suffix} file can be written there; make the folder writable, or "
+            "type -o captions.jsonl"
+        )
+    return targets
+
+
+def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    return io_errors(path, "name another file with -o", "free some space and run the same command again")
+
+
+def _beside_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    return io_errors(path, "make the folder writable", "free some space and run the same command again")

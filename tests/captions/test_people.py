@@ -1,0 +1,413 @@
+"""Texts that a person wrote or edited stay, and captions are those of the pictures that were decoded."""
+
+import json
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import NEEDS_CHROMIUM, chromium
+from command_line import Cli, Done
+from PIL import Image
+from tellapart.models.loading import Decoding
+
+from tellapart.captioners import load_captioner
+from tellapart.captions.provenance import FILE_NAME, OwnFiles, Provenance, TextRow
+from tellapart.captions.writers import text_of_person
+from tellapart.data import open_data, xmp
+from tellapart.data.pictures import BytesPicture, FilePicture
+from tellapart.features.store import FeatureStore
+from tellapart.inference.caption import caption_pictures
+from tellapart.language.phrases import without_words
+from tellapart.scenes import Scenes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Eight scenes as photos."""
+    (tmp_path / "dogs").mkdir()
+    for number, scene in enumerate(Scenes(8, split="test", seed=3)):
+        scene.image().save(tmp_path / "dogs" / f"{number}.jpg")
+    return tmp_path / "dogs"
+
+
+def records(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def caption(cli: Cli, *typed: Any) -> Done:
+    done = cli("caption", *typed, "--beams", 1)
+    assert done.status == 0, done.err
+    return done
+
+
+LORA = ("--for", "lora", "--trigger", "ohwx")
+
+
+# What a person wrote.
+
+
+def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    (folder / "1.txt").write_text("by hand")
+    caption(cli, "scenes", folder, "--format", "txt")
+    (folder / "2.txt").write_text("edited\n")
+    done = caption(cli, "scenes", folder, "--format", "txt", "--overwrite")
+    assert "6 captions written, 2 already done" in done.err
+    assert "2 .txt files were written or edited by a person and stay; --replace-edited" in done.err
+    assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
+    done = caption(cli, "scenes", folder, "--format", "txt", "--overwrite", "--replace-edited")
+    assert "8 captions written" in done.err and "2 texts that a person wrote or edited are replaced" in done.err
+    assert {row["text"] for row in records(folder / "txt.replaced.jsonl")} == {"by hand", "edited\n"}
+    assert all(text_of_person(path, OwnFiles()) is None for path in folder.glob("*.txt"))
+    assert [path.name for path in folder.glob(".*")] == [FILE_NAME], "one file of ours"
+
+
+def test_overwrite_leaves_text_files_of_people_in_a_folder_for_a_generator(cli: Cli, folder: Path) -> None:
+    caption(cli, "scenes", folder, *LORA)
+    (folder / "2.txt").write_text("ohwx, edited\n")
+    caption(cli, "scenes", folder, *LORA, "--overwrite")
+    assert (folder / "2.txt").read_text() == "ohwx, edited\n"
+    assert {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}["2.jpg"] == "ohwx, edited"
+    hidden = [path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")]
+    assert sorted(hidden) == [FILE_NAME, "metadata.jsonl"]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_overwrite_leaves_captions_of_people_in_one_file(
+    cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path, suffix: str
+) -> None:
+    """And goes on with another prompt, which it was told to type."""
+    out = tmp_path / f"a.{suffix}"
+    caption(cli, "scenes", folder, "-o", out)
+    lines = out.read_text().splitlines(keepends=True)
+    number = next(n for n, line in enumerate(lines) if "2.jpg" in line)
+    lines[number] = '{"id": "2.jpg", "caption": "größer, by hand"}\n' if suffix == "jsonl" else "2.jpg,by hand\n"
+    out.write_bytes("".join(lines).encode("latin-1"))  # as an old editor saves it
+    edited = lines[number].encode("latin-1")
+    assert "type --overwrite to caption anew" in cli("caption", tiny_captioner, folder, "-o", out, "--beams", 1).err
+    done = caption(cli, tiny_captioner, folder, "-o", out, "--overwrite")
+    assert "7 captions written, 1 already done" in done.err
+    assert "1 captions were written or edited by a person and stay" in done.err and edited in out.read_bytes()
+    done = caption(cli, tiny_captioner, folder, "-o", out, "--overwrite", "--replace-edited")
+    assert "8 captions written" in done.err and edited not in out.read_bytes()
+    assert "by hand" in records(tmp_path / f"a.{suffix}.replaced.jsonl")[0]["text"]
+
+
+def test_an_edited_caption_stays_where_the_picture_was_replaced(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """Also as the last line, saved without its end."""
+    out = tmp_path / "a.jsonl"
+    caption(cli, "scenes", folder, "-o", out)
+    lines = out.read_text().splitlines()
+    out.write_text("\n".join([*lines[:-1], '{"id": "7.jpg", "caption": "by hand"}']))
+    Image.new("RGB", (40, 40), "red").save(folder / "7.jpg")
+    assert "0 captions written, 8 already done" in caption(cli, "scenes", folder, "-o", out).err
+    assert records(out)[-1]["caption"] == "by hand" and len(records(out)) == 8
+
+
+def test_workers_do_not_replace_what_a_person_edited(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    typed = ("scenes", folder, "-o", out, "--workers", 1)
+    caption(cli, *typed)
+    rows = records(out)
+    out.write_text(
+        "".join(json.dumps(row | ({"caption": "mine"} if n == 3 else {})) + "\n" for n, row in enumerate(rows))
+    )
+    assert "a person wrote or edited 1 of its captions" in cli("caption", *typed, "--beams", 1).err
+    assert "a person wrote or edited 1 of its captions" in cli("job", "merge", f"{out}.job").line
+    assert records(out)[3]["caption"] == "mine"
+    caption(cli, *typed, "--replace-edited")
+    assert records(out) == rows and records(tmp_path / "a.jsonl.replaced.jsonl")[0]["text"] == "mine"
+
+
+def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    (folder / "2.xmp").write_text(xmp.with_texts("", {xmp.ALT: "by hand"}, "2.xmp"))
+    typed = ("scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", "--embed")
+
+    def alt() -> str:
+        return xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "2.xmp")[xmp.ALT]
+
+    done = caption(cli, *typed, "--overwrite")
+    assert "1 pictures have an alt text of another origin" in done.err and alt() == "by hand"
+    caption(cli, *typed, "--replace-edited")
+    assert alt() != "by hand" and records(folder / "xmp.replaced.jsonl")[0]["text"] == "by hand"
+
+
+def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """An alt text that a person emptied: the picture is decorative."""
+    out = tmp_path / "alt.jsonl"
+    typed = ("scenes", folder, "--for", "alt-text", "-o", out, "--embed")
+    caption(cli, *typed)
+    assert xmp.ALT in xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "")
+    rows = records(out)
+    rows[2]["caption"] = ""
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for _ in range(3):
+        caption(cli, *typed, "--characters", 40)
+        assert [row["caption"] for row in records(out) if row["id"] == rows[2]["id"]] == [""]
+        sidecar = (folder / str(rows[2]["id"])).with_suffix(".xmp")
+        assert xmp.texts_of(xmp.read_sidecar(sidecar), "") == {}
+
+
+@pytest.mark.parametrize("text", ["", "a dog on grass\nthe dog is brown\n"])
+def test_captions_of_people_for_a_generator_are_told(cli: Cli, folder: Path, text: str) -> None:
+    """An emptied one is a caption; of two lines kohya reads the first."""
+    caption(cli, "scenes", folder, *LORA)
+    (folder / "2.txt").write_text(text)
+    done = caption(cli, "scenes", folder, *LORA)
+    listed = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
+    assert (
+        listed["2.jpg"] == ("a dog on grass. the dog is brown" if text else "")
+        and (folder / "2.txt").read_text() == text
+    )
+    if text:
+        assert "1 of these do not have the trigger 'ohwx'" in done.err and "2.txt; add it there" in done.err
+        assert "1 of these have several lines, of which kohya's scripts read the first: 2.txt" in done.err
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a bowl of food in front of a dog", "a bowl of food"),
+        ("a cat sits next to a dog", "a cat sits"),
+        ("a ball to the left of a dog on a beach", "a ball on a beach"),
+        ("a bowl in front of a black dog", "a bowl in front of a black dog"),
+    ],
+)
+def test_a_place_is_left_out_with_what_it_is_said_of(text: str, expected: str) -> None:
+    assert without_words(text, {"dog"}, "ohwx") == expected
+
+
+@pytest.mark.parametrize("typed", [LORA, ("--format", "txt")])
+def test_a_prompt_does_not_read_our_own_texts(cli: Cli, tiny_captioner: Path, folder: Path, typed: Any) -> None:
+    caption(cli, "scenes", folder, *typed)
+    (folder / "2.txt").write_text("by hand")
+    done = cli("caption", tiny_captioner, folder, "-o", "-", "--prompt", "Notes: {text}", "--max-tokens", 2)
+    assert done.status == 2 and "7 of 8 pictures have no 'text'" in done.err
+
+
+# Files are checked before the work.
+
+
+def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folder: Path) -> None:
+    for name in ("0.bmp", "1.webp", "1.bmp"):
+        Image.new("RGB", (32, 32)).save(folder / name)
+    (folder / "3.txt").write_bytes("größer".encode("latin-1"))
+    before = sorted(folder.iterdir())
+    for more in (LORA, (*LORA, "--dry-run")):
+        line = cli("caption", "scenes", folder, *more).line
+        assert re.search(
+            r"0\.bmp and \S*0\.jpg would share \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
+        )
+        assert "3.txt: is not text in UTF-8" in line
+    assert sorted(folder.iterdir()) == before
+    line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", folder.parent / "alt.jsonl", "--embed").line
+    assert "0.xmp" in line and "1.xmp" in line
+
+
+def test_two_folders_have_no_list_in_common(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "cats")
+    line = cli("caption", "scenes", folder, tmp_path / "cats", *LORA).line
+    assert "the pictures lie in 2 folders" in line and f"name {tmp_path.resolve()}" in line
+    assert "2 folders" in cli("caption", "scenes", *sorted(tmp_path.glob("*/*.jpg")), *LORA).line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cats", "dogs"]
+    caption(cli, "scenes", tmp_path, *LORA)
+    assert {row["file_name"].split("/")[0] for row in records(tmp_path / "metadata.jsonl")} == {"cats", "dogs"}
+
+
+# The same pictures.
+
+
+@pytest.mark.parametrize("typed", ["./dogs", "{}/dogs", "dogs/*.jpg", "{}/dogs/../dogs", "moved"])
+def test_resuming_does_not_depend_on_spelling(
+    cli: Cli, tiny_captioner: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str
+) -> None:
+    monkeypatch.chdir(folder.parent)
+    shutil.copytree(tiny_captioner, "model")
+    for out in (("-o", "a.jsonl"), ("--for", "alt-text", "-o", "alt.jsonl"), LORA):
+        caption(cli, "model", "dogs", "--max-tokens", 4, *out)
+    texts = Path("alt.jsonl").read_text()
+    if typed == "moved":
+        Path("dogs").rename("moved")
+    Image.new("RGB", (40, 40), "red").save(folder.with_name("moved" if typed == "moved" else "dogs") / "new.jpg")
+    model = folder.parent / "model"
+    for out in (("-o", "a.jsonl"), ("--for", "alt-text", "-o", "alt.jsonl"), LORA):
+        done = caption(cli, model, typed.format(folder.parent), "--max-tokens", 4, *out)
+        assert "1 captions written, 8 already done" in done.err, out
+    assert len(records(Path("a.jsonl"))) == 9
+    assert [row["caption"] for row in records(Path("alt.jsonl"))][:8] == [
+        json.loads(line)["caption"] for line in texts.splitlines()
+    ]
+
+
+def test_other_pictures_of_the_same_names_are_refused(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """Their captions would take the place of those that are there."""
+    out = tmp_path / "a.jsonl"
+    caption(cli, "scenes", folder, "-o", out)
+    before = out.read_bytes()
+    (tmp_path / "cats").mkdir()
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "cats" / "1.jpg")
+    assert "has the captions of other pictures with the same ids, such as '1.jpg'" in cli(
+        "caption", "scenes", tmp_path / "cats", "-o", out, "--beams", 1).line  # fmt: skip
+    assert out.read_bytes() == before
+
+
+@pytest.mark.parametrize("how", ["jsonl", "csv", "txt", "lora"])
+def test_a_picture_that_is_replaced_while_it_is_captioned_is_captioned_again(
+    cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """The file is replaced as soon as it was read."""
+    read = FilePicture.read
+
+    def read_and_replace(self: FilePicture) -> BytesPicture:
+        found = read(self)
+        if self.path.name in ("2.jpg", "5.jpg"):
+            Image.new("RGB", (48, 48), "red").save(self.path)
+        return found
+
+    out = {"jsonl": ("-o", tmp_path / "a.jsonl"), "txt": ("--format", "txt"), "lora": LORA,
+           "csv": ("-o", tmp_path / "a.csv")}[how]  # fmt: skip
+    options = (tiny_captioner, folder, "--max-tokens", 4, *out)
+    with monkeypatch.context() as patch:
+        patch.setattr(FilePicture, "read", read_and_replace)
+        assert cli("caption", *options).status == 0
+    again = cli("caption", *options)
+    assert "2 captions written, 6 already done" in again.err
+    assert "0 captions written, 8 already done" in cli("caption", *options).err
+
+
+def test_a_picture_that_is_replaced_while_its_features_are_stored_is_captioned_again(
+    tiny_captioner: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = FilePicture.read
+
+    def read_and_replace(self: FilePicture) -> BytesPicture:
+        found = read(self)
+        if self.path.name == "2.jpg":
+            Image.new("RGB", (48, 48), "red").save(self.path)
+        return found
+
+    captioner, store = load_captioner(str(tiny_captioner)), FeatureStore(tmp_path / "cache")
+    for replaced, written in ((True, 8), (False, 1), (False, 0)):
+        with monkeypatch.context() as patch:
+            patch.setattr(FilePicture, "read", read_and_replace if replaced else read)
+            done = caption_pictures(captioner, open_data(str(folder)), tmp_path / "a.jsonl", store=store,
+                                    decoding=Decoding(kind="greedy", max_tokens=4), progress=False)  # fmt: skip
+        assert done.written == written
+
+
+# Processes.
+
+
+def start(*typed: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tellapart", "caption", *map(str, typed)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_two_processes_do_not_write_one_folder(cli: Cli, folder: Path) -> None:
+    code = ("import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); "
+            "input()")  # fmt: skip
+    lock = str(folder / ".metadata.jsonl.lock")
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    assert "dogs is in use by" in cli("caption", "scenes", folder, *LORA).line
+    holder.communicate("\n")
+    caption(cli, "scenes", folder, *LORA)
+
+
+@pytest.mark.long
+def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, scene in enumerate(Scenes(60, split="test", seed=3)):
+        scene.image().save(folder / f"{number:02}.jpg")
+    (folder / "07.txt").write_text("ohwx, by hand\n")
+    random.seed(0)
+    for number in range(4):
+        trigger = ("ohwx", "zwx")[number % 2]
+        process = start("scenes", folder, "--beams", 1, "--for", "lora", "--trigger", trigger)
+        end = time.monotonic() + 60
+        while not (folder / FILE_NAME).exists() and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(random.uniform(0, 1.5) + (6 if number else 0))
+        process.kill()
+        process.communicate()
+        assert (folder / "07.txt").read_text() == "ohwx, by hand\n"
+    done = caption(cli, "scenes", folder, "--for", "lora", "--trigger", "last")
+    assert "1 .txt files were written or edited by a person" in done.err
+    rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
+    assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
+    for name, text in rows.items():
+        assert text.startswith("last") and (folder / name).with_suffix(".txt").read_text() == text + "\n"
+    assert not [path for path in folder.glob(".*") if path.name != FILE_NAME]
+
+
+def test_half_a_line_in_the_log_spoils_nothing(tmp_path: Path) -> None:
+    log = Provenance.open(tmp_path / "a.jsonl")
+    log.record({"1": TextRow.new("one"), "2": TextRow.new("two")})
+    whole = log.path.read_bytes()
+    log.path.write_bytes(whole[:-9])
+    again = Provenance.open(tmp_path / "a.jsonl")
+    assert again.wrote("1", "one") and not again.wrote("2", "two")
+    again.record({"3": TextRow.new("three")})
+    assert Provenance.open(tmp_path / "a.jsonl").rows.keys() == {"1", "3"}
+    assert Provenance.open(tmp_path / "b.jsonl").rows == {}
+
+
+def test_ctrl_c_is_one_line_that_fits_the_command(
+    cli: Cli, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: Any, **options: Any) -> Iterator[Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tellapart.inference.caption.CaptionEngine.captions", stop)
+    line = cli("caption", "scenes", folder, "-o", tmp_path / "a.jsonl").line
+    assert "stopped; what was saved stays, and the same command goes on" in line and "train" not in line
+
+
+# The page.
+
+
+def test_the_page_has_its_pictures_beside_it(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    Image.effect_noise((3000, 2000), 90).convert("RGB").save(folder / "1.jpg")
+    page = tmp_path / "doubtful.html"
+    caption(
+        cli, "scenes", folder, "--for", "alt-text", "--characters", 20, "-o", tmp_path / "alt.jsonl", "--review", page
+    )
+    text = page.read_text()
+    addresses = re.findall(r"doubtful\.pictures/\d+\.jpg", text)
+    assert addresses and len(text) < 60_000
+    for address in addresses:
+        with Image.open(tmp_path / address) as image:
+            assert max(image.size) <= 640
+
+
+class TestTwoWindows:
+    pytestmark = NEEDS_CHROMIUM
+
+    def test_no_window_takes_back_what_another_accepted(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
+        page = tmp_path / "doubtful.html"
+        caption(cli, "scenes", folder, "--for", "alt-text", "--characters", 20, "-o", tmp_path / "alt.jsonl",
+                "--review", page)  # fmt: skip
+        with chromium(tmp_path / "profile", {"browser": "ALL"}) as driver:
+            driver.get(page.as_uri())
+            first = driver.current_window_handle
+            driver.switch_to.new_window("window")
+            driver.get(page.as_uri())
+            assert driver.execute_script("return document.getElementById('picture').naturalWidth") > 0
+            driver.find_element("id", "text").send_keys(" one\n")
+            second = driver.execute_script("return doubtful[1].id")
+            driver.switch_to.window(first)
+            driver.execute_script("show(1)")
+            driver.find_element("id", "text").clear()
+            driver.find_element("id", "text").send_keys("\n")
+            kept = json.loads(driver.execute_script("return localStorage.getItem(place)"))
+            assert len(kept) == 2 and kept[second] == ""
+            assert [entry["message"] for entry in driver.get_log("browser")] == []
