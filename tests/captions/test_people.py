@@ -15,7 +15,6 @@ import pytest
 from chromium import NEEDS_CHROMIUM, chromium
 from command_line import Cli, Done
 from PIL import Image
-from tellapart.models.loading import Decoding
 
 from tellapart.captioners import load_captioner
 from tellapart.captions.provenance import FILE_NAME, OwnFiles, Provenance, TextRow
@@ -205,7 +204,7 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
         assert re.search(
             r"0\.bmp and \S*0\.jpg would share \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
         )
-        assert "3.txt: is not text in UTF-8" in line
+        assert "3.txt: not UTF-8 (byte 2); convert it to UTF-8" in line
     assert sorted(folder.iterdir()) == before
     line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", folder.parent / "alt.jsonl", "--embed").line
     assert "0.xmp" in line and "1.xmp" in line

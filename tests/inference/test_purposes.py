@@ -21,7 +21,7 @@ from command_line import Cli
 from PIL import Image
 
 from tellapart.captions.lines import Written, json_line
-from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.provenance import FILE_NAME, OwnFiles
 from tellapart.captions.writers import logged_captions
 from tellapart.data import open_data, xmp
 from tellapart.errors import TellapartError, UsageError
@@ -280,7 +280,7 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
         picture.with_name("a.xmp" if place == "beside" else place.replace("photo", "a")).write_text(packet)
     before = {path: path.read_bytes() for path in picture.parent.iterdir()}
     items, made = list(open_data(str(picture.parent))), AltText().edited({picture.name: "a machine's"})
-    own = OwnFiles.open(tmp_path / "alt.jsonl")
+    own = OwnFiles()
     for folder in (None, tmp_path / "copies"):
         assert embed(items, made, own, False, folder).stayed == (picture.name,)
         assert {path: path.read_bytes() for path in picture.parent.iterdir()} == before
@@ -357,15 +357,10 @@ def test_what_exiftool_writes_is_seen_and_what_is_written_it_reads(tmp_path: Pat
         assert (value["Rights"], value["AltTextAccessibility"], value["Validate"]) == ("me", "new", "OK")
 
 
-def test_a_record_of_own_files_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    record = tmp_path / "alt.jsonl.files.json"
-    record.mkdir()
-    with pytest.raises(TellapartError, match=r"alt\.jsonl\.files\.json: cannot be read .*; make it readable"):
-        OwnFiles.open(tmp_path / "alt.jsonl")
-    record.rmdir()
-    record.write_text("{")
-    with pytest.raises(UsageError, match=r"alt\.jsonl\.files\.json: is damaged"):
-        OwnFiles.open(tmp_path / "alt.jsonl")
+def test_a_log_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(TellapartError, match=r"captions\.jsonl: cannot be read .*; make it readable"):
+        OwnFiles().is_own(tmp_path / "a.txt", "a dog")
 
 
 def test_printed_lines_hold_no_characters_that_turn_the_direction_of_writing() -> None:

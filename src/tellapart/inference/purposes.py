@@ -34,7 +34,7 @@ from tellapart.captions.writers import (
 )
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
-from tellapart.data.dataset import expanded, parse
+from tellapart.data.dataset import decode_text, expanded, parse, read_text
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.language.answers import without_opening
@@ -286,7 +286,7 @@ def check_files(
         if isinstance(item.picture, FilePicture):
             path = item.picture.path
             if beside is not None:
-                attempt(lambda path=path: _utf8_text(path.with_suffix(beside)))  # type: ignore[misc]
+                attempt(lambda path=path: _text_of(path.with_suffix(beside)))  # type: ignore[misc]
         if out.name in METADATA_FILES:
             attempt(lambda item=item: name_in(item, out.parent))  # type: ignore[misc]
     attempt(lambda: writable_file(out))
@@ -297,16 +297,9 @@ def check_files(
         raise UsageError("; ".join(problems[:SHOWN]) + more)
 
 
-def _utf8_text(path: Path) -> str:
-    """The text of a file; "" if there is none. Raises `UsageError` for another encoding."""
-    try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not text in UTF-8; save it as UTF-8") from None
+def _text_of(path: Path) -> str:
+    """The text of a file; "" if there is none. Raises `UsageError`, see `read_text`."""
+    return read_text(path) if path.exists() else ""
 
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
@@ -338,7 +331,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
         )
     renamed = renamed_ids(items, Provenance.open(log_of(out)).rows)
     try:
-        text = out.read_bytes().decode("utf-8-sig")
+        text = decode_text(out.read_bytes())
         if out.suffix.lower() == ".csv":
             rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline="")))
         else:
@@ -514,7 +507,7 @@ def write_beside(
     there, several, bare = dict(edited), list[str](), list[str]()
     for key, path in targets.items() if not replaces.edited else ():
         if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
-            lines = [" ".join(line.split()) for line in _utf8_text(path).splitlines() if line.strip()]
+            lines = [" ".join(line.split()) for line in _text_of(path).splitlines() if line.strip()]
             listed = key in edited and "\n" in edited[key].text
             text = "\n".join(lines) if listed else _joined_lines(lines)
             there[key] = Edited(text, accepted=True)
@@ -657,9 +650,8 @@ def embed(
             raise UsageError(f"{picture}: has no room for its text in XMP ({xmp.MOST:,} bytes); leave the picture out")
         texts |= {_of(name, target): text for name, text in ours.items() if name not in theirs}
         todo.append((picture, target, packet))
-    if replaced:
-        own.back_up(replaced)
     if folder is None:
+        own.back_up(replaced)
         own.record(texts)
     for picture, target, packet in todo:
         _embed(picture, target, packet, folder)
