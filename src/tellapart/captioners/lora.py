@@ -89,8 +89,9 @@ def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int
         found, have = max(counts, default=0), layer.weight.shape[0]
         if counts and found != have:
             raise TellapartError(
-                f"{folder} has word embeddings of {found:,} tokens, and its base has {have:,}: tokens were added before "
-                f"training, and an adapter does not say how; in Python, call base.resize_token_embeddings({found}), "
+                f"{folder} has word embeddings of {found:,} tokens, and its base has {have:,}: tokens were added "
+                "before training, and an adapter does not say how; in Python, call "
+                f"base.resize_token_embeddings({found}), "
                 f"PeftModel.from_pretrained(base, '{folder}').merge_and_unload().save_pretrained(NEW) and "
                 "tokenizer.save_pretrained(NEW), and name NEW with the base's processor"
             )
