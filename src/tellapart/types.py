@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from tellapart.utils.io import clean_text
+from tellapart.utils.messages import clean_text
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, res
 from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.saved import loading_errors
-from tellapart.utils.io import parse_json, say
+from tellapart.utils.messages import parse_json, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

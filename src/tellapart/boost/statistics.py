@@ -32,7 +32,7 @@ from tellapart.scenes.truth import align, count_claims, mark_caption
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.types import Item
 from tellapart.utils.files import write_output
-from tellapart.utils.io import json_value, track
+from tellapart.utils.messages import json_value, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

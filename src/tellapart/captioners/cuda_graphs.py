@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tellapart.models.decoding import Decoding
-from tellapart.utils.io import say_once
+from tellapart.utils.messages import say_once
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

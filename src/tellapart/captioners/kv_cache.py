@@ -14,7 +14,7 @@ from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from tellapart.utils.io import say_once
+from tellapart.utils.messages import say_once
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.saved import loading_errors
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

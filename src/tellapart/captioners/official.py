@@ -26,7 +26,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
 from tellapart.models.names import check_name
 from tellapart.models.saved import loading_errors
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

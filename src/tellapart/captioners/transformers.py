@@ -28,7 +28,7 @@ from tellapart.models.chat import rendered
 from tellapart.models.devices import precision_of
 from tellapart.models.saved import load_whole, weights_fingerprint
 from tellapart.types import Encoder
-from tellapart.utils.io import write_sums
+from tellapart.utils.files import write_sums
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

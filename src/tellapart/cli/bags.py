@@ -13,8 +13,8 @@ import typer
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
-from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import locked, say, typed_command
+from tellapart.utils.files import check_output, locked, write_output
+from tellapart.utils.messages import say, typed_command
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

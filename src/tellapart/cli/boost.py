@@ -11,7 +11,7 @@ import typer
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import say, typed_command
+from tellapart.utils.messages import say, typed_command
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

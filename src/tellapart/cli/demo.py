@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tellapart.cli.app import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
-from tellapart.utils.io import console, say
+from tellapart.utils.messages import console, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -71,7 +71,7 @@ from tellapart.data.records import (
 )
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tellapart.evaluation.inputs import load_scorers, read_object_inputs, read_r
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.utils.io import parse_json, track
+from tellapart.utils.messages import parse_json, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from tellapart.language import answers
 from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.io import json_value, say, track
+from tellapart.utils.messages import json_value, say, track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation.facts import Synonyms
 from tellapart.metrics.embedding import bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from tellapart.metrics.results import WORDS, Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, HUMAN_CHOICES, CaptionSlot, caption_lists, human_slots, system_slots
 from tellapart.metrics.statistics import ALPHA, RESAMPLES, Draws, Measurement, MetricTests, holm
 from tellapart.metrics.words import associated_words, tagger_signature
-from tellapart.utils.io import detail, say_once
+from tellapart.utils.messages import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import Candidates, Results
 from tellapart.utils.files import write_output
-from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json
+from tellapart.utils.messages import console, for_terminal, json_text, json_value, parse_json
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

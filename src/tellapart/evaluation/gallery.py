@@ -18,7 +18,7 @@ from tellapart.evaluation.test_sets import Retrieval, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.results import Results
 from tellapart.types import Item
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 
 if TYPE_CHECKING:
     from tellapart.scenes import Scene

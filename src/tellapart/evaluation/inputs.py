@@ -28,7 +28,7 @@ from tellapart.evaluation.evaluate import CORRECTIONS, PAIRS, choose, evaluate, 
 from tellapart.evaluation.facts import Synonyms
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.words import check_words
-from tellapart.utils.io import detail
+from tellapart.utils.messages import detail
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

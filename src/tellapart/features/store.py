@@ -55,7 +55,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from tellapart.data.pictures import FilePicture, StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Encoder, Item, Picture
-from tellapart.utils.io import Progress, detail, say
+from tellapart.utils.messages import Progress, detail, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

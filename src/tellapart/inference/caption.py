@@ -42,7 +42,7 @@ from tellapart.models.onednn import packed_linears
 from tellapart.models.saved import files_digest, settings_of, weights_fingerprint
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.types import Encoder, Item, Picture, Rollout
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 

@@ -43,7 +43,7 @@ from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.models.names import is_server, warn_outside_scenes
 from tellapart.models.saved import default_decoding, files_digest
 from tellapart.types import Item, Picture
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 if TYPE_CHECKING:
     from tellapart.features.store import FeatureStore

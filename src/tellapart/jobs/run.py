@@ -24,7 +24,7 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job, Pulse, clock, failed_line
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.works import Reply, Worker
-from tellapart.utils.io import Progress, detail, say
+from tellapart.utils.messages import Progress, detail, say
 
 if TYPE_CHECKING:
     from tellapart.bags.large import LargeSearch, Spread

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tellapart.metrics.statistics import ALPHA, Difference, Interval, format_p, places_for
-from tellapart.utils.io import json_value
+from tellapart.utils.messages import json_value
 from tellapart.utils.registry import Direction, LazyModule
 
 if TYPE_CHECKING:

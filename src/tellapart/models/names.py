@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.packages import PARTS, packaged_folder
-from tellapart.utils.io import parse_json, say_once
+from tellapart.utils.messages import parse_json, say_once
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import say, sha256, write_sums
+from tellapart.utils.files import sha256, write_sums
+from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import check_sums, parse_json, say, sha256
+from tellapart.utils.files import check_sums, sha256
+from tellapart.utils.messages import parse_json, say
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:

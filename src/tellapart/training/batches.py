@@ -24,7 +24,7 @@ from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 

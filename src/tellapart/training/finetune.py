@@ -30,7 +30,7 @@ from tellapart.training.fingerprint import picture_identity
 from tellapart.training.loop import kept_start
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.registry import OPTION, LazyModule
 
 if TYPE_CHECKING:

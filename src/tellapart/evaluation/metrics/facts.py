@@ -17,7 +17,7 @@ from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement, Sums
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 from tellapart.utils.registry import Direction, LazyModule
 
 if TYPE_CHECKING:

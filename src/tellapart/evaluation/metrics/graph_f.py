@@ -21,7 +21,7 @@ from tellapart.metrics.ptb import check
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
