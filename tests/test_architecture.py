@@ -33,7 +33,7 @@ LAYERS = [
 ABOVE = {name: set(" ".join(LAYERS[:row]).split()) for row, names in enumerate(LAYERS) for name in names.split()}
 ABOVE |= {"utils": {"errors"}, "types": {"utils"}, "errors": set(), "": set()}
 
-IMPORTS_IN_FUNCTIONS = 350  # at most; it may go down
+IMPORTS_IN_FUNCTIONS = 175  # at most; it may go down
 
 
 def test_the_top_of_the_package_can_be_held_in_the_head() -> None:
@@ -200,11 +200,9 @@ def test_importing_is_light() -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        "import tellapart.cli.app, tellapart.evaluation.evaluate, tellapart.metrics; tellapart.cli.app.whole_app()",
-        # The driver of a job: its workers load it, which takes seconds.
-        "import tellapart.inference.caption, tellapart.jobs.run, tellapart.jobs.works, tellapart.cli.caption",
+        "import tellapart.cli.app, tellapart.metrics; tellapart.cli.app.whole_app()",
     ],
-    ids=["text metrics and help", "the driver of a job"],
+    ids=["text metrics and help"],
 )
 def test_torch_is_not_loaded(script: str) -> None:
     assert printed(f"{script}; import sys; print('torch' in sys.modules)") == "False"

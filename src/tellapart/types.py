@@ -15,14 +15,15 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from tellapart.utils.messages import clean_text
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+from tellapart.utils.io import clean_text
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
     import torch
-    from PIL import Image
 
 
 class Picture(Protocol):

@@ -1,19 +1,24 @@
-"""Bags of look-alikes: mined from anybody's pictures, for benchmarks and for training. Parts load on first use."""
+"""Bags of look-alikes: mined from anybody's pictures, for benchmarks and for training."""
 
 from __future__ import annotations
 
-from tellapart.utils.registry import lazily
+from tellapart.bags.file import Bag
+from tellapart.bags.mine import (
+    TrainingBags,
+    curate_bags,
+    mine_bags,
+    multimodal,
+    training_bags,
+)
+from tellapart.features.nearest import Neighbours, nearest_neighbours
 
-_WHERE = {
-    "Bag": "file",
-    "Neighbours": "mine",
-    "TrainingBags": "mine",
-    "curate_bags": "mine",
-    "mine_bags": "mine",
-    "multimodal": "mine",
-    "nearest_neighbours": "mine",
-    "training_bags": "mine",
-}
-
-__all__ = sorted(_WHERE)
-__getattr__, __dir__ = lazily(__name__, _WHERE)
+__all__ = [
+    "Bag",
+    "Neighbours",
+    "TrainingBags",
+    "curate_bags",
+    "mine_bags",
+    "multimodal",
+    "nearest_neighbours",
+    "training_bags",
+]

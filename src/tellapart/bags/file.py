@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from tellapart.data.dataset import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
-from tellapart.utils.messages import json_value, parse_json
+from tellapart.utils.io import json_value, parse_json
 
 KIND = "tellapart bags"
 FORMAT = 1
@@ -110,7 +112,6 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
 
 
 def _header(path: Path, fields: dict[str, Any]) -> Header:
-    from pydantic import TypeAdapter, ValidationError
 
     try:
         return TypeAdapter(Header).validate_python(fields)

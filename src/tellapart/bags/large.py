@@ -40,9 +40,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from tellapart import __version__
 from tellapart.bags.file import FORMAT, KIND, Header
@@ -58,14 +59,8 @@ from tellapart.features.nearest import (
     nearest_neighbours,
     share_found,
 )
-from tellapart.utils.files import locked, replace_file, replace_text, write_errors, write_output
-from tellapart.utils.messages import Progress, parse_json, say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
+from tellapart.utils.files import write_output
+from tellapart.utils.io import Progress, locked, parse_json, replace_file, replace_text, say, write_errors
 
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
 

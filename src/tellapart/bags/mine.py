@@ -11,12 +11,13 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from tellapart import __version__
 from tellapart.bags.file import Bag, BagsFile, Header
+from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
 from tellapart.data.dataset import beside
@@ -33,12 +34,9 @@ from tellapart.features.nearest import (
 )
 from tellapart.features.store import FeatureStore
 from tellapart.models.names import warn_outside_scenes
+from tellapart.models.protocols import FrozenScorer
+from tellapart.scorers.base import Scorer
 from tellapart.types import Item
-
-if TYPE_CHECKING:
-    from tellapart.data import Dataset
-    from tellapart.models.protocols import FrozenScorer
-    from tellapart.scorers.base import Scorer
 
 Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")

@@ -24,23 +24,20 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote, urlsplit
+
+from PIL import Image
 
 from tellapart.boost.local import Local
 from tellapart.boost.redaction import redact
 from tellapart.boost.replies import failure, moderated, read_answer, read_scores, refused_field
+from tellapart.boost.scripted import Scripted
 from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, Backend, BackendError, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.types import Picture
-from tellapart.utils.messages import clean_text, say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from PIL import Image
-else:
-    Image = LazyModule("PIL.Image")
+from tellapart.utils.io import clean_text, say
 
 
 def number(settings: dict[str, str], key: str, default: float) -> float:
@@ -385,7 +382,6 @@ def _openai(rest: str) -> Backend:
 
 
 def _scripted(rest: str) -> Backend:
-    from tellapart.boost.scripted import Scripted
 
     _, settings = _settings(f"?{rest}" if rest else "", f"scripted:{rest}", ("error", "seed"))
     return Scripted(error=number(settings, "error", 0.0), seed=int(number(settings, "seed", 0.0)))

@@ -27,22 +27,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
 from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.output import Output, made_by, made_file, read_records, record
 from tellapart.boost.stages import PER_REFERENCE
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Request, Stage, most_choices, prices_of
+from tellapart.data import Dataset
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.language.answers import answer_text
 from tellapart.types import Item
 from tellapart.utils.files import check_output
-from tellapart.utils.messages import Progress, clean_text, say
-
-if TYPE_CHECKING:
-    from tenacity import RetryCallState
-
-    from tellapart.data import Dataset
+from tellapart.utils.io import Progress, clean_text, say
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -184,7 +182,6 @@ class RetryingBackend:
             say(f"{self.name}: no answer from {address} since {begun}{why}; waiting until {end} at the latest")
 
     def _complete(self, request: Request) -> Answer:
-        from tenacity import Retrying, retry_if_exception_type, wait_random_exponential
 
         started, failed = time.monotonic(), 0
 

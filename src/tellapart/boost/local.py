@@ -8,7 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+import transformers
+from PIL import Image
+from transformers.models.auto import modeling_auto
 
 from tellapart.boost.types import IN_USER_TURN, Answer, BackendError, Message, Request
 from tellapart.errors import PictureError, UsageError
@@ -17,19 +22,7 @@ from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, res
 from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.saved import loading_errors
-from tellapart.utils.messages import parse_json, say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import transformers
-    from PIL import Image
-    from transformers.models.auto import modeling_auto
-else:
-    Image = LazyModule("PIL.Image")
-    torch = LazyModule("torch")
-    transformers = LazyModule("transformers")
-    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
+from tellapart.utils.io import parse_json, say
 
 EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
 SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers

@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart.boost.stages import NAMES, stages
 from tellapart.boost.types import Answer, BackendError, Request
@@ -26,11 +26,9 @@ from tellapart.scenes.contents import INVERSE
 from tellapart.scenes.grammar import full_description
 from tellapart.scenes.parser import parse_caption, phrases, tokens
 from tellapart.scenes.vocabulary import ground_core, senses
+from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.rng import RandomStream
-
-if TYPE_CHECKING:
-    from tellapart.scenes.world import Scene
 
 Word = tuple[str, str]  # value, and the word or phrase for it
 Thing = dict[str, Word]

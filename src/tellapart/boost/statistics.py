@@ -19,34 +19,26 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import rich
+import rich.table
+import transformers
 
 from tellapart.boost import stages
 from tellapart.boost.stages import NAMES
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError, need_extra
 from tellapart.language.english import analyser
+from tellapart.report import page
 from tellapart.report.gallery import Album, Piece, Span, pieces
 from tellapart.scenes.parser import parse_caption
 from tellapart.scenes.truth import align, count_claims, mark_caption
 from tellapart.scenes.vocabulary import FIELDS
+from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.files import write_output
-from tellapart.utils.messages import json_value, track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.table
-    import transformers
-
-    from tellapart.report import page
-    from tellapart.scenes.world import Scene
-else:
-    rich = LazyModule("rich", "table")
-    transformers = LazyModule("transformers")
-    page = LazyModule("tellapart.report.page")
-
+from tellapart.utils.io import json_value, track
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
 # CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.

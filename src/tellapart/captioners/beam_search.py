@@ -6,18 +6,11 @@ Pictures whose search is over leave the batch.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 
-from tellapart.models.decoding import Decoding
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
 from tellapart.captioners.sampling import Decoder, DecoderState, suppress, token_ids, token_table
+from tellapart.models.decoding import Decoding
 
 NEVER = -1.0e9  # the log-probability of what must not be chosen, as in transformers
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
-from transformers import EncoderDecoderCache
+from transformers import BlipForConditionalGeneration, EncoderDecoderCache
 
 from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
 from tellapart.captioners.decoding import GOING
@@ -246,7 +246,6 @@ class PatchKVCache(KVCache):
 
 def load_blip(folder: str) -> tuple[Any, type[Captioner]]:
     """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
-    from transformers import BlipForConditionalGeneration
 
     return load_whole(BlipForConditionalGeneration, folder, dtype=torch.float32), Blip
 

@@ -12,16 +12,22 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
 
+from tellapart.captioners.cuda_graphs import StepGraphs
+from tellapart.captioners.decoding import generate
+from tellapart.captioners.generate import generate_captions
 from tellapart.captioners.lora import (
     is_adapter,
     merged_weights,
 )
+from tellapart.captioners.sampling import DecoderState
+from tellapart.captioners.teacher_forcing import MANY_SCORES, hidden_cached
+from tellapart.captioners.uncached import Uncached
 from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
@@ -30,27 +36,15 @@ from tellapart.models.onednn import LARGE, linear, speed_up
 from tellapart.models.saved import (
     OPTIONS_FILE,
     Levels,
+    saved_decoding,
     settings_of,
     silence_transformers,
     weights_fingerprint,
 )
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, in_mode, pad_rows
-from tellapart.utils.files import readable_weights, write_sums
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import readable_weights, write_sums
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
-from tellapart.captioners.cuda_graphs import StepGraphs
-from tellapart.captioners.decoding import generate
-from tellapart.captioners.generate import generate_captions
-from tellapart.captioners.sampling import DecoderState
-from tellapart.captioners.teacher_forcing import MANY_SCORES, hidden_cached
-from tellapart.captioners.uncached import Uncached
-from tellapart.models.saved import saved_decoding
 
 
 class Captioner(ABC):

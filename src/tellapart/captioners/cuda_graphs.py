@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from tellapart.models.decoding import Decoding
-from tellapart.utils.messages import say_once
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
 from tellapart.captioners.decoding import RunningCount, generate_tokens, make_loop
 from tellapart.captioners.kv_cache import KVCache
+from tellapart.models.decoding import Decoding
+from tellapart.utils.io import say_once
 
 
 class StepGraphs:

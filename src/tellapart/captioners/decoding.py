@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tellapart.captioners.beam_search import BeamSearch
+from tellapart.captioners.sampling import Decoder, DecoderState, SampleSearch
 from tellapart.errors import TellapartError
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
-from tellapart.captioners.beam_search import BeamSearch
-from tellapart.captioners.sampling import Decoder, DecoderState, SampleSearch
 
 GOING = 0.75  # finished rows leave the batch when no more than this share goes on
 

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from tellapart.captioners.consensus import confident_texts, consensus
 from tellapart.models.decoding import Decoding
 from tellapart.types import Rows, in_mode
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
-
-from tellapart.captioners.consensus import confident_texts, consensus
 
 SAMPLES_AT_ONCE = 1024  # rows of a batch
 

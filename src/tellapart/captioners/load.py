@@ -13,11 +13,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import transformers
 from PIL import Image
 
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.decoding import decode_rows
 from tellapart.captioners.lora import (
     ADAPTER,
     adapter_settings,
@@ -40,16 +43,9 @@ from tellapart.models.saved import (
     saved_options,
 )
 from tellapart.types import Rollout, pad_rows
-from tellapart.utils.files import check_sums, write_sums
-from tellapart.utils.registry import Entry, LazyModule, Registry, call_factory, code_path
+from tellapart.utils.io import check_sums, write_sums
+from tellapart.utils.registry import Entry, Registry, call_factory, code_path
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
-from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.decoding import decode_rows
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict, inject_adapter_in_model
+from peft.tuners.lora import LoraLayer
+from safetensors import safe_open
+from transformers import pytorch_utils
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.saved import loading_errors
-from tellapart.utils.messages import parse_json
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from transformers import pytorch_utils
-else:
-    pytorch_utils = LazyModule("transformers.pytorch_utils")
+from tellapart.utils.io import parse_json
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
@@ -48,14 +45,11 @@ def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
     """Merge a PEFT adapter into ``model``, in place. Raises `TellapartError` where the two do not fit together."""
-    from peft import PeftModel, get_peft_model_state_dict
-    from safetensors import safe_open
 
     wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
     with loading_errors(str(folder), "an adapter whose weights fit its base"):
         with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
             given = set(file.keys())
-            check_vocabulary(model, folder, {key: file.get_slice(key).get_shape() for key in given})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Found missing adapter keys")  # an error below
             adapted: Any = PeftModel.from_pretrained(model, str(folder))
@@ -74,29 +68,6 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
         parameter.requires_grad_(wants)
 
 
-def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raises `TellapartError` if the adapter was trained with more tokens than its base has.
-
-    ``shapes``: those of its tensors, by name.
-    """
-    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
-    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
-    ends = {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
-    for end, layer in ends.items():
-        tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
-        named = [(name, shape) for name, shape in shapes.items() if tables.search(name)]
-        counts = {shape[1 if name.endswith("lora_embedding_A") else 0] for name, shape in named}
-        found, have = max(counts, default=0), layer.weight.shape[0]
-        if counts and found != have:
-            raise TellapartError(
-                f"{folder} has word embeddings of {found:,} tokens, and its base has {have:,}: tokens were added "
-                "before training, and an adapter does not say how; in Python, call "
-                f"base.resize_token_embeddings({found}), "
-                f"PeftModel.from_pretrained(base, '{folder}').merge_and_unload().save_pretrained(NEW) and "
-                "tokenizer.save_pretrained(NEW), and name NEW with the base's processor"
-            )
-
-
 def is_adapter(name: str) -> bool:
     """Returns whether a parameter of this name is of LoRA's."""
     return ".lora_" in name
@@ -104,7 +75,6 @@ def is_adapter(name: str) -> bool:
 
 def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The weights as if each W were W + ΔW and LoRA had never been; the model itself stays as it is."""
-    from peft.tuners.lora import LoraLayer
 
     state = model.state_dict()
     adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
@@ -136,7 +106,6 @@ def add_lora(
     encoders of Qwen-VL) is adapted in all its linear layers. B = 0, so nothing changes until it learns. The captioner's
     ``save`` writes merged weights from now on. Raises `UsageError` for a part that has no such layer.
     """
-    from peft import LoraConfig, inject_adapter_in_model
 
     chosen = {part: target_layers(captioner, part, modules) for part in parts}  # before anything is changed
     for part, layers in chosen.items():
@@ -171,7 +140,6 @@ def target_layers(
 
 def check_output_layer(captioner: CaptionerLike) -> None:
     """Raises `UsageError` where LoRA stands beside the output layer and `Captioner.head` reads its weights past it."""
-    from peft.tuners.lora import LoraLayer
 
     head = captioner.head()
     for name, layer in captioner.model.named_modules():

@@ -12,10 +12,11 @@ import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from pickle import UnpicklingError
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+import transformers
 from safetensors.torch import load_file
 
 from tellapart.captioners.blip import Blip
@@ -26,13 +27,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
 from tellapart.models.names import check_name
 from tellapart.models.saved import loading_errors
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
+from tellapart.utils.io import say
 
 State = dict[str, torch.Tensor]
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}

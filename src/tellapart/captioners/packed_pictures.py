@@ -11,16 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from PIL import Image
 
 from tellapart.errors import PictureError
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 @dataclass(frozen=True)

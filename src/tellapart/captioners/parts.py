@@ -6,9 +6,10 @@ A captioner is given new words, dropout and gradient checkpointing here; LoRA is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import transformers
 from torch import nn
 
 from tellapart.captioners.captioner import Captioner
@@ -17,12 +18,6 @@ from tellapart.captioners.official import published_resnet
 from tellapart.errors import UsageError
 from tellapart.models.saved import checked_model_folder, load_whole, loading_errors
 from tellapart.models.tokens import with_new_words
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
@@ -31,7 +26,6 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
     ``NAME?pixels=192``: its processor makes pictures of 192 × 192; a CNN takes any number.
     """
-    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
 
     bare, _, written = name.partition("?")
     options = parse_options(written, {"pixels": int}, bare)

@@ -5,17 +5,9 @@ Captions differ in length, and padding costs as much as words: captions of like 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 import torch.nn.functional as F
 
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
 from tellapart.captioners.sampling import Decoder, DecoderState
 
 MANY_SCORES = 2**22  # scores: below so many, padding costs less than leaving it out

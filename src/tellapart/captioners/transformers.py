@@ -10,12 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+import transformers
 from PIL import Image
 from torch import nn
+from transformers import modeling_outputs
+from transformers.models.auto import modeling_auto, processing_auto
 
 from tellapart.captioners.captioner import Captioner, check_room, max_tokens_after
 from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_cache_reason, replaced_forward
@@ -28,18 +31,7 @@ from tellapart.models.chat import rendered
 from tellapart.models.devices import precision_of
 from tellapart.models.saved import load_whole, weights_fingerprint
 from tellapart.types import Encoder
-from tellapart.utils.files import write_sums
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-    from transformers import modeling_outputs
-    from transformers.models.auto import modeling_auto, processing_auto
-else:
-    transformers = LazyModule("transformers")
-    modeling_outputs = LazyModule("transformers.modeling_outputs")
-    modeling_auto = LazyModule("transformers.models.auto.modeling_auto")
-    processing_auto = LazyModule("transformers.models.auto.processing_auto")
+from tellapart.utils.io import write_sums
 
 INSTRUCTION = "Describe this picture in one sentence."
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 
 from tellapart.errors import UsageError
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
 
 
 class Uncached:

@@ -8,41 +8,24 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
+import numpy as np
+import rich
+import rich.table
 import typer
+from rich import box
 
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
-from tellapart.utils.files import check_output, locked, write_output
-from tellapart.utils.messages import say, typed_command
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.files import check_output, write_output
+from tellapart.utils.io import locked, say, typed_command
 
 if TYPE_CHECKING:
-    import numpy as np
-    import rich
-    import rich.table
-    from rich import box
-
-    from tellapart.bags import file as bag_file
-    from tellapart.bags import large
     from tellapart.bags import mine as mining
     from tellapart.bags.mine import MinedBags
     from tellapart.data import Dataset
-    from tellapart.evaluation import benchmark_card
     from tellapart.evaluation.benchmark_card import Card
-    from tellapart.features import store as feature_store
-    from tellapart.jobs import run
     from tellapart.scorers import Scorer
-else:
-    rich = LazyModule("rich", "table")
-    np = LazyModule("numpy")
-    box = LazyModule("rich.box")
-    bag_file = LazyModule("tellapart.bags.file")
-    large = LazyModule("tellapart.bags.large")
-    mining = LazyModule("tellapart.bags.mine")
-    benchmark_card = LazyModule("tellapart.evaluation.benchmark_card")
-    feature_store = LazyModule("tellapart.features.store")
-    run = LazyModule("tellapart.jobs.run")
 
 app = App(
     name="bags",
@@ -135,6 +118,8 @@ def mine(
     as_json: Json = False,
 ) -> None:
     """Find the most similar pictures: disjoint bags, the most similar first."""
+    from tellapart.bags import file as bag_file
+
     if features is not None:
         kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
         kept |= {"--exact and --approximate": exact is not None}
@@ -175,6 +160,10 @@ def _mine_features(
     options: WorkerOptions,
     as_json: bool,
 ) -> None:
+    from tellapart.bags import file as bag_file
+    from tellapart.bags import large
+    from tellapart.jobs import run
+
     sizes = sizes_of(size)
     if not overwrite:
         of_bags = bag_file.Header(
@@ -199,6 +188,8 @@ def _mine_features(
 
 def sizes_of(size: str) -> list[int]:
     """``3,5,7`` as numbers. Raises `UsageError`."""
+    from tellapart.bags import mine as mining
+
     try:
         return mining.check_sizes([int(part) for part in size.split(",") if part.strip()])
     except ValueError:
@@ -227,6 +218,9 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
+    from tellapart.bags import file as bag_file
+    from tellapart.evaluation import benchmark_card
+
     for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(size))):
         check_output(out / file)
     with locked(out, wait=False):
@@ -271,6 +265,7 @@ def pool(
     as_json: Json = False,
 ) -> None:
     """Build a hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
+    from tellapart.bags import mine as mining
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
@@ -303,7 +298,10 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags: Markdown and HTML."""
+    from tellapart.bags import file as bag_file
     from tellapart.data import open_many
+    from tellapart.evaluation import benchmark_card
+    from tellapart.features import store as feature_store
     from tellapart.scorers import load_scorer
 
     for each in CARDS:
@@ -336,6 +334,9 @@ def mined_from(
 
     ``kept``: the file that they are for, which is refused where it holds anything but bags of these settings.
     """
+    from tellapart.bags import file as bag_file
+    from tellapart.bags import mine as mining
+
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
     from tellapart.data import open_many
@@ -454,6 +455,8 @@ def table(mined: MinedBags) -> rich.table.Table:
 
 def card_table(card: Card) -> rich.table.Table:
     """A card as a table."""
+    from tellapart.evaluation import benchmark_card
+
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
     for column in benchmark_card.COLUMNS:
         shown.add_column(column, justify="right")
@@ -464,5 +467,7 @@ def card_table(card: Card) -> rich.table.Table:
 
 def write_card(card: Card, folder: Path) -> None:
     """Write card.md and card.html."""
+    from tellapart.evaluation import benchmark_card
+
     for name, text in zip(CARDS, (benchmark_card.markdown(card), benchmark_card.page(card)), strict=True):
         write_output(folder / name, text)

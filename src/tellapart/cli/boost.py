@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import rich
+import rich.console
+import rich.table
 import typer
+from rich import box
 
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.messages import say, typed_command
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import say, typed_command
 
 if TYPE_CHECKING:
-    import rich
-    import rich.console
-    import rich.table
-    from rich import box
-
     from tellapart.boost.job import Summary
     from tellapart.boost.statistics import Statistics
-else:
-    rich = LazyModule("rich", "console", "table")
-    box = LazyModule("rich.box")
 
 app = App()
 

@@ -13,14 +13,10 @@ import typer
 
 from tellapart.cli.app import HOUSEKEEPING, App, Json, show
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tellapart.features import store as feature_store
-else:
-    feature_store = LazyModule("tellapart.features.store")
 
 app = App()
 
@@ -45,6 +41,8 @@ def cache(
 def describe_cache() -> tuple[dict[str, Any], Table]:
     """The content of the cache as JSON values and as a table."""
     from rich.table import Table
+
+    from tellapart.features import store as feature_store
 
     store = feature_store.FeatureStore()
     uses = store.usage()
@@ -73,6 +71,8 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
 
 def remove_rows(name: str) -> tuple[dict[str, Any], str]:
     """Delete the rows of the encoders of this name or label. Returns as `empty_cache`."""
+    from tellapart.features import store as feature_store
+
     store = feature_store.FeatureStore()
     uses = store.usage()
     chosen = [use.label for use in uses if name in (use.name, use.label)]
@@ -86,6 +86,8 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
 
 def empty_cache() -> tuple[dict[str, Any], str]:
     """Delete everything. Returns the freed bytes as JSON values and as a line of text."""
+    from tellapart.features import store as feature_store
+
     store = feature_store.FeatureStore()
     folders = [folder for name in FOLDERS for folder in _folders(store.folder, name)]
     freed = store.empty() + _size(folders)

@@ -16,19 +16,15 @@ import typer
 from tellapart.cli.app import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.messages import say, stdout_errors
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import say, stdout_errors
 
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner
     from tellapart.captions.provenance import OwnFiles
     from tellapart.captions.writers import Replace
     from tellapart.data import Dataset
-    from tellapart.inference import purposes
     from tellapart.inference.purposes import AltText, Edited, LoraCaptions, WordShare
     from tellapart.types import Item
-else:
-    purposes = LazyModule("tellapart.inference.purposes")
 
 
 PANEL = "For a purpose"
@@ -123,12 +119,14 @@ class PurposeOptions:
         No other process makes texts in the same place until the block ends. Raises `UsageError` for options of another
         purpose, and for all files that cannot be written.
         """
+        from tellapart.inference import purposes
+
         maker = self.maker()
         if maker is None:
             yield None
             return
         from tellapart.captions.provenance import OwnFiles
-        from tellapart.utils.files import locked
+        from tellapart.utils.io import locked
 
         items = list(dataset)
         alone = self.purpose == LORA and out is None
@@ -174,6 +172,8 @@ class PurposeOptions:
 
     def maker(self) -> AltText | LoraCaptions | None:
         """Returns what makes texts of captions; None without a purpose. Raises `UsageError`."""
+        from tellapart.inference import purposes
+
         if self.purpose is not None and self.purpose not in OF:
             raise UsageError(f"--for {self.purpose}: expected {' or '.join(OF)}{nearest(self.purpose, OF)}")
         for each in fields(self):
@@ -253,6 +253,8 @@ class Texts:
 
     def check(self) -> None:
         """Raises one `UsageError` for all files that cannot be read or written, before anything is captioned."""
+        from tellapart.inference import purposes
+
         purposes.check_files(
             self.items, self.out, self.own, self.replaces,
             beside=self.suffix if self.beside else None, mixed=self.options.purpose == ALT_TEXT,
@@ -262,6 +264,7 @@ class Texts:
     def write(self, dataset: Dataset) -> None:
         """Makes the texts and writes them."""
         from tellapart.captions.writers import logged_captions
+        from tellapart.inference import purposes
 
         written = logged_captions(self.out, self.items)
         captions = {
@@ -306,6 +309,8 @@ class Texts:
 
     def _embed(self, edited: dict[str, Edited]) -> None:
 
+        from tellapart.inference import purposes
+
         places = [None] if self.options.embed else []
         for folder in [*places, *([self.options.copies] if self.options.copies is not None else [])]:
             done = purposes.embed(self.items, edited, self.own, self.replaces.edited, folder)
@@ -317,6 +322,8 @@ class Texts:
                     f"{', '.join(done.stayed[:3])}; --replace-edited replaces it")  # fmt: skip
 
     def _show_evidence(self, captions: dict[str, str], edited: dict[str, Edited], pictures: int) -> None:
+
+        from tellapart.inference import purposes
 
         assert isinstance(self.maker, purposes.LoraCaptions)
         shares = self.maker.evidence(captions)
@@ -331,6 +338,7 @@ class Texts:
     def _review(self, dataset: Dataset, captions: dict[str, str], edited: dict[str, Edited], path: Path) -> None:
         from tellapart.data.caption_matching import CaptionFile
         from tellapart.evaluation.check import CAPTION, KINDS, check_captions
+        from tellapart.inference import purposes
         from tellapart.inference.review import review_lines, write_review_page
 
         texts = {key: [one.text] for key, one in edited.items() if one.text}

@@ -8,26 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import rich
+import rich.color
+import rich.console
+import rich.style
+import rich.table
+import rich.text
 import typer
+from PIL import Image
+from rich import box
 
 from tellapart.cli.app import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
-from tellapart.utils.messages import console, say
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import console, say
 
 if TYPE_CHECKING:
-    import rich
-    import rich.color
-    import rich.console
-    import rich.style
-    import rich.table
-    import rich.text
-    from PIL import Image
-    from rich import box
     from rich.console import RenderableType
-else:
-    rich = LazyModule("rich", "color", "console", "style", "table", "text")
-    Image = LazyModule("PIL.Image")
-    box = LazyModule("rich.box")
 
 RECIPE = "demo"
 ROWS = ("recall@1.lookalike", "listener_accuracy", "attribute_precision", "hallucination_rate", "cider")

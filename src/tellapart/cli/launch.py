@@ -16,19 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    import torch
-    from torch.distributed.elastic import multiprocessing
-    from torch.distributed.elastic.multiprocessing import errors
     from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
-    from torch.distributed.launcher import api
-else:
-    torch = LazyModule("torch")
-    multiprocessing = LazyModule("torch.distributed.elastic.multiprocessing")
-    errors = LazyModule("torch.distributed.elastic.multiprocessing.errors")
-    api = LazyModule("torch.distributed.launcher.api")
 
 LAUNCHED = "TELLAPART_LAUNCHED"  # set in the processes that `in_processes` starts
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where a process of torch's launcher leaves why it failed
@@ -48,6 +38,11 @@ def in_processes(count: int | None) -> None:
     would; the first that fails is reported in one line, and the others are stopped. Raises `UsageError` for more
     processes than there are GPUs.
     """
+    import torch
+    from torch.distributed.elastic import multiprocessing
+    from torch.distributed.elastic.multiprocessing import errors
+    from torch.distributed.launcher import api
+
     if count is None or count == 1 or os.environ.get(LAUNCHED):
         return
     import logging  # here: a short command starts sooner without it

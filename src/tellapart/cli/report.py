@@ -7,26 +7,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
+import rich
+import rich.console
+import rich.table
 import typer
 
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.messages import for_terminal, say, stdout_errors
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import for_terminal, say, stdout_errors
 
 if TYPE_CHECKING:
-    import numpy as np
-    import rich
-    import rich.console
-    import rich.table
-    import torch
-
     from tellapart.evaluation.gallery import Changes
-else:
-    rich = LazyModule("rich", "console", "table")
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
 
 app = App()
 
@@ -131,6 +124,8 @@ def tokens(
     device: Device = "auto",
 ) -> None:
     """Draw the loss of each token of a caption under MLE and SMILE, with the likeliest token (paper 1, figure 5)."""
+    import torch
+
     from tellapart.captioners import load_captioner
     from tellapart.data import open_data
     from tellapart.evaluation.word_values import token_losses

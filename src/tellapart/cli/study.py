@@ -13,26 +13,21 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import rich
+import rich.table
 import typer
+from rich import box
 
 from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.utils.files import check_output
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import say
 
 if TYPE_CHECKING:
-    import rich
-    import rich.table
-    from rich import box
-
     from tellapart.study.design import Study
     from tellapart.study.plan import PlannedDesign
     from tellapart.study.store import AnswerStore
-else:
-    rich = LazyModule("rich", "table")
-    box = LazyModule("rich.box")
 
 app = App(
     name="study",

@@ -8,22 +8,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import rich
+import rich.console
+import rich.table
 import typer
 
 from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.messages import say, typed_command
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import say, typed_command
 
 if TYPE_CHECKING:
-    import rich
-    import rich.console
-    import rich.table
-
     from replication.tables import MeasuredTable
     from tellapart.recipe.tables import Figure, Plan, Step
-else:
-    rich = LazyModule("rich", "console", "table")
 
 app = App()
 

@@ -39,10 +39,12 @@ import itertools
 import posixpath
 import re
 import unicodedata
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
 from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
 from tellapart.data.dataset import files_below, plain_suffix, read_text, refuse_unread, split_records
@@ -67,7 +69,7 @@ from tellapart.data.records import (
 )
 from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.messages import clean_text, parse_json, say, say_once
+from tellapart.utils.io import clean_text, parse_json, say, say_once
 
 
 @dataclass(frozen=True)
@@ -233,8 +235,6 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     Raises `UsageError` for a file that is not there, or no Excel file.
     """
-    import zipfile
-    from xml.etree.ElementTree import ParseError
 
     try:
         import openpyxl

@@ -28,19 +28,19 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import chain, count, islice
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 from urllib.parse import quote, unquote
+
+import numpy as np
+from PIL import Image
 
 from tellapart.data.caption_matching import MAX_SHOWN, KnownIds, match_ids
 from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXES, FilePicture
 from tellapart.data.records import MarkedText, caption_texts
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.messages import clean_text, parse_json
+from tellapart.utils.io import clean_text, parse_json
 from tellapart.utils.registry import Entry, Registry
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 
 class Skipped(Sequence[tuple[str, str]]):
@@ -277,7 +277,6 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
     parts = int(match[2]) if match else 0
     if not chosen or not all(1 <= part <= parts for part in chosen):
         raise UsageError(f"{options.spec}: part={written} is not like part=1/2 or part=1,2/3 (parts count from 1)")
-    import numpy as np
 
     hashes = (int.from_bytes(hashlib.blake2b(utf8_bytes(item.id)).digest()[:8]) for item in items)
     order = np.argsort(np.fromiter(hashes, np.uint64, len(items)), kind="stable")

@@ -33,27 +33,18 @@ import warnings
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+import PIL
+from PIL import Image, ImageOps
 
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Picture
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from concurrent import futures
-
-    import numpy as np
-    import PIL
-    from PIL import Image, ImageOps
-else:
-    futures = LazyModule("concurrent.futures")
-    PIL = LazyModule("PIL")
-    Image = LazyModule("PIL.Image")
-    ImageOps = LazyModule("PIL.ImageOps")
-    np = LazyModule("numpy")
 
 # What Pillow may open. A list, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.

@@ -30,6 +30,7 @@ import re
 import struct
 import tempfile
 import zlib
+from _csv import Reader
 from abc import abstractmethod
 from array import array
 from collections import Counter
@@ -38,8 +39,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, Protocol, overload
+from typing import IO, Any, BinaryIO, Protocol, overload
 from urllib.parse import unquote, urlsplit
+
+import numpy as np
 
 from tellapart.data.dataset import (
     IMAGES,
@@ -71,15 +74,7 @@ from tellapart.data.records import (
 )
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.messages import track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from _csv import Reader
-
-    import numpy as np
-else:
-    np = LazyModule("numpy")
+from tellapart.utils.io import track
 
 RowPosition = tuple[int, int]  # where a row is (in bytes, or by file and row), and its number, from 1
 RECORD = struct.Struct(">QQQ")

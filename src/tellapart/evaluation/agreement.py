@@ -13,9 +13,12 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import rich
+import rich.table
+from rich import box
 
 from tellapart.data import open_data
 from tellapart.data.caption_matching import preview_ids
@@ -24,20 +27,10 @@ from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import choose
 from tellapart.evaluation.inputs import load_scorers, read_object_inputs, read_references
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.utils.messages import parse_json, track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.table
-    from rich import box
-
-    from tellapart.metrics.registry import Metric
-else:
-    rich = LazyModule("rich", "table")
-    box = LazyModule("rich.box")
+from tellapart.utils.io import parse_json, track
 
 
 @dataclass(frozen=True)
@@ -476,8 +469,6 @@ def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
     try:
         from pyarrow import parquet
     except ImportError:
-        from tellapart.errors import MissingExtra
-
         raise MissingExtra("parquet", f"{path.name}, a Parquet file,") from None
     table = parquet.ParquetFile(path)
     names = [name for name in table.schema_arrow.names if name != "binary"]  # the pictures' bytes

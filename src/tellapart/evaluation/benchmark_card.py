@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tellapart.bags.file import Bag, BagsFile, check_known
 from tellapart.errors import UsageError
+from tellapart.evaluation.context import EvalScorer
 from tellapart.evaluation.test_sets import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.statistics import Interval, mean_interval
 from tellapart.report.gallery import Album
 from tellapart.report.page import template
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalScorer
-    from tellapart.scorers import Scorer
-    from tellapart.types import Item
-
+from tellapart.scorers import Scorer
+from tellapart.types import Item
 
 BINS = 10  # of a distribution
 REFERENCES = 5  # of each picture that people's recall is the mean over

@@ -16,10 +16,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import rich
+import rich.console
+import rich.table
+import rich.text
+import torch
+from rich import box
 
+from tellapart.captioners import Captioner
+from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.data.pictures import decode, is_clip, open_image
 from tellapart.errors import PictureError, UsageError
@@ -29,26 +37,10 @@ from tellapart.features.views import make_view
 from tellapart.language import answers
 from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.messages import json_value, say, track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.console
-    import rich.table
-    import rich.text
-    import torch
-    from rich import box
-
-    from tellapart.captioners import Captioner
-    from tellapart.data import Dataset
-    from tellapart.scorers import Scorer
-    from tellapart.types import Picture
-else:
-    rich = LazyModule("rich", "console", "table", "text")
-    box = LazyModule("rich.box")
-    torch = LazyModule("torch")
+from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.scorers import Scorer
+from tellapart.types import Batch, Item, Picture, Rollout
+from tellapart.utils.io import json_value, say, track
 
 CAPTION, PICTURE = "caption", "picture"
 RARE = 0.001  # what clean data are as good as free of
@@ -638,7 +630,6 @@ def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], capt
     A word's number is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), against
     others of a batch of `DOUBTFUL_PICTURES`. visual: the captioner's view of all pictures, N×….
     """
-    from tellapart.rewards.speaker import Speaker, word_log_probs
 
     speaker = Speaker(captioner)
     captioner.model.eval()

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from tellapart.data import Dataset
 from tellapart.evaluation.check import KINDS, Check, Finding
+from tellapart.report.gallery import Album, pieces
+from tellapart.report.page import template as page_template
 from tellapart.utils.files import write_output
-
-if TYPE_CHECKING:
-    from tellapart.data import Dataset
 
 
 def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:
     """Writes one self-contained HTML page: the kinds, and the fifty worst captions and pictures. ``command``: what
     makes it again."""
-    from tellapart.report.gallery import Album
-    from tellapart.report.page import template as page_template
 
     album = Album()
     by_id = {item.id: item for item in dataset} if dataset is not None else {}
@@ -40,6 +38,5 @@ def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | 
 
 
 def _pieces(text: str, own: Sequence[Finding]) -> Any:
-    from tellapart.report.gallery import pieces
 
     return pieces(text, [(start, end, one.kind) for one in own if one.text == text for start, end in one.spans])

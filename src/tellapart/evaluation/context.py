@@ -8,36 +8,27 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
+import torch
+from PIL import Image
 
 from tellapart.data.pictures import is_clip, sample_frames
+from tellapart.evaluation import test_sets
 from tellapart.evaluation.facts import Synonyms
-from tellapart.metrics.embedding import bertscore, emscore, emscore_f_rows, token_idf
+from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
+from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+from tellapart.features import store
+from tellapart.metrics.embedding import BERTScore, EMScore, bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
-from tellapart.utils.messages import track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    from PIL import Image
-
-    from tellapart.evaluation import test_sets
-    from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
-    from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
-    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
-    from tellapart.features import store
-    from tellapart.metrics.embedding import BERTScore, EMScore
-    from tellapart.metrics.slots import CaptionSlot
-    from tellapart.models.protocols import Tokenizer
-    from tellapart.scenes import truth
-    from tellapart.scenes.truth import ClaimCounts
-    from tellapart.types import Encoder, Item, Picture
-else:
-    test_sets = LazyModule("tellapart.evaluation.test_sets")
-    store = LazyModule("tellapart.features.store")
-    truth = LazyModule("tellapart.scenes.truth")
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.models.protocols import Tokenizer
+from tellapart.scenes import truth
+from tellapart.scenes.truth import ClaimCounts
+from tellapart.types import Encoder, Item, Picture
+from tellapart.utils.io import track
 
 # What an evaluation needs of the models that it asks: a scorer, a language model, a text encoder.
 

@@ -12,32 +12,30 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tellapart import __version__
 from tellapart.data.caption_matching import preview_ids, with_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, ObjectInputs, names_in
+from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, EvalScorer, ObjectInputs, names_in
+from tellapart.evaluation.facts.verify import Verdict
+from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.pairing import measure_fit
 from tellapart.evaluation.selection import with_choices
+from tellapart.evaluation.test_sets import check_features, per_set
+from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+from tellapart.features.store import FeatureStore
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, HUMAN_CHOICES, CaptionSlot, caption_lists, human_slots, system_slots
 from tellapart.metrics.statistics import ALPHA, RESAMPLES, Draws, Measurement, MetricTests, holm
 from tellapart.metrics.words import associated_words, tagger_signature
-from tellapart.utils.messages import detail, say_once
+from tellapart.types import Item
+from tellapart.utils.io import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalScorer
-    from tellapart.evaluation.facts.verify import Verdict
-    from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
-    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
-    from tellapart.types import Item
-
 
 # Systems side by side: intervals of what was measured, and the paired differences, picture by picture.
 
@@ -567,12 +565,8 @@ def features_of(
 ) -> np.ndarray | None:
     """The scorer's features of the items: those given, else from the feature store. Raises `UsageError`."""
     if scorer is not None and given_ND is None and items is not None:
-        from tellapart.features.store import FeatureStore
-
         given_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
     if given_ND is not None:
-        from tellapart.evaluation.test_sets import check_features  # numbers of texts do without
-
         check_features(given_ND, "pictures")
     return given_ND
 
@@ -588,7 +582,6 @@ def keep_sets(
     results.extra["sets"] = {}
     if not any(name.endswith((".lookalike", *(f".{pools}" for pools in context.file_sets))) for name in chosen):
         return
-    from tellapart.evaluation.test_sets import per_set  # numbers of texts do without
 
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}

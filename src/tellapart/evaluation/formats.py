@@ -10,23 +10,18 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import UsageError
+from tellapart.evaluation import gallery
 from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import Candidates, Results
+from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
+from tellapart.report.page import render
+from tellapart.types import Item
 from tellapart.utils.files import write_output
-from tellapart.utils.messages import console, for_terminal, json_text, json_value, parse_json
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from tellapart.evaluation import gallery
-    from tellapart.metrics.results import Results
-    from tellapart.types import Item
-else:
-    gallery = LazyModule("tellapart.evaluation.gallery")
-
+from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json
 
 # Results that were printed as JSON, read again.
 
@@ -240,8 +235,6 @@ def write_eval_page(results: Results, out: Path, command: str, items: Sequence[I
     Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
     page again. Raises `TellapartError` where the page cannot be written.
     """
-    from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
-    from tellapart.report.page import render  # it loads jinja2 and pydantic, which take as long as text metrics
 
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)

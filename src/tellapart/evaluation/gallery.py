@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -17,13 +17,10 @@ from tellapart.evaluation.facts.verify import NO_SYNONYMS, claims_of, facts_of
 from tellapart.evaluation.test_sets import Retrieval, random_pools, retrieve
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.results import Results
+from tellapart.scenes.truth import mark_caption
+from tellapart.scenes.world import Scene
 from tellapart.types import Item
-from tellapart.utils.messages import Progress
-
-if TYPE_CHECKING:
-    from tellapart.scenes import Scene
-    from tellapart.types import Item
-
+from tellapart.utils.io import Progress
 
 _YARDSTICKS = ("human", "chance")
 # Shares of the gallery. Losses and misses keep their places, so that a page cannot be filled with wins alone.
@@ -130,7 +127,6 @@ def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
     """Returns a caption's claims for a gallery: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
     if truth is None:
         return {}
-    from tellapart.scenes.truth import mark_caption
 
     marked = mark_caption(caption, truth)
     return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
@@ -252,11 +248,8 @@ def find_falls(
 
 def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[int, int]:
     """(correct, false) claims: by the truth of a scene, else a claim is correct where a reference makes it."""
-    from tellapart.scenes.world import Scene
 
     if isinstance(item.truth, Scene):
-        from tellapart.scenes.truth import mark_caption
-
         marked = mark_caption(caption, item.truth)
         return marked.correct, marked.claims - marked.correct
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from math import log
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from tellapart.captioners import Captioner
+from tellapart.captioners.generate import without_gaps
 from tellapart.errors import UsageError
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.statistics import bootstrap_weights
@@ -30,9 +32,6 @@ from tellapart.scenes.parser import token_spans as word_spans
 from tellapart.scenes.truth import count_claims, stated_claims
 from tellapart.types import Item, Rollout
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    from tellapart.captioners import Captioner
 
 Interval = tuple[float, float, float]  # a value, and its 95 % interval over pictures
 
@@ -198,7 +197,6 @@ def _captions(
     captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
 ) -> tuple[Rollout, torch.Tensor]:
     """Captions, and the log-probability of each of their tokens at temperature 1."""
-    from tellapart.captioners.generate import without_gaps
 
     captioner.model.eval()
     with without_gaps(captioner):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
-from tellapart.data import Skipped, open_data
+from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import (
     CaptionFile,
@@ -23,34 +23,21 @@ from tellapart.data.caption_matching import (
 )
 from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
+from tellapart.evaluation import test_sets, text_models
 from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
 from tellapart.evaluation.evaluate import CORRECTIONS, PAIRS, choose, evaluate, references_of
-from tellapart.evaluation.facts import Synonyms
-from tellapart.evaluation.options import JudgeInputs
+from tellapart.evaluation.facts import Synonyms, verify
+from tellapart.evaluation.options import EvalOptions, JudgeInputs
+from tellapart.evaluation.test_sets import FileSets
+from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+from tellapart.features.store import FeatureStore
+from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words
-from tellapart.utils.messages import detail
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-
-    from tellapart.data import Dataset
-    from tellapart.evaluation import test_sets, text_models
-    from tellapart.evaluation.facts import verify
-    from tellapart.evaluation.options import EvalOptions
-    from tellapart.evaluation.test_sets import FileSets
-    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
-    from tellapart.metrics.results import Results
-    from tellapart.models import devices
-    from tellapart.models import names as model_names
-    from tellapart.scorers import Scorer
-    from tellapart.types import Item
-else:
-    test_sets = LazyModule("tellapart.evaluation.test_sets")
-    verify = LazyModule("tellapart.evaluation.facts.verify")
-    text_models = LazyModule("tellapart.evaluation.text_models")
-    devices, model_names = LazyModule("tellapart.models.devices"), LazyModule("tellapart.models.names")
-
+from tellapart.models import devices
+from tellapart.models import names as model_names
+from tellapart.scorers import Scorer, load_scorer
+from tellapart.types import Item
+from tellapart.utils.io import detail
 
 # Caption files, references and data of an evaluation, matched by the ids that all have.
 
@@ -269,8 +256,6 @@ def load_scorers(
     """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
     if not names or items is None:
         return [], items
-    from tellapart.features.store import FeatureStore
-    from tellapart.scorers import load_scorer
 
     detail(f"{len(items)} pictures; loading {', '.join(names)}")
     store, skipped, whole = FeatureStore(), Skipped(), len(items)

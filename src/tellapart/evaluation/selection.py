@@ -6,9 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import rich
+import rich.table
+from rich import box
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import NEEDS, EvalContext
@@ -17,17 +20,7 @@ from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metr
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import Measurement
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.table
-    from rich import box
-else:
-    rich = LazyModule("rich", "table")
-    box = LazyModule("rich.box")
-
+from tellapart.utils.io import say
 
 # Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
 

@@ -6,24 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
+import transformers
 
 from tellapart.errors import UsageError
 from tellapart.metrics.embedding import TokenFeatures
 from tellapart.models.devices import dtype_of, exact_precision, resolve_device
 from tellapart.models.names import model_folder
 from tellapart.models.saved import checked_model_folder, loading_errors, weights_fingerprint
-from tellapart.utils.messages import parse_json, track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import transformers
-else:
-    torch = LazyModule("torch")
-    transformers = LazyModule("transformers")
+from tellapart.utils.io import parse_json, track
 
 T = TypeVar("T")
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
+from tellapart.captioners import Captioner
 from tellapart.language.words import Word
 from tellapart.objectives.smile import subset_mask
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
-from tellapart.types import Batch, Rollout
-
-if TYPE_CHECKING:
-    from tellapart.captioners import Captioner
-    from tellapart.scorers import Scorer
-    from tellapart.types import Rows
+from tellapart.scorers import Scorer
+from tellapart.types import Batch, Rollout, Rows
 
 
 def add_word_values(

@@ -6,9 +6,7 @@ captioner one of these as its input, or rows that are made anew each time; `near
 
 from __future__ import annotations
 
-from tellapart.utils.registry import lazily
+from tellapart.features.store import FeatureStore, encoder_rows
+from tellapart.features.views import FeatureFiles
 
-_WHERE = {"FeatureFiles": "views", "FeatureStore": "store", "encoder_rows": "store"}
-
-__all__ = sorted(_WHERE)
-__getattr__, __dir__ = lazily(__name__, _WHERE)
+__all__ = ["FeatureFiles", "FeatureStore", "encoder_rows"]

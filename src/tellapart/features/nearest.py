@@ -16,19 +16,14 @@ import importlib
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.messages import Progress, say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
+from tellapart.utils.io import Progress, say
 
 COPY = 0.9999  # a cosine above this is a copy of the picture, which no caption can distinguish from it
 DIGITS = 9  # cosines equal to this many digits, in float64, are ties

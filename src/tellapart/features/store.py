@@ -47,24 +47,18 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
+import torch
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from PIL import Image
 
+from tellapart.data import Skipped
 from tellapart.data.pictures import FilePicture, StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Encoder, Item, Picture
-from tellapart.utils.messages import Progress, detail, say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    from PIL import Image
-
-    from tellapart.data import Skipped
-else:
-    torch = LazyModule("torch")
+from tellapart.utils.io import Progress, detail, say
 
 __all__ = ["FeatureStore", "RowMaker", "StoredRows", "encoder_rows"]
 

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import numpy as np
 
+from tellapart.data import Skipped
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.features.store import RowMaker, encoder_rows
+from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:
     from tellapart.captioners.captioner import Captioner
-    from tellapart.data import Skipped
-    from tellapart.features.store import FeatureStore
 
 
 ARRAY_NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions

@@ -7,26 +7,20 @@ agreement of the samples (``--consensus --scorer``).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+import numpy as np
+import torch
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.consensus import consensus
+from tellapart.captioners.generate import generate_captions
 from tellapart.data import Dataset
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among
+from tellapart.features.store import FeatureStore
 from tellapart.models.decoding import Decoding
-from tellapart.types import Item
-from tellapart.utils.registry import LazyModule
+from tellapart.scorers.base import Scorer
+from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    from tellapart.captioners.captioner import Captioner
-    from tellapart.features.nearest import Vectors
-    from tellapart.features.store import FeatureStore
-    from tellapart.scorers.base import Scorer
-    from tellapart.types import Rows
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")
-
 
 RANKED = 100  # pictures whose samples are scored at once
 DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers evaluate
@@ -60,7 +54,6 @@ class BestOf:
         Nearest by the scorer's image features (ties: `tellapart.features.nearest`). Those of the ``wanted`` pictures
         (ids; None: all) are found by one search, in blocks.
         """
-        from tellapart.features.store import FeatureStore
 
         store = store or FeatureStore()
         encoder = scorer.encoder
@@ -81,7 +74,6 @@ class BestOf:
         progress: bool = True,
     ) -> BestOf:
         """The same from the scorer's features of the pictures, whose ``ids`` are in the rows' order."""
-        from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 
         places = {id_: place for place, id_ in enumerate(ids)}
         gallery = Vectors.of(image_ND)
@@ -104,7 +96,6 @@ class BestOf:
 
         The agreement is that of `tellapart.captioners.consensus`; the first of equal ones is taken.
         """
-        from tellapart.captioners.consensus import consensus
 
         scores_BS = self._scores(items, groups).double().numpy()
         return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]
@@ -136,7 +127,6 @@ def chosen_captions(
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
     """Captions of the ``items`` from their features N×…: the consensus of samples, by a decoding that asks a scorer."""
-    from tellapart.captioners.generate import generate_captions
 
     texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
     each = decoding.drawn.samples

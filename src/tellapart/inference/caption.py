@@ -23,14 +23,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.generate import generate_captions, without_gaps
 from tellapart.captions.lines import Written
 from tellapart.captions.provenance import PictureRecord
 from tellapart.captions.writers import Replace, is_complete, open_writer
 from tellapart.data import Dataset, Skipped
 from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import View, make_view
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.prompts import Prompts
 from tellapart.language.phrases import soften
@@ -41,21 +47,10 @@ from tellapart.models.names import warn_outside_scenes
 from tellapart.models.onednn import packed_linears
 from tellapart.models.saved import files_digest, settings_of, weights_fingerprint
 from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.scorers.base import Scorer
 from tellapart.types import Encoder, Item, Picture, Rollout
-from tellapart.utils.messages import Progress
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import Progress
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import torch
-
-    from tellapart.captioners.captioner import Captioner
-    from tellapart.features.store import FeatureStore
-    from tellapart.features.views import View
-    from tellapart.scorers.base import Scorer
-else:
-    torch = LazyModule("torch")
-
 
 CONTRASTS = 8  # pictures that a caption's own is compared with
 
@@ -142,8 +137,6 @@ class CaptionEngine:
         """
         if captioner.makes_features and store is None and features is None:
             return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts)
-        from tellapart.features.store import FeatureStore
-        from tellapart.features.views import make_view
 
         view = make_view(captioner, store or FeatureStore(), features, progress=False)
         return cls(captioner, decoding, view, skipped, batch_size, prompts)
@@ -183,7 +176,6 @@ class CaptionEngine:
         ((_, kept, visual),) = self._windows([item])
         if not kept:
             return None
-        from tellapart.captioners.generate import without_gaps
 
         captioner, training = self._captioner, self._captioner.model.training
         captioner.model.eval()
@@ -284,7 +276,6 @@ class CaptionEngine:
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
         """Captions of items from their features, those behind one prompt and of like length together."""
-        from tellapart.captioners.generate import generate_captions
 
         lengths = self._captioner.input_lengths(visual) or [0] * len(items)
         prompts = [(self._prompts or {}).get(item.id, "") for item in items]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.local import Batcher, has_chat_template
 from tellapart.boost.types import Answer, Backend, BackendError, Request
+from tellapart.captioners import load
+from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, Skipped
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
@@ -23,14 +24,7 @@ from tellapart.inference.caption import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.saved import weights_fingerprint
 from tellapart.types import Item
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from tellapart.captioners import load
-    from tellapart.captioners.captioner import Captioner
-else:
-    load = LazyModule("tellapart.captioners.load")
+from tellapart.utils.io import say
 
 
 def open_backends(

@@ -14,6 +14,7 @@ from PIL import Image
 
 from tellapart.errors import PictureError
 from tellapart.inference.purposes import Edited, text_record
+from tellapart.report.page import template
 from tellapart.types import Item
 from tellapart.utils.files import write_output
 
@@ -52,7 +53,6 @@ def write_review_page(
 
     records: of `review_lines`. Pictures have sides of at most `PAGE_SIDE` pixels and are in a folder beside the page.
     """
-    from tellapart.report.page import template
 
     asked = {str(record["id"]) for record in records}
     rows = [

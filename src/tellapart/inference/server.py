@@ -19,20 +19,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
+
+from PIL import Image
 
 from tellapart.boost.backends import KEYS, open_backend
 from tellapart.boost.job import BoostJob, Load, Tally, estimate_line, ledger_of
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.stages import unusable
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
+from tellapart.captioners import load_captioner
+from tellapart.captioners.consensus import consensus
 from tellapart.captions.lines import Written
 from tellapart.captions.provenance import PictureRecord
 from tellapart.captions.writers import PRINTED, Replace, open_writer
 from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import caption_pictures, nothing_left
 from tellapart.inference.prompts import Prompts
@@ -42,12 +47,9 @@ from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.models.names import is_server, warn_outside_scenes
 from tellapart.models.saved import default_decoding, files_digest
+from tellapart.scorers.base import Scorer
 from tellapart.types import Item, Picture
-from tellapart.utils.messages import Progress, say
-
-if TYPE_CHECKING:
-    from tellapart.features.store import FeatureStore
-    from tellapart.scorers.base import Scorer
+from tellapart.utils.io import Progress, say
 
 PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # a longer answer is an essay
@@ -226,7 +228,6 @@ def caption_by_server(
 @cache
 def grey_picture() -> Picture:
     """Returns a plain grey picture, which shows nothing."""
-    from PIL import Image
 
     file = io.BytesIO()
     Image.new("RGB", (GREY_SIDE, GREY_SIDE), (128, 128, 128)).save(file, "PNG")
@@ -367,7 +368,6 @@ class ServerCaptions:
 
     def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
         """The caption of a picture among its samples. Raises `BackendError` where it has none."""
-        from tellapart.captioners.consensus import consensus
 
         with self._lock:
             if item.id in self._chosen:
@@ -465,7 +465,6 @@ def system_name(captioner: str) -> str:
 
 
 def _caption_here(name: str, dataset: Dataset, out: Path, device: str, precision: str) -> None:
-    from tellapart.captioners import load_captioner
 
     decoding = default_decoding(name)
     place = resolve_device(device)

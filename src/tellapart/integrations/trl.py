@@ -14,10 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
+import accelerate
+import accelerate.utils
 import numpy as np
 import torch
+import transformers
+from PIL import Image
 
 from tellapart.bags.file import Bag, read_bags, read_truematch
+from tellapart.captioners import load_captioner
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.transformers import whole_processor
 from tellapart.data.pictures import load_rgb
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError
@@ -27,19 +34,9 @@ from tellapart.rewards.retrieval import Score, retrieval_reward
 from tellapart.rewards.speaker import Speaker, mutual_information
 from tellapart.scorers import load_scorer
 from tellapart.types import Rollout
-from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    import accelerate
-    import accelerate.utils
-    import transformers
     from datasets import Dataset
-    from PIL import Image
-
-    from tellapart.captioners.captioner import Captioner
-else:
-    accelerate = LazyModule("accelerate", "utils")
-    transformers = LazyModule("transformers")
 
 Completion = str | Sequence[Mapping[str, Any]]  # a text, or the messages of a conversation
 ENCODED_AT_ONCE = 64
@@ -365,7 +362,6 @@ def processing_class(name: str) -> Any:
 
     transformers' own processors of Qwen2-VL and its kin also load a processor of videos, which needs torchvision.
     """
-    from tellapart.captioners.transformers import whole_processor
 
     return whole_processor(name, transformers.AutoConfig.from_pretrained(name, trust_remote_code=False))
 
@@ -406,8 +402,6 @@ class MutualInformationReward:
     def _loaded(self) -> Captioner:
         """The captioner, loaded at the first step: only then is it known which device is this rank's."""
         if isinstance(self.captioner, str):
-            from tellapart.captioners import load_captioner
-
             self.captioner = load_captioner(self.captioner, accelerate.PartialState().device, "fp32")
             self.captioner.model.requires_grad_(False).eval()
         return self.captioner

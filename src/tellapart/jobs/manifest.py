@@ -24,6 +24,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote
 
+import numpy as np
+
 from tellapart.data import Dataset, open_data
 from tellapart.data.dataset import (
     READERS,
@@ -40,8 +42,7 @@ from tellapart.data.readers.parquet import holds_pictures
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.jobs.storage import Folder, file_system, url_errors
 from tellapart.types import Item
-from tellapart.utils.files import is_url
-from tellapart.utils.messages import parse_json
+from tellapart.utils.io import is_url, parse_json
 
 SHARD_ITEMS = 1024  # a multiple of the windows in which captions are written: batches are those of one process
 CHUNK = 1 << 20
@@ -212,7 +213,6 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
     """(first byte, end, number of lines) of each ``lines`` lines of a text that comes in chunks."""
-    import numpy as np
 
     start = done = seen = 0
     whole = True  # the last line ends in a line break

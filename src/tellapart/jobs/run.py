@@ -17,17 +17,15 @@ import time
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tellapart import __version__
+from tellapart.bags.large import LargeSearch, Spread
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job, Pulse, clock, failed_line
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.works import Reply, Worker
-from tellapart.utils.messages import Progress, detail, say
-
-if TYPE_CHECKING:
-    from tellapart.bags.large import LargeSearch, Spread
+from tellapart.utils.io import Progress, detail, say
 
 ATTEMPTS = 3  # of a shard, before it is set aside
 LOSSES = 10  # and deaths of the machine that it was on

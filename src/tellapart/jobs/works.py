@@ -20,7 +20,6 @@ import re
 import shutil
 import socket
 import sys
-import tempfile
 import time
 import traceback
 from collections import Counter
@@ -28,7 +27,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from tellapart import __version__
 from tellapart.boost.job import BoostJob as BoostJob
@@ -37,30 +38,29 @@ from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.stages import stages as make_stages
 from tellapart.boost.types import Stage
+from tellapart.captioners import load_captioner
+from tellapart.captioners.captioner import Captioner
 from tellapart.captions.lines import METADATA, end_tar, json_line, write_sample
 from tellapart.captions.provenance import Provenance, TextRow
 from tellapart.captions.writers import Replace, guard_edited
 from tellapart.data import Dataset
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.features.store import EncodedRows, FeatureStore, encode_rows, take_rows
 from tellapart.inference.caption import CaptionEngine, weights_of
 from tellapart.inference.describers import open_backends
 from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
-from tellapart.jobs.scratch import scratch_folder
 from tellapart.jobs.storage import DiskFolder, Folder, open_folder
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import hardware, resolve_device, resolve_precision
 from tellapart.models.onednn import packed_linears
-from tellapart.utils.files import check_output, check_removable, is_url, sha256, write_output
-from tellapart.utils.messages import parse_json, track
+from tellapart.scorers import load_scorer
+from tellapart.scorers.base import Scorer
+from tellapart.utils.files import check_output, check_removable, write_output
+from tellapart.utils.io import is_url, parse_json, sha256, track
 from tellapart.utils.registry import allow_code
-
-if TYPE_CHECKING:
-    from tellapart.captioners.captioner import Captioner
-    from tellapart.features.store import EncodedRows
-    from tellapart.scorers.base import Scorer
 
 FORMATS = (".jsonl", ".csv", ".parquet", ".tar")
 NAMED = 5
@@ -307,7 +307,6 @@ class Captions:
 
         Raises `UsageError` for a captioner whose own prompt has fields: those are filled before the job.
         """
-        from tellapart.captioners import load_captioner
 
         allow_code(*code)
         place = resolve_device(device)
@@ -356,7 +355,6 @@ class Features:
     @classmethod
     def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
         """With the scorer of that name, loaded; ``code`` is what may run for it."""
-        from tellapart.scorers import load_scorer
 
         allow_code(*code)
         return cls(load_scorer(scorer, device, precision))
@@ -367,7 +365,6 @@ class Features:
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """See `Work`."""
-        from tellapart.features.store import FeatureStore, encode_rows
 
         items = list(dataset)
         rows, errors = encode_rows(FeatureStore().table, items, self._encoder)
@@ -384,7 +381,6 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
 
     Files of another job that are there are removed. Returns the number of rows.
     """
-    from tellapart.features.store import EncodedRows
 
     numbers, target = wanted_shards(job, without_failed), open_folder(out)
     check_features(out)
@@ -419,7 +415,6 @@ class _Files:
 
     def add(self, rows: EncodedRows) -> None:
         """Writes a shard's rows behind the others."""
-        import numpy as np
 
         if not rows.ids:
             return
@@ -450,7 +445,6 @@ class _Files:
 
 def take_features(job: Job) -> int:
     """Brings the rows of a job into this machine's feature store. Returns how many there were."""
-    from tellapart.features.store import EncodedRows, FeatureStore, take_rows
 
     store, count = FeatureStore().table, 0
     for _, path in results(job, wanted_shards(job, False), "taking features"):
@@ -612,7 +606,6 @@ class Worker:
     def start(self) -> Reply:
         """Loads the models."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        tempfile.tempdir = str(scratch_folder())
         try:
             if Path(self._here).is_dir():
                 os.chdir(self._here)

@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from tellapart.errors import need_extra
 from tellapart.language.english import FUNCTION_WORDS, analyser, third_person, word_set
 from tellapart.types import Rollout
-from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
     import torch
-else:
-    torch = LazyModule("torch")
 
 Kind = Literal["modifier", "head", "verb", "relation"]
 KINDS: tuple[Kind, ...] = ("modifier", "head", "verb", "relation")
@@ -342,6 +339,8 @@ def words_of_tokens(
 
     A token belongs to the word that it writes a character of; one with an empty span to the word that goes on there.
     """
+    import torch
+
     word_RT = torch.full(rollout.tokens_RT.shape, NO_WORD, dtype=torch.long)
     rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
     unique = {tuple(row): text for row, text in zip(rows, rollout.texts, strict=True)}

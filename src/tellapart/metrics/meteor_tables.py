@@ -17,6 +17,8 @@ import json
 import os
 import shutil
 import sys
+import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +27,7 @@ from types import ModuleType
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
-from tellapart.utils.files import locked
-from tellapart.utils.messages import Progress
+from tellapart.utils.io import Progress, locked
 
 VERSION = 1
 LONGEST = 7  # words of the longest phrase in the table
@@ -107,7 +108,6 @@ def open_tables() -> Tables:
     home = folder.parent
     with contextlib.suppress(*_NOT_THERE):
         return _read(folder)
-    import tempfile
 
     try:
         with locked(home, wait=True):  # it takes ten seconds: another process may make it now
@@ -178,7 +178,6 @@ def _read(folder: Path) -> Tables:
 
 def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
     stem = english_stemmer()
-    import zipfile
 
     with zipfile.ZipFile(jar) as archive:
         text = {

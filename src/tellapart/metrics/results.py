@@ -6,24 +6,20 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import rich
+import rich.console
+import rich.table
+import rich.text
+from pydantic import TypeAdapter, ValidationError
+from rich import box
+from rich.table import Table
 
 from tellapart.metrics.statistics import ALPHA, Difference, Interval, format_p, places_for
-from tellapart.utils.messages import json_value
-from tellapart.utils.registry import Direction, LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.console
-    import rich.table
-    import rich.text
-    from rich import box
-    from rich.table import Table
-else:
-    rich = LazyModule("rich", "console", "table", "text")
-    box = LazyModule("rich.box")
+from tellapart.utils.io import json_value
+from tellapart.utils.registry import Direction
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 HOLM_HEAD = "p (Holm)"
@@ -205,7 +201,6 @@ class Results:
 
         Raises `ValueError` of one line for another form.
         """
-        from pydantic import TypeAdapter, ValidationError  # as slow to import as text metrics are to compute
 
         try:
             stored = TypeAdapter(_Stored).validate_python(_numbers(value))

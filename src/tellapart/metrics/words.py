@@ -10,11 +10,12 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from importlib.metadata import version
 
 from tellapart.errors import UsageError, need_extra
 from tellapart.language.english import analyser
 from tellapart.metrics.results import POS, Association
-from tellapart.utils.messages import track
+from tellapart.utils.io import track
 
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
 Tagger = Callable[[str], Sequence[Lemma]]
@@ -83,7 +84,6 @@ def hanta() -> Tagger:
 
 def tagger_signature() -> str:
     """Names measure, parts of speech, and tagger with its version: analyses compare where these are equal."""
-    from importlib.metadata import version
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"
 

@@ -9,15 +9,11 @@ from __future__ import annotations
 import resource
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import jinja2
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import jinja2
-else:
-    jinja2 = LazyModule("jinja2")
 
 MOST_LINES = 1_000_000  # of Python that one rendering runs; templates of known models run some hundreds per message
 MOST_BYTES = 2 << 30  # by which the process may grow meanwhile

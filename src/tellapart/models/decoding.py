@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tellapart.errors import UsageError
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from transformers import pytorch_utils
-
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    pytorch_utils = LazyModule("transformers.pytorch_utils")
-
 
 CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/log.md)
 SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/log.md)

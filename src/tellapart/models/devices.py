@@ -10,21 +10,12 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
+
+import torch
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from transformers import pytorch_utils
-
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    pytorch_utils = LazyModule("transformers.pytorch_utils")
-
+from tellapart.utils.io import say
 
 Precision = Literal["fp32", "bf16", "fp16"]
 CPU_ONLY = "ACCELERATE_USE_CPU"  # what `accelerate launch --cpu` sets

@@ -8,23 +8,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
+from transformers.utils.hub import cached_file
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.packages import PARTS, packaged_folder
-from tellapart.utils.messages import parse_json, say_once
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from transformers import pytorch_utils
-
-    from tellapart.types import Item
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    pytorch_utils = LazyModule("transformers.pytorch_utils")
-
+from tellapart.types import Item
+from tellapart.utils.io import parse_json, say_once
 
 SECONDS = 10.0  # for the one question
 RUNS = Path("runs")
@@ -49,7 +42,6 @@ def check_name(name: str, kind: str) -> None:
         raise UsageError(f"no such model folder: {name}{near}; expected {expected}")
     if (why := missing_on_hub(name)) is not None:
         raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
-    from transformers.utils.hub import cached_file
 
     found = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
     if found is not None:
@@ -135,8 +127,6 @@ def similar_folders(name: str) -> str:
 
 def missing_on_hub(name: str) -> str | None:
     """Why ``name`` cannot be had from the hub, in a few words; None where it can, or lies in the hub's cache."""
-    from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)

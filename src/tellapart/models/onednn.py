@@ -13,18 +13,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from tellapart.utils.registry import LazyModule
+import torch
+import torch.nn.functional as F
+from transformers import pytorch_utils
 
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from transformers import pytorch_utils
-
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    pytorch_utils = LazyModule("transformers.pytorch_utils")
 from tellapart.models.devices import multiplies_in_bf16
 
 MOST_BYTES = 2**31  # of arranged copies; the layers beyond are multiplied from the weights that they have

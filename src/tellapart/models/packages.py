@@ -17,19 +17,14 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import torch
+import transformers
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import sha256, write_sums
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import transformers
-else:
-    torch = LazyModule("torch")
-    transformers = LazyModule("transformers")
+from tellapart.models.efficientnet import from_published
+from tellapart.utils.io import say, sha256, write_sums
 
 
 @dataclass(frozen=True)
@@ -52,7 +47,6 @@ class PackagedPart:
 
 def write_efficientnet(file: Path, folder: Path) -> None:
     """Writes EfficientNet-Lite, of the scale in the file's name, with its processor (224 pixels, squashed)."""
-    from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
     from_published(state, int(file.name.removeprefix("efficientnet-lite")[0])).save_pretrained(folder)

@@ -7,15 +7,14 @@ that has the same methods. Shape suffixes are those of `tellapart.types`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from PIL import Image
 
 from tellapart.models.decoding import Decoding
 from tellapart.types import Encoder, Rollout
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import torch
-    from PIL import Image
 
 OutputLayer = tuple["torch.Tensor", "torch.Tensor | None"]  # weight_VH and bias_V
 

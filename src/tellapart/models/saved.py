@@ -10,23 +10,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+from transformers.utils.hub import cached_file
+from transformers.utils.logging import disable_progress_bar
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import check_sums, sha256
-from tellapart.utils.messages import parse_json, say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-    from transformers import pytorch_utils
-
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    pytorch_utils = LazyModule("transformers.pytorch_utils")
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.names import check_name, missing_on_hub, model_folder
+from tellapart.utils.io import check_sums, parse_json, say, sha256
 
 OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options, generation settings and levels
 Levels = tuple[tuple[float, str], ...]  # amounts of detail, 0 to 1, each with the prompt that asks for it
@@ -39,8 +33,6 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     """
     file: Path | None = Path(where) / OPTIONS_FILE
     if from_hub and not Path(where).is_dir():
-        from transformers.utils.hub import cached_file
-
         try:
             found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
         except OSError:
@@ -184,8 +176,6 @@ def files_digest(name: str, kind: str) -> str | None:
     except UsageError:
         return None  # a published checkpoint, or code of one's own
     if not folder.is_dir():
-        from huggingface_hub import try_to_load_from_cache
-
         try:
             config = try_to_load_from_cache(name, "config.json")
         except ValueError:
@@ -201,7 +191,6 @@ def files_digest(name: str, kind: str) -> str | None:
 
 def silence_transformers() -> None:
     """No bars of transformers' own for the moment that loading or saving takes, and no advice about padding."""
-    from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
     logging.getLogger("transformers.modeling_utils").addFilter(is_news)
@@ -236,8 +225,7 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
                 f"{name}: transformers reads the pictures of this model with torchvision, which is not installed; "
                 "type: pip install torchvision (of the version that fits your torch), or take another family"
             ) from error
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        cause = " ".join(" ".join(lines[:2] if lines[0].rstrip().endswith(":") else lines[:1]).split())  # a heading
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
         raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error

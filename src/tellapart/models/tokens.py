@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from tellapart.errors import UsageError
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
 
 PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 
@@ -23,7 +23,6 @@ def word_tokenizer(
     Every encoded text is wrapped as ``<start> … <end>``; punctuation is dropped on the way in. ``sentences``: but for
     the ends of sentences before others, which are the word ".".
     """
-    from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     letters = [(r"[^\p{L}\p{N}' ]+", " ")]
     if sentences:  # an end before a further word, then all but letters and the ends
@@ -50,7 +49,6 @@ def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min
 
     Raises `UsageError` for a tokenizer of another kind, which cuts any word into pieces that it knows.
     """
-    from tokenizers import Tokenizer
 
     backend = tokenizer.backend_tokenizer
     described = json.loads(backend.to_str())
@@ -73,7 +71,6 @@ def frequent_words(texts: Iterable[str], normalizer: Any, splitter: Any, min_cou
 
 
 def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
-    from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,

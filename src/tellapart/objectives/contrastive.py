@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from pydantic import Field
 
+from tellapart.models import ranks
 from tellapart.models.protocols import Tokenizer, TrainableScorer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss, StepContext
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-
-    from tellapart.models import ranks
-else:
-    torch, F, ranks = LazyModule("torch"), LazyModule("torch.nn.functional"), LazyModule("tellapart.models.ranks")
 
 
 class Contrastive(Stateless[TrainableScorer]):

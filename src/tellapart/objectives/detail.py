@@ -10,21 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
+import torch
+import torch.nn.functional as F
 from pydantic import Field
 
 from tellapart.models.protocols import CaptionerLike
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import Strict
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
 
 Write = Callable[[CaptionerLike, "torch.Tensor", ItemSeeds | None], Rollout]
 

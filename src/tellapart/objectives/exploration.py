@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
+import torch
 from pydantic import Field, model_validator
 
+from tellapart.metrics.bleu_score import bleus
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
 from tellapart.utils.options import Strict
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")
 
 
 def exploration(
@@ -101,7 +97,6 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
     reference: BLEU is not symmetric. In d(y, y′) the reference is y′ (``other``), y (``own``), or each in turn with the
     mean of the two (``both``). Equal captions give 2, also if they are too short for four-grams.
     """
-    from tellapart.metrics.bleu_score import bleus
 
     texts, S = rollout.texts, rollout.samples
     first, second = sample_pairs(len(texts), S)

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from pydantic import Field
 
 from tellapart.errors import UsageError
+from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-
-    from tellapart.models import output_layer as head
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    head = LazyModule("tellapart.models.output_layer")
 
 
 def mle_loss(

@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
+import torch
 from pydantic import Field, model_validator
 
 from tellapart.errors import TellapartError
+from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
@@ -31,20 +33,14 @@ from tellapart.rewards.base import (
 )
 from tellapart.rewards.retrieval import SelfRetrieval
 from tellapart.types import Batch, Item, Loss, Rollout, StepContext, in_mode
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.options import option_tables
-from tellapart.utils.registry import LazyModule, one_line
+from tellapart.utils.registry import one_line
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    import torch
-
-    from tellapart.models import ranks
-
     RewardTable = RewardOptions
 else:
-    torch, ranks = LazyModule("torch"), LazyModule("tellapart.models.ranks")
-    # One table per reward, those of installed packages included; what cannot be loaded is left out.
     TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
     RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 

@@ -17,11 +17,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+import torch
 from pydantic import Field, model_validator
 
 from tellapart.language.english import article, singular
 from tellapart.language.phrases import Description, Phrase
 from tellapart.language.words import content_words, words_of_tokens
+from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
@@ -34,19 +37,11 @@ from tellapart.rewards.retrieval import unseen_by
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.options import ModelName
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    from tellapart.models import ranks
-
     Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
     Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
-else:
-    np, torch, ranks = LazyModule("numpy"), LazyModule("torch"), LazyModule("tellapart.models.ranks")
 
 LISTS_AT_ONCE = 8  # of candidates
 

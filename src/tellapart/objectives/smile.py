@@ -13,26 +13,19 @@ learns with them. The paper found no clear gain for language models alone (appen
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
 
 from tellapart.errors import UsageError, nearest
+from tellapart.models import output_layer as head
 from tellapart.models.protocols import CaptionerLike, Tokenizer
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
 from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions, mle_loss, mle_term
 from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-
-    from tellapart.models import output_layer as head
-else:
-    torch, F = LazyModule("torch"), LazyModule("torch.nn.functional")
-    head = LazyModule("tellapart.models.output_layer")
 
 Subset = Literal["own", "random", "reverse"]
 First = Literal["mle", "shift", "none"]

@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.options import (
     DataName,
     DataSpecs,
@@ -255,7 +255,6 @@ class ScorerOptions(Strict):
 if TYPE_CHECKING:
     Objective = ObjectiveOptions
 else:
-    # One table per registered objective, those of installed packages included; what cannot be loaded is left out.
     TABLES = option_tables(OBJECTIVES.entries(broken=say), ObjectiveOptions, PluginObjectiveOptions)
     Objective = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import torch
 from pydantic import Field, ValidationError, model_validator
 
 from tellapart.errors import TellapartError, UsageError, nearest
@@ -26,12 +27,7 @@ from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.reading import PAPERS, explain, find_recipe, read_recipe, read_tables
 from tellapart.recipe.schema import Recipe, TestSet
 from tellapart.utils.options import Strict, fill_in
-from tellapart.utils.registry import LazyModule, is_dotted
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
+from tellapart.utils.registry import is_dotted
 
 CLIP = "openai/clip-vit-base-patch32"
 

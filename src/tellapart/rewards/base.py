@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
+import numpy as np
+import torch
 from pydantic import Field, model_validator
 
 from tellapart.models.protocols import CaptionerLike, FrozenScorer
 from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.options import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
 
 BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", "none"]
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import torch
 from pydantic import Field
 
+from tellapart.metrics.bleu_score import bleu
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
 
 
 class BleuReward:
@@ -32,7 +28,6 @@ class BleuReward:
         self.n = n
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        from tellapart.metrics.bleu_score import bleu
 
         references = [list(item.references) for item in batch.items for _ in range(rollout.samples)]
         _, score_R = bleu(rollout.texts, references, self.n)

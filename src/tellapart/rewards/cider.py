@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
+import torch
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, model_validator
 
+from tellapart.metrics.cider import CiderD, DocumentFrequencies
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import fill_in, written_file
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
-    from tellapart.metrics.cider import DocumentFrequencies
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")
 
 
 def frequencies(idf: str, info: ValidationInfo) -> str:
@@ -68,7 +62,6 @@ class CiderReward:
             """Reads the file of frequencies, where one is named. Raises `UsageError`."""
             if not self.idf.endswith(".json"):
                 return None
-            from tellapart.metrics.cider import DocumentFrequencies
 
             return DocumentFrequencies.load(self.idf)
 
@@ -80,7 +73,6 @@ class CiderReward:
         end_token: int | None = None,
         end: bool = False,
     ) -> None:
-        from tellapart.metrics.cider import CiderD
 
         self.ids = end_token is not None
         self.cider = CiderD(references, idf=idf or "references", end=end, end_token=end_token)

@@ -9,23 +9,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import torch
 from pydantic import model_validator
 
 from tellapart.language.words import WORD_FINDERS, FindWords, check_words, content_words
+from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-
-    from tellapart.models import ranks
-else:
-    torch, ranks = LazyModule("torch"), LazyModule("tellapart.models.ranks")
 
 
 class Consensus:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
+
+import torch
 
 from tellapart.language.words import DecodesTokens, token_spans
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Rollout
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-else:
-    torch = LazyModule("torch")
 
 
 class ExactTruth:
@@ -43,7 +40,6 @@ class ExactTruth:
         self.tokenizer, self.per = tokenizer, per
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        from tellapart.scenes.truth import mark_caption
 
         scenes = [item.truth for item in batch.items for _ in range(rollout.samples)]
         marked = [mark_caption(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]

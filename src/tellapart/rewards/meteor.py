@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import torch
 from pydantic import create_model
 
 from tellapart.metrics.meteor_score import find_tables, meteor
 from tellapart.metrics.spice_tool import find_tool, spice
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-else:
-    torch = LazyModule("torch")
 
 CaptionScores = Callable[[Sequence[str], Sequence[Sequence[str]]], "tuple[float, np.ndarray]"]
 

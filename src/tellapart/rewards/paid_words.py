@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+import torch
 from pydantic import Field
 
 from tellapart.language.words import (
@@ -29,15 +31,9 @@ from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, 
 from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
-from tellapart.utils.registry import LazyModule
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
-
     Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
-else:
-    torch = LazyModule("torch")
 
 SHARE = 0.5  # of the mutual information that ``both`` adds to the log-probability
 

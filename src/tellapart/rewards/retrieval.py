@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
+import numpy as np
+import torch
+from PIL import Image
 from pydantic import Field, model_validator
 
 from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
+from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import numpy as np
-    import torch
-    from PIL import Image
-else:
-    np, torch = LazyModule("numpy"), LazyModule("torch")
 
 TIE = 1e-6  # cosines that are closer count as equal: the order of a sum decides nothing
 Score = Literal["log_prob", "accuracy", "cosine"]
@@ -101,7 +97,6 @@ def retrieval_reward(
 
 @functools.lru_cache(maxsize=2)
 def _scorer(name: str) -> ScorerLike:
-    from tellapart.scorers import load_scorer
 
     return load_scorer(name)
 

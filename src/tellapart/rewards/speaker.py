@@ -8,8 +8,10 @@ rare synonym costs nothing (Frank and Goodman 2012, rational speech acts; Cohn-G
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import torch
+import torch.nn.functional as F
 from pydantic import Field, model_validator
 
 from tellapart.language.words import (
@@ -20,18 +22,10 @@ from tellapart.language.words import (
     content_words,
     words_of_tokens,
 )
+from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
 from tellapart.types import Batch, Rollout
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import torch
-    import torch.nn.functional as F
-
-    from tellapart.models import ranks
-else:
-    torch, F, ranks = LazyModule("torch"), LazyModule("torch.nn.functional"), LazyModule("tellapart.models.ranks")
 
 OTHERS = 4  # pictures that stand for all where there is no average
 SCORES_AT_ONCE = 1 << 26  # tokens times vocabulary of one pass, float32

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from tellapart.language.english import participle, plural, with_article
 from tellapart.scenes import vocabulary as v
-from tellapart.scenes.contents import INVERSE, Object, between, holds, natural, reading_order
+from tellapart.scenes.contents import INVERSE, Object, SceneTruth, between, holds, natural, reading_order
 from tellapart.scenes.vocabulary import NOISE, senses
 from tellapart.utils.rng import RandomStream
-
-if TYPE_CHECKING:
-    from tellapart.scenes.contents import SceneTruth
 
 _ALT_SYNONYM_RATE = 0.65
 """Probability that alt-text uses a word of `vocabulary.ALT_WORDS` where there is one."""

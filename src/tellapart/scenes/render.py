@@ -10,16 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from tellapart.scenes.contents import DIAMETERS, UNITS, Object
+from tellapart.scenes.contents import DIAMETERS, UNITS, Object, SceneTruth
 from tellapart.utils.rng import RandomStream
-
-if TYPE_CHECKING:
-    from tellapart.scenes.contents import SceneTruth
 
 Inside = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Points = tuple[tuple[float, float], ...]

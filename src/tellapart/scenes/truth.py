@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tellapart.scenes.contents import INVERSE, between, holds
+from tellapart.scenes.contents import INVERSE, Object, between, holds
 from tellapart.scenes.parser import Mention, ParsedCaption, Words, parse_caption, token_spans
 from tellapart.scenes.vocabulary import FIELDS
-
-if TYPE_CHECKING:
-    from tellapart.scenes.contents import Object
-    from tellapart.scenes.world import Scene
+from tellapart.scenes.world import Scene
 
 CLAIM = 64
 """Score of a true claim (minus this for a false one); shapes break ties with one point more."""

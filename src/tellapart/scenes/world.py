@@ -7,9 +7,10 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, overload
+from typing import overload
 
 import numpy as np
+from PIL import Image
 
 from tellapart.errors import UsageError, nearest
 from tellapart.scenes.contents import Content, SceneTruth, base, members
@@ -17,13 +18,7 @@ from tellapart.scenes.grammar import describe, full_description, paraphrases
 from tellapart.scenes.render import draw
 from tellapart.scenes.vocabulary import DOMAINS
 from tellapart.types import Item
-from tellapart.utils.registry import LazyModule
 from tellapart.utils.rng import RandomStream, digest, permuted
-
-if TYPE_CHECKING:
-    from PIL import Image
-else:
-    Image = LazyModule("PIL.Image")
 
 LARGEST_FAMILY = 32
 

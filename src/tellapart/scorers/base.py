@@ -6,21 +6,19 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 from tellapart.errors import TellapartError
 from tellapart.models import ranks
 from tellapart.models.onednn import speed_up
 from tellapart.models.saved import settings_of, silence_transformers, weights_fingerprint
 from tellapart.types import Encoder, in_mode, pad_rows
-from tellapart.utils.files import readable_weights, write_sums
-
-if TYPE_CHECKING:
-    from PIL import Image
+from tellapart.utils.io import readable_weights, write_sums
 
 
 class Scorer:

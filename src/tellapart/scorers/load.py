@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import torch
+import transformers
+from PIL import Image
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import exact_precision, resolve_device, set_precision
 from tellapart.models.saved import check_whole, checked_model_folder, load_reported, loading_errors
 from tellapart.scorers.base import Scorer
-from tellapart.utils.registry import Entry, LazyModule, Registry, call_factory, code_path
-
-if TYPE_CHECKING:
-    import transformers
-    from PIL import Image
-else:
-    Image = LazyModule("PIL.Image")
-    transformers = LazyModule("transformers")
+from tellapart.scorers.parts import PartsModel, PartsScorer
+from tellapart.utils.registry import Entry, Registry, call_factory, code_path
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 
@@ -34,8 +29,6 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     rewards and metrics are made of cosines; features are float32 in any case. Safetensors only. Raises `TellapartError`
     with the line to type where there is no such model.
     """
-    import tellapart.models.vision  # noqa: F401  (registers the vision tower of our own scorers)
-    from tellapart.scorers.parts import PartsModel, PartsScorer
 
     device = resolve_device(device)
     chosen = exact_precision(precision, device)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
@@ -269,7 +269,6 @@ def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str,
 
 def load_text(name: str) -> tuple[Any, Any]:
     """Loads any text encoder of transformers, in fp32, and its tokenizer. Raises as `load_scorer`."""
-    from transformers import AutoTokenizer
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as sentence-transformers/all-MiniLM-L6-v2"):

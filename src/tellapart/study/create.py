@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ from tellapart.evaluation.inputs import name_systems, read_references
 from tellapart.features.nearest import Vectors
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device
+from tellapart.scorers import load_scorer
 from tellapart.study.design import (
     CHECK_CAPTION,
     CONTROL,
@@ -52,12 +53,9 @@ from tellapart.study.design import (
     shuffled,
 )
 from tellapart.types import Item
-from tellapart.utils.files import write_errors, write_output
-from tellapart.utils.messages import Progress, say, typed_command
+from tellapart.utils.files import write_output
+from tellapart.utils.io import Progress, say, typed_command, write_errors
 from tellapart.utils.web import encode_picture
-
-if TYPE_CHECKING:
-    from tellapart.types import Item
 
 MAX_COSINE = 0.8  # paper 3, footnote 8
 
@@ -424,8 +422,6 @@ def read_material(
     features_ND: np.ndarray | None = None
     made: dict[str, object] = {"data": list(data)}
     if scorer is not None:
-        from tellapart.scorers import load_scorer
-
         model, store = load_scorer(scorer, best_device()), FeatureStore()
         items = store.readable(items, model.encoder, skipped=dataset.unreadable)
         features_ND = np.asarray(store.features(items, model.encoder))

@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import rich
+import rich.console
+import rich.table
+import rich.text
+from rich import box
 
 from tellapart.metrics.statistics import Interval, format_p
+from tellapart.report.page import template
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import write_output
-from tellapart.utils.messages import json_value, typed_command
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.console
-    import rich.table
-    import rich.text
-    from rich import box
-else:
-    rich = LazyModule("rich", "console", "table", "text")
-    box = LazyModule("rich.box")
+from tellapart.utils.io import json_value, typed_command
 
 HEADS = {
     "pick": {ACCURACY: "accuracy"},
@@ -245,7 +241,6 @@ def person_rows(people: list[Person]) -> list[list[str]]:
 
 def page(results: StudyResults, command: str) -> str:
     """The report as one page. ``command``: what makes it again."""
-    from tellapart.report.page import template
 
     caption, heads, rows = main_table(results)
     pair_heads, pair_rows = pair_table(results)

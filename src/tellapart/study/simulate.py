@@ -32,12 +32,13 @@ from tellapart.data import open_data
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device
+from tellapart.scorers import load_scorer
 from tellapart.study.create import Material, StudyPlan, create_study
 from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, option_counts
 from tellapart.study.server import create_app
 from tellapart.study.session import StudySession
 from tellapart.study.store import AnswerStore
-from tellapart.utils.messages import Progress
+from tellapart.utils.io import Progress
 from tellapart.utils.web import LOOPBACK, bind, server_of
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
@@ -403,8 +404,6 @@ def scenes_study(kind: str, folder: Path) -> Study:
     references = {item.id: item.references for item in items}
     features_ND = None
     if kind == "pick":
-        from tellapart.scorers import load_scorer
-
         scorer = load_scorer("scenes", best_device())
         features_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
     plan = StudyPlan(

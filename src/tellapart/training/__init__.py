@@ -8,9 +8,7 @@ pictures, and publishes the result.
 
 from __future__ import annotations
 
-from tellapart.utils.registry import lazily
+from tellapart.training.run_folder import Run
+from tellapart.training.runs import train
 
-_WHERE = {"Run": "run_folder", "train": "runs"}
-
-__all__ = sorted(_WHERE)
-__getattr__, __dir__ = lazily(__name__, _WHERE)
+__all__ = ["Run", "train"]

@@ -7,15 +7,17 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image, ImageOps
 
 from tellapart.bags import multimodal, nearest_neighbours
 from tellapart.bags.mine import caption_features, item_captions
 from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
+from tellapart.captioners import Captioner
 from tellapart.data.pictures import ahead
 from tellapart.errors import UsageError
 from tellapart.features.nearest import COPY
@@ -24,19 +26,8 @@ from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
+from tellapart.utils.io import say
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import torch
-    from PIL import Image, ImageOps
-
-    from tellapart.captioners import Captioner
-    from tellapart.scorers import Scorer
-else:
-    Image = LazyModule("PIL.Image")
-    ImageOps = LazyModule("PIL.ImageOps")
 
 IN_MEMORY = 2**28  # bytes of features of all training pictures
 EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred times as much

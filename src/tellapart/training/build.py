@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from PIL import Image
 
 from tellapart.captioners import Captioner, load_captioner
@@ -43,13 +44,7 @@ from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.parts import PartsScorer, load_text, make_parts_scorer
 from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
 from tellapart.types import Item, Rows, StepContext
-from tellapart.utils.messages import say
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import transformers
-else:
-    transformers = LazyModule("transformers")
+from tellapart.utils.io import say
 
 
 @dataclass(eq=False)

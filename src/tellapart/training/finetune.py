@@ -8,10 +8,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl
 
+import huggingface_hub
+import huggingface_hub.errors
+import huggingface_hub.utils
+import psutil
 import torch
+import transformers
+from transformers.models.auto import configuration_auto
 
 from tellapart import __version__
 from tellapart.data import open_many
@@ -30,19 +36,8 @@ from tellapart.training.fingerprint import picture_identity
 from tellapart.training.loop import kept_start
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
-from tellapart.utils.messages import say
-from tellapart.utils.registry import OPTION, LazyModule
-
-if TYPE_CHECKING:
-    import huggingface_hub
-    import huggingface_hub.errors
-    import huggingface_hub.utils
-    import transformers
-    from transformers.models.auto import configuration_auto
-else:
-    huggingface_hub = LazyModule("huggingface_hub", "errors", "utils")
-    transformers = LazyModule("transformers")
-    configuration_auto = LazyModule("transformers.models.auto.configuration_auto")
+from tellapart.utils.io import say
+from tellapart.utils.registry import OPTION
 
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
@@ -232,7 +227,6 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     A token keeps some 34 hidden vectors a layer and three rows of scores (Korthikanti et al. 2022, table 2), each of
     four bytes. 1 where the model's size cannot be read before it is loaded.
     """
-    import tellapart.captioners.clipcap  # noqa: F401  (registers its configuration)
 
     bare, _, options = model.partition("?")
     named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, and of published weights of one
@@ -250,7 +244,6 @@ def free_memory() -> int:
     """Returns bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
     if torch.cuda.is_available():
         return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
-    import psutil
 
     return int(ranks.from_main(psutil.virtual_memory().available / ranks.count()))
 

@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import accelerate
+import accelerate.tracking
+import accelerate.utils
 import numpy as np
 import torch
 
@@ -29,7 +32,6 @@ from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer
 from tellapart.training.build import TrainingSetup, check_references, open_specs, tokenize_references
-from tellapart.training.interruption import Interruption
 from tellapart.training.run_folder import Run
 from tellapart.training.step import (
     ShardedParts,
@@ -43,16 +45,9 @@ from tellapart.training.step import (
     train_step,
 )
 from tellapart.types import Item, Rows
-from tellapart.utils.messages import Progress, say
-from tellapart.utils.registry import LazyModule, check_allowed, code_path
+from tellapart.utils.io import Progress, say
+from tellapart.utils.registry import check_allowed, code_path
 from tellapart.utils.rng import ItemSeeds
-
-if TYPE_CHECKING:
-    import accelerate
-    import accelerate.tracking
-    import accelerate.utils
-else:
-    accelerate = LazyModule("accelerate", "tracking", "utils")
 
 
 def check_setup(setup: TrainingSetup) -> None:
@@ -365,13 +360,12 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             say(f"{select} is {validated:g}, {goal:g} or better, at step {step}: training stops")
         return reached
 
-    reached, freed, clock = False, FreedMemory(), StepClock(state["step"], settings.steps)
+    reached, freed, first, timed = False, FreedMemory(), state["step"], 0.0
     if last is None and not (reached := validate(0)):
         checkpoint(0)
     with (
         open_trackers(settings.trackers, recipe.name, run.folder) as track,
         Progress(settings.steps, f"training {recipe.name}", done=state["step"]) as progress,
-        Interruption() as interruption,
     ):
         for step in range(state["step"], 0 if reached else settings.steps):
             logs = train_step(setup, data, objective, trainable, optimizer, scheduler, step)
@@ -379,16 +373,17 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             freed.give_back()
             progress.note = progress_note(logs, select, validated, state)
             progress.advance()
-            clock.advance(done)
+            if done == first + 1:  # slower than those that follow
+                timed = time.monotonic()
+            elif done == first + TIMED:
+                say_minutes((time.monotonic() - timed) / (TIMED - 1), settings.steps - done)
             if done % settings.log_every == 0 or done == settings.steps:
                 run.log(step=done, **logs)
                 track(logs, done)
             if (done % recipe.validation.every == 0 or done == settings.steps) and validate(done):
                 break  # without a checkpoint, as at step 0: a resumed run comes here again, and trains no further
-            if (stopping := interruption.requested) or done % settings.checkpoint_every == 0 or done == settings.steps:
+            if done % settings.checkpoint_every == 0 or done == settings.steps:
                 checkpoint(done)
-            if stopping:
-                interruption.end()
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {select}; see {run.log_path}")
     memory["peak"] = memory_of(trainable, optimizer)["peak"]
@@ -406,20 +401,6 @@ def kept_start(recipe: Recipe) -> str:
         f"validation kept step 0: no step of training had a better {recipe.select}, so the saved model has the weights "
         "that training started from; train longer, change training.learning_rate, or set validation.select"
     )
-
-
-class StepClock:
-    """Says after a few steps how long the others will take. The first one, which is slower, is not counted."""
-
-    def __init__(self, first: int, steps: int) -> None:
-        self._first, self._steps, self._started = first, steps, 0.0
-
-    def advance(self, done: int) -> None:
-        """Records that ``done`` steps of the run are done."""
-        if done == self._first + 1:
-            self._started = time.monotonic()
-        elif done == self._first + TIMED:
-            say_minutes((time.monotonic() - self._started) / (TIMED - 1), self._steps - done)
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
+import transformers
+from safetensors import SafetensorError
 
 from tellapart import __version__
 from tellapart.errors import TellapartError, UsageError
@@ -29,8 +31,17 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
-from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
-from tellapart.utils.messages import parse_json, say, typed_command
+from tellapart.utils.io import (
+    check_sums,
+    locked,
+    parse_json,
+    readable_weights,
+    replace_text,
+    say,
+    temporary_beside,
+    typed_command,
+    write_sums,
+)
 
 # What a run writes into its folder, in the order in which `Run.clear` removes it.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")
@@ -42,7 +53,6 @@ LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "val
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
     """Turns a full disk, or one that may not be written, into an error of one line."""
-    from safetensors import SafetensorError
 
     try:
         yield
@@ -204,7 +214,6 @@ class Run:
     @by_main_rank
     def stamp(self, device: str) -> None:
         """Writes what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
-        import transformers
 
         self._keep_off_others()
         versions = {

@@ -29,13 +29,14 @@ from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe, read_recipe
 from tellapart.recipe.schema import Recipe, TestSet
+from tellapart.report import build_report
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup, readable
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup, fit, kept_start, truncation_lines
 from tellapart.training.run_folder import Run, write_json, write_text, writing
 from tellapart.types import Item
-from tellapart.utils.messages import say
+from tellapart.utils.io import say
 from tellapart.utils.rng import ItemSeeds
 
 
@@ -203,7 +204,6 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
     """Does what is still to do of a run: train, measure, report. ``overwrite``, ``summary``: see `train`."""
-    from tellapart.report import build_report
 
     longer = run.started and not overwrite and bool(run.difference())  # `check_same` lets nothing else through
     setup, started = TrainingSetup(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()

@@ -5,19 +5,24 @@ Parameters and optimizer state are whole on each rank (`TrainableParts`) or shar
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from torch.distributed import fsdp
+from torch.distributed import tensor as dtensor
+from torch.distributed.device_mesh import init_device_mesh
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from transformers import get_scheduler
 
 from tellapart.captioners.lora import is_adapter
 from tellapart.errors import TellapartError, UsageError
@@ -29,13 +34,6 @@ from tellapart.recipe.schema import Training
 from tellapart.training.batches import TrainingSet
 from tellapart.training.build import TrainingSetup
 from tellapart.types import Loss
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from torch.distributed import fsdp
-    from torch.distributed import tensor as dtensor
-else:  # a second that a run without shares does not need
-    fsdp, dtensor = LazyModule("torch.distributed.fsdp"), LazyModule("torch.distributed.tensor")
 
 
 def train_step(
@@ -188,7 +186,6 @@ def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
 
 def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
     """Makes the schedule of the recipe; after the warm-up it changes each ``schedule_every`` steps."""
-    from transformers import get_scheduler
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
     every, warmup, steps = settings.schedule_every, settings.warmup, settings.steps
@@ -255,7 +252,6 @@ def peak_memory(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     import resource
-    import sys
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
@@ -318,7 +314,6 @@ class ShardedParts(TrainableParts):
                 f"training.sharding = 'full' needs a newer torch than {torch.__version__}; type: pip install -U torch, "
                 "or leave sharding out"
             )
-        from torch.distributed.device_mesh import init_device_mesh
 
         device = self.parameters[0].device
         mesh = init_device_mesh(device.type, (ranks.count(),))

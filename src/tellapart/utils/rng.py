@@ -21,14 +21,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
 
-from tellapart.utils.registry import LazyModule
+import numpy as np
 
 if TYPE_CHECKING:
-    import numpy as np
     import torch
-else:
-    np = LazyModule("numpy")
-    torch = LazyModule("torch")
 
 T = TypeVar("T")
 ROUNDS = 10
@@ -61,6 +57,8 @@ class ItemSeeds:
         Draws for different purposes are independent. A row is the beginning of the same row with a larger ``count``,
         and an item's rows are the first of those with more ``samples``.
         """
+        import torch
+
         blocks = -(-count // 2)  # one block of Philox is 128 bits, two doubles of 53
         key_B2 = np.frombuffer(b"".join(self._key(purpose, one) for one in self.ids), "<u4").reshape(-1, 2)
         shape = len(self.ids), samples, blocks

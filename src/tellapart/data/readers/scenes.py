@@ -16,6 +16,7 @@ from typing import Any
 
 from tellapart.data.dataset import READERS, Options, Reader, Skipped, normalize_split
 from tellapart.errors import UsageError
+from tellapart.scenes import Scenes
 from tellapart.types import Item
 
 INTEGER_KEYS = {
@@ -38,7 +39,6 @@ MAX_CACHED = 10_000  # items of worlds up to this size are cached
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items whose ``truth`` is the scene itself. ``path`` is the domain's name."""
-    from tellapart.scenes import Scenes
 
     if len(options.splits) > 1:
         raise UsageError(f"{options.spec}: scenes have one split at a time")
@@ -65,7 +65,6 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
 @lru_cache(maxsize=8)
 def items_of(settings: tuple[tuple[str, Any], ...], stills: bool) -> tuple[Item, ...]:
     """Made once in a process, which may train many small models on the same world."""
-    from tellapart.scenes import Scenes
 
     scenes = Scenes(**dict(settings))
     items = (item for scene in scenes for item in (scene.stills() if stills else [scene.item()]))

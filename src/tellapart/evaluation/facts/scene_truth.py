@@ -7,16 +7,13 @@ The object that a mention means, and what is true of it, are decided as in `tell
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from tellapart.evaluation.facts.extract import Attribute, Extraction, extract
 from tellapart.evaluation.facts.verify import Verdict
 from tellapart.scenes.parser import ClaimWords, Mention, ParsedCaption, token_spans, tokens
 from tellapart.scenes.truth import check_claims
 from tellapart.scenes.vocabulary import Sense, senses
-
-if TYPE_CHECKING:
-    from tellapart.scenes.world import Scene
+from tellapart.scenes.world import Scene
 
 _SLOTS = ("colour", "size", "texture", "motion")
 

@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import rich
+import rich.table
+from rich import box
 
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
@@ -20,17 +23,6 @@ from tellapart.evaluation.inputs import match_files, name_systems, open_optional
 from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    import rich
-    import rich.table
-    from rich import box
-
-    from tellapart.evaluation.judges.judge import Judge
-else:
-    rich = LazyModule("rich", "table")
-    box = LazyModule("rich.box")
 
 ELO = 400 / np.log(10)  # points of a factor e in the odds; 1,000 is the mean of all systems
 MEAN = 1000.0

@@ -19,9 +19,10 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from tellapart.boost.job import BoostJob, Tally, estimate, read_text
 from tellapart.boost.ledger import Ledger, address
@@ -29,12 +30,7 @@ from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.facts.verify import Verdict
 from tellapart.types import Item, Picture
-from tellapart.utils.files import replace_text
-from tellapart.utils.messages import Progress, parse_json, say
-
-if TYPE_CHECKING:
-    from PIL import Image
-
+from tellapart.utils.io import Progress, parse_json, replace_text, say
 
 # The judges' prompts: files with ``$places``, those of the package or one's own.
 

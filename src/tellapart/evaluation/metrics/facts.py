@@ -7,25 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib.metadata import version
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext, names_in
 from tellapart.evaluation.facts import FINE_KINDS, KINDS, check_tagger
+from tellapart.evaluation.facts import verify as verifiers
+from tellapart.evaluation.facts.scene_truth import verify_scene
+from tellapart.evaluation.facts.verify import Verdict
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement, Sums
-from tellapart.utils.messages import track
-from tellapart.utils.registry import Direction, LazyModule
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.facts import verify as verifiers
-    from tellapart.evaluation.facts.verify import Verdict
-    from tellapart.scenes.truth import ClaimCounts, KindCounts
-else:
-    verifiers = LazyModule("tellapart.evaluation.facts.verify")
+from tellapart.scenes.truth import ClaimCounts, KindCounts
+from tellapart.utils.io import track
+from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, CaptionSlot], "list[Verdict]"]
 _NAMES = ("precision", "recall", "f")
@@ -52,7 +49,6 @@ def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """The exact truth of `scenes`."""
-    from tellapart.evaluation.facts.scene_truth import verify_scene  # loads the world of `scenes`
 
     assert context.items is not None
     pairs = list(zip(slot.captions, context.items, strict=True))
@@ -96,7 +92,6 @@ def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) ->
 
 
 def _extractor(context: EvalContext) -> str:
-    from importlib.metadata import version
 
     named = f"|synonyms:{context.synonyms.name}" if context.synonyms else "|synonyms:none"
     return f"claims:objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}{named}"

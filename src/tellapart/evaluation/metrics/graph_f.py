@@ -10,26 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from importlib.metadata import version
 
 import numpy as np
 
-from tellapart.evaluation.facts import KINDS, check_tagger
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.facts import KINDS, check_tagger, verify
+from tellapart.evaluation.facts.verify import Tuple
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.ptb import check
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.messages import track
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.context import EvalContext
-    from tellapart.evaluation.facts import verify
-    from tellapart.evaluation.facts.verify import Tuple
-else:
-    verify = LazyModule("tellapart.evaluation.facts.verify")
+from tellapart.utils.io import track
 
 
 def check_parts() -> None:
@@ -39,7 +33,6 @@ def check_parts() -> None:
 
 
 def _signature(_: EvalContext) -> str:
-    from importlib.metadata import version
 
     tuples = f"objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}"
     return f"f1,mean-of-captions|tuples:{tuples}|match:lemma,wordnet-synset"

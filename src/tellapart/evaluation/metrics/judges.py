@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tellapart.data.readers import instructions
 from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.facts.verify import Verdict
+from tellapart.evaluation.judges import judge as judges
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
-from tellapart.utils.registry import LazyModule
-
-if TYPE_CHECKING:
-    from tellapart.data.readers import instructions
-    from tellapart.evaluation.facts.verify import Verdict
-    from tellapart.evaluation.judges import judge as judges
-else:
-    instructions = LazyModule("tellapart.data.readers.instructions")
-    judges = LazyModule("tellapart.evaluation.judges.judge")
 
 _RATES = ("precision", "recall", "f")
 

@@ -11,13 +11,15 @@ from functools import partial
 import numpy as np
 
 from tellapart.evaluation.context import ALL_CLIPS, EvalContext
+from tellapart.evaluation.test_sets import chance, over_questions
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
 from tellapart.metrics.registry import METRICS, ContextMetric, Signature, context_metric
 from tellapart.metrics.results import APART, CLOSE, LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
-from tellapart.utils.messages import track
+from tellapart.scenes.truth import listener_probabilities
+from tellapart.utils.io import track
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
 
@@ -177,7 +179,6 @@ def mean_rank(pools: str) -> ContextMetric:
         return Measurement(found.rank_N + 1, weight_N=found.questions_N)
 
     def chance(context: EvalContext) -> np.ndarray:
-        from tellapart.evaluation.test_sets import over_questions
 
         sets = context.sets(pools)
         return over_questions(sets, (1 + sets.size_Q) / 2, len(context.ids))
@@ -236,7 +237,6 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
 
 
 def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
-    from tellapart.evaluation.test_sets import chance
 
     return 100 * chance(context.sets(pools), len(context.ids), k)
 
@@ -272,7 +272,6 @@ for _k in (1, 5):
 )
 def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Percent: the probability with which an exact listener picks the target from its look-alike set."""
-    from tellapart.scenes.truth import listener_probabilities
 
     items, sets = context.items, context.sets("lookalike")
     assert items is not None
