@@ -20,7 +20,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # Ray's workers give way to every other process (niceness 15); beside other tests theirs would wait for minutes.
 os.environ.setdefault("RAY_worker_niceness", "0")
 # oneDNN of torch 2.13 writes beyond its memory in the backward pass of convolutions of four channels on some AMD CPUs,
-# with AVX2 and AVX-512 kernels; the tests' tiny towers have such. Read before torch is imported.
+# with AVX2 and AVX-512 kernels; the tests' tiny towers have such. Read before torch is imported. What needs those
+# kernels runs in a process of its own (tests/models/test_packing.py).
 if (cpu := Path("/proc/cpuinfo")).is_file() and "AuthenticAMD" in cpu.read_text(encoding="utf-8"):
     os.environ.setdefault("DNNL_MAX_CPU_ISA", "SSE41")
 

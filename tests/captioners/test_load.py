@@ -204,6 +204,38 @@ def test_an_adapter_of_another_model_is_refused(adapter: tuple[Path, Path, Any],
     assert "is an adapter itself" in told(f"{adapter[0]}?base_model={adapter[0]}")
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]},
+        {"target_modules": ["q_proj", "lm_head"]},
+        {"target_modules": ["q_proj", "embed_tokens"]},
+    ],
+)
+def test_an_adapter_with_tokens_that_its_base_lacks_is_refused_with_what_to_type(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    base = FAMILIES["qwen2_vl"](tmp_path / "base")
+    model = AutoModelForImageTextToText.from_pretrained(base)
+    rows = model.get_input_embeddings().weight.shape[0]
+    model.resize_token_embeddings(rows + 4)
+    get_peft_model(model, LoraConfig(r=2, **settings)).save_pretrained(tmp_path / "adapter")
+    line = told(str(tmp_path / "adapter"))
+    assert f"word embeddings of {rows + 4} tokens, and its base has {rows}" in line
+    assert f"base.resize_token_embeddings({rows + 4})" in line and "loading state_dict" not in line
+
+
+def test_the_cause_of_weights_that_do_not_fit_is_told_and_not_its_heading_alone(
+    adapter: tuple[Path, Path, Any],
+) -> None:
+    weights = load_file(adapter[0] / "adapter_model.safetensors")
+    weights = {key: torch.cat([each, each]) if "lora_B" in key else each for key, each in weights.items()}
+    save_file(weights, adapter[0] / "adapter_model.safetensors")
+    assert "size mismatch for" in told(str(adapter[0]))
+
+
 @pytest.mark.parametrize("where", ["attn_implementation", "_attn_implementation_internal"])
 @pytest.mark.parametrize("part", [None, "text_config"])
 def test_a_kernel_of_the_hub_in_a_models_configuration_is_refused(where: str, part: str | None, tmp_path: Path) -> None:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -180,3 +184,17 @@ def test_an_activation_is_computed_with_its_layer() -> None:
                 assert torch.allclose(module(x), plain, atol=1e-5)
         assert torch.equal(with_gradient, plain) and with_gradient.requires_grad
         assert "forward" not in vars(activation) and torch.equal(module(x), plain)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(os.environ.get("DNNL_MAX_CPU_ISA") != "SSE41", reason="this process has all kernels of oneDNN")
+def test_what_users_run_is_tested_with_all_kernels_of_onednn() -> None:
+    """On AMD the tests limit oneDNN to kernels without bf16; here these and the families in bf16 run without limit."""
+    files = [__file__, str(Path(__file__).parents[1] / "captioners" / "test_families_in_bf16.py")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *files],
+        capture_output=True, text=True, check=False, env=os.environ | {"DNNL_MAX_CPU_ISA": "ALL"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
+    if torch.cpu._is_avx512_supported():
+        assert "does not multiply in bf16" not in done.stdout, "these were skipped, and this CPU can run them"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,6 +51,7 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
     with loading_errors(str(folder), "an adapter whose weights fit its base"):
         with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
             given = set(file.keys())
+            check_vocabulary(model, folder, {key: file.get_slice(key).get_shape() for key in given})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Found missing adapter keys")  # an error below
             adapted: Any = PeftModel.from_pretrained(model, str(folder))
@@ -66,6 +68,29 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
         adapted.merge_and_unload()
     for parameter, wants in zip(model.parameters(), wants_gradient, strict=True):
         parameter.requires_grad_(wants)
+
+
+def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raises `TellapartError` if the adapter was trained with more tokens than its base has.
+
+    ``shapes``: those of its tensors, by name.
+    """
+    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
+    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
+    ends = {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
+    for end, layer in ends.items():
+        tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
+        named = [(name, shape) for name, shape in shapes.items() if tables.search(name)]
+        counts = {shape[1 if name.endswith("lora_embedding_A") else 0] for name, shape in named}
+        found, have = max(counts, default=0), layer.weight.shape[0]
+        if counts and found != have:
+            raise TellapartError(
+                f"{folder} has word embeddings of {found:,} tokens, and its base has {have:,}: tokens were added "
+                "before training, and an adapter does not say how; in Python, call "
+                f"base.resize_token_embeddings({found}), "
+                f"PeftModel.from_pretrained(base, '{folder}').merge_and_unload().save_pretrained(NEW) and "
+                "tokenizer.save_pretrained(NEW), and name NEW with the base's processor"
+            )
 
 
 def is_adapter(name: str) -> bool:

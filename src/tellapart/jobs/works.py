@@ -20,6 +20,7 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -52,6 +53,7 @@ from tellapart.inference.describers import open_backends
 from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import ANEW, JOB, Job
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
+from tellapart.jobs.scratch import scratch_folder
 from tellapart.jobs.storage import DiskFolder, Folder, open_folder
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import hardware, resolve_device, resolve_precision
@@ -606,6 +608,7 @@ class Worker:
     def start(self) -> Reply:
         """Loads the models."""
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        tempfile.tempdir = str(scratch_folder())
         try:
             if Path(self._here).is_dir():
                 os.chdir(self._here)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,7 @@ from accelerate import PartialState
 
 from tellapart.errors import TellapartError
 from tellapart.models.devices import best_device
+from tellapart.models.rank_watch import RankWatch
 from tellapart.types import share_of
 from tellapart.utils.io import Verbosity, say, set_verbosity
 
@@ -34,6 +36,7 @@ SETTLE = 0.5
 
 _left: int | None = None  # this rank's number, once it has left the others
 _gloo: dist.ProcessGroup | None = None  # the group of barriers, whose waits end in time; None: the default group
+_watch: RankWatch | None = None
 _alone_in = ""  # the step of `main_first` that this rank is in
 
 
@@ -47,10 +50,20 @@ def start() -> None:
     PartialState(cpu=best_device().type == "cpu", timeout=LONGEST)
     global _gloo
     _gloo = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo", timeout=LONGEST)
+    default: Any = dist.distributed_c10d._get_default_store()
+    store = default.clone()  # a connection of the thread's own
+    global _watch
+    _watch = RankWatch(store, dist.get_rank(), dist.get_world_size(), os.getppid() if by_elastic_launcher() else 0)
+    _watch.start()
     atexit.register(leave)
     atexit.register(time.sleep, SETTLE)  # registered last, called first
     if not is_main():
         set_verbosity(Verbosity.QUIET)
+
+
+def by_elastic_launcher() -> bool:
+    """Returns whether torchrun, ``accelerate launch`` or ``--nproc`` started this process, which waits for its end."""
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def lone_process_of_accelerate() -> bool:
@@ -71,6 +84,8 @@ def tell_lone_process() -> None:
 def leave() -> None:
     """Leaves the process group; this rank keeps its number."""
     global _left
+    if _watch is not None:
+        _watch.stop()
     if dist.is_initialized():
         _left = dist.get_rank()
         dist.destroy_process_group()
@@ -188,6 +203,16 @@ def from_main(number: float) -> float:
     sent = torch.tensor([number], dtype=torch.float64).to(_device())
     dist.broadcast(sent, src=0)
     return float(sent)
+
+
+def anywhere(flag: bool) -> bool:
+    """Returns whether ``flag`` is set on any rank. Does not wait for the device."""
+    if count() == 1:
+        return flag
+    _check_together()
+    found = torch.tensor([flag], dtype=torch.int32)
+    dist.all_reduce(found, dist.ReduceOp.MAX, group=_gloo)
+    return bool(found)
 
 
 def add_up(numbers: dict[str, float]) -> dict[str, float]:

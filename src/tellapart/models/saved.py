@@ -225,7 +225,8 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
                 f"{name}: transformers reads the pictures of this model with torchvision, which is not installed; "
                 "type: pip install torchvision (of the version that fits your torch), or take another family"
             ) from error
-        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        cause = " ".join(" ".join(lines[:2] if lines[0].rstrip().endswith(":") else lines[:1]).split())  # a heading
         offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE") else ""
         hub = "" if Path(name).exists() or name == "scenes" else f": there is no such folder, and from the hub{offline}"
         raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error

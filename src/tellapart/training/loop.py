@@ -32,6 +32,7 @@ from tellapart.objectives.mle import at_least_float32, mle_of_references
 from tellapart.recipe.schema import Recipe
 from tellapart.scorers import Scorer
 from tellapart.training.build import TrainingSetup, check_references, open_specs, tokenize_references
+from tellapart.training.interruption import Interruption
 from tellapart.training.run_folder import Run
 from tellapart.training.step import (
     ShardedParts,
@@ -360,12 +361,13 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             say(f"{select} is {validated:g}, {goal:g} or better, at step {step}: training stops")
         return reached
 
-    reached, freed, first, timed = False, FreedMemory(), state["step"], 0.0
+    reached, freed, clock = False, FreedMemory(), StepClock(state["step"], settings.steps)
     if last is None and not (reached := validate(0)):
         checkpoint(0)
     with (
         open_trackers(settings.trackers, recipe.name, run.folder) as track,
         Progress(settings.steps, f"training {recipe.name}", done=state["step"]) as progress,
+        Interruption() as interruption,
     ):
         for step in range(state["step"], 0 if reached else settings.steps):
             logs = train_step(setup, data, objective, trainable, optimizer, scheduler, step)
@@ -373,17 +375,16 @@ def fit(setup: TrainingSetup, run: Run) -> None:
             freed.give_back()
             progress.note = progress_note(logs, select, validated, state)
             progress.advance()
-            if done == first + 1:  # slower than those that follow
-                timed = time.monotonic()
-            elif done == first + TIMED:
-                say_minutes((time.monotonic() - timed) / (TIMED - 1), settings.steps - done)
+            clock.advance(done)
             if done % settings.log_every == 0 or done == settings.steps:
                 run.log(step=done, **logs)
                 track(logs, done)
             if (done % recipe.validation.every == 0 or done == settings.steps) and validate(done):
                 break  # without a checkpoint, as at step 0: a resumed run comes here again, and trains no further
-            if done % settings.checkpoint_every == 0 or done == settings.steps:
+            if (stopping := interruption.requested) or done % settings.checkpoint_every == 0 or done == settings.steps:
                 checkpoint(done)
+            if stopping:
+                interruption.end()
     if state["best_step"] is None:
         raise TellapartError(f"validation gave no finite {select}; see {run.log_path}")
     memory["peak"] = memory_of(trainable, optimizer)["peak"]
@@ -401,6 +402,20 @@ def kept_start(recipe: Recipe) -> str:
         f"validation kept step 0: no step of training had a better {recipe.select}, so the saved model has the weights "
         "that training started from; train longer, change training.learning_rate, or set validation.select"
     )
+
+
+class StepClock:
+    """Says after a few steps how long the others will take. The first one, which is slower, is not counted."""
+
+    def __init__(self, first: int, steps: int) -> None:
+        self._first, self._steps, self._started = first, steps, 0.0
+
+    def advance(self, done: int) -> None:
+        """Records that ``done`` steps of the run are done."""
+        if done == self._first + 1:
+            self._started = time.monotonic()
+        elif done == self._first + TIMED:
+            say_minutes((time.monotonic() - self._started) / (TIMED - 1), self._steps - done)
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:

@@ -1,0 +1,78 @@
+"""Names a rank that has stopped answering, and ends this one once its launcher is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from typing import Any
+
+BEAT = 5.0  # seconds between two signs of life
+SILENT = 60.0  # seconds without one after which a rank is named
+GRACE = 60.0  # seconds in which a rank whose launcher is gone may save its step
+
+
+class RankWatch(threading.Thread):
+    """A thread of each rank that writes a sign of life into the group's store and reads those of the others.
+
+    Collectives wait for a rank that is stopped for as long as their timeout, without a word. ``store``: a
+    torch.distributed.Store. ``launcher``: the process that started this rank, 0 if it may end before this one.
+    """
+
+    def __init__(self, store: Any, rank: int, count: int, launcher: int = 0) -> None:
+        super().__init__(name="rank watch", daemon=True)
+        self._store: Any = store
+        self._rank, self._count, self._launcher = rank, count, launcher
+        self._done, self._beats = threading.Event(), 0
+        self._seen = {other: (b"", time.monotonic()) for other in range(count) if other != rank}
+        self._silent: set[int] = set()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._done.set()
+
+    def run(self) -> None:
+        """See threading."""
+        while not self._done.wait(BEAT):
+            if self._launcher and os.getppid() != self._launcher:
+                self._end_process()
+                return
+            if self._store is not None:
+                try:
+                    self._look(self._store)
+                except RuntimeError:  # the store lies in a process that ended
+                    self._store = None
+
+    def _look(self, store: Any) -> None:
+        self._beats += 1
+        store.set(f"alive/{self._rank}", f"{self._beats} process {os.getpid()} on {socket.gethostname()}")
+        for other, (last, since) in self._seen.items():
+            key = f"alive/{other}"
+            beat = store.get(key) if store.check([key]) else b""
+            if beat != last or not beat:
+                self._seen[other] = (beat, time.monotonic())
+                self._silent.discard(other)
+            elif time.monotonic() - since >= SILENT and other not in self._silent:
+                self._silent.add(other)
+                if self._rank == min(set(range(self._count)) - self._silent):
+                    self._tell(other, beat.decode().partition(" ")[2])
+
+    def _tell(self, rank: int, process: str) -> None:
+        number = process.split()[1]
+        self._print(
+            f"rank {rank} of {self._count} ({process}) has not answered for {SILENT:.0f} seconds, and the others wait "
+            f"for it; if it is stopped, type there: kill -CONT {number}; to give up, press Ctrl-C"
+        )
+
+    def _end_process(self) -> None:
+        self._print(f"rank {self._rank} of {self._count} stops, for its launcher (process {self._launcher}) is gone")
+        os.kill(os.getpid(), signal.SIGTERM)
+        if not self._done.wait(GRACE):
+            os._exit(1)
+
+    @staticmethod
+    def _print(line: str) -> None:
+        print(f"tellapart: {line}", file=sys.stderr, flush=True)  # by whichever rank is left, not by the main one alone
