@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks import process
 from benchmarks.rows import Row
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 Found = TypeVar("Found")
 

@@ -22,7 +22,7 @@ from tellapart.boost.types import Answer, Request
 from tellapart.data.pictures import BytesPicture
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 ANSWER_SECONDS, IN_FLIGHT = 0.2, 16
 REQUESTS, ONE_BY_ONE = 1600, 50

@@ -19,7 +19,8 @@ from benchmarks import process
 from benchmarks.growth_chart import Curve, draw
 from benchmarks.rows import Row
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.io import Progress, replace_text, say
+from tellapart.utils.files import replace_text
+from tellapart.utils.messages import Progress, say
 
 FIRST = 1000
 LARGEST = 10**6

@@ -22,7 +22,7 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.rows import Row
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 PICTURES = 40_000  # minutes of work: Ray and the workers take seconds to start, whatever there is to do
 EACH = 1000  # pictures in a tar

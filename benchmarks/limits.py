@@ -19,7 +19,7 @@ from benchmarks.rows import Row
 from benchmarks.step_rows import device_words
 from tellapart.models.devices import best_device, multiplies_in_bf16
 from tellapart.models.onednn import multiplies_by_onednn, multiply
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from tellapart.captioners.captioner import Captioner

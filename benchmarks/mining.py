@@ -15,7 +15,7 @@ from benchmarks.bags import D
 from benchmarks.rows import Row
 from tellapart.bags.large import ENTRY, KEPT, NEAREST, PAIR, SAMPLED, STEPS, sizes_for
 from tellapart.errors import UsageError
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 REPEAT = 1
 SIZES = (100_000, 1_000_000, 3_000_000)

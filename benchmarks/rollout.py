@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from benchmarks.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 if TYPE_CHECKING:
     import torch

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart.errors import TellapartError
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.rows import Comparison, Row, RunResult
 from tellapart.errors import UsageError
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 if TYPE_CHECKING:
     import torch

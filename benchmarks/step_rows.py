@@ -14,7 +14,7 @@ from benchmarks.rows import Row
 from benchmarks.training_step import PARTS, STEP, Milliseconds, TrainingStep, Work
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import best_device
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 COCO, DENSE = (12, 15), (50, 50)  # tokens of captions, the end counted
 TOLERANCE = 1e-3  # of log-probabilities in fp32

@@ -112,7 +112,7 @@ def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
     from replication.page import page_path, write_page
     from replication.replay import replay
     from replication.verdict import power_of_claims
-    from tellapart.utils.io import say
+    from tellapart.utils.messages import say
 
     ids, known = [claim.id for claim in claims], [claim.id for claim in all_claims()]
     selected = ids if ids != known else []

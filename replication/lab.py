@@ -31,7 +31,7 @@ from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import Identities, content_of
 from tellapart.training.run_folder import Run, write_folder, write_json
 from tellapart.types import Item
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS
 

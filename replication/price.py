@@ -40,7 +40,8 @@ from tellapart.scenes.truth import count_claims, listener_probabilities
 from tellapart.scenes.world import Scene, Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.runs import train
-from tellapart.utils.io import Progress, json_value, replace_text
+from tellapart.utils.files import replace_text
+from tellapart.utils.messages import Progress, json_value
 from tellapart.utils.rng import RandomStream
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from replication.multiple import holm_levels
 from replication.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError, nearest
 from tellapart.metrics.statistics import holm
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from tellapart.rewards.consensus import distinct_words
 from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Item, Rollout
-from tellapart.utils.io import json_value, track
+from tellapart.utils.messages import json_value, track
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import locked, replace_text, say, write_errors
+from tellapart.utils.files import locked, replace_text, write_errors
+from tellapart.utils.messages import say
 
 PACKAGE = Path(__file__).parents[1]
 

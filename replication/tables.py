@@ -18,7 +18,7 @@ from replication.measures import MEASURES
 from replication.ndlb import TABLES, PaperRow, PaperTable
 from replication.worker_pool import Task, WorkerPool
 from tellapart.errors import UsageError
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from rich.table import Table

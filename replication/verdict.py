@@ -18,7 +18,8 @@ from replication.seeds import TYPED, VERDICTS
 from replication.stamp import commit, give_verdict, given_verdict, require_commit
 from tellapart.errors import UsageError
 from tellapart.metrics.statistics import LEVEL, RESAMPLES
-from tellapart.utils.io import replace_text, say, write_errors
+from tellapart.utils.files import replace_text, write_errors
+from tellapart.utils.messages import say
 
 RECORDS = Path(__file__).parent / "records"
 VERDICT_FILE, POWER_FILE = "verdicts.json", "power.json"

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 
 from replication.lab import Lab
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 LONGEST_FIRST_BELOW = 4  # tasks left for each worker
 

@@ -95,6 +95,15 @@ def test_the_package_does_without_what_lies_beside_it() -> None:
             assert not re.search(r"^\s*(from|import) (replication|benchmarks)\b", file.read_text("utf-8"), re.M), file
 
 
+def test_what_is_imported_exists() -> None:
+    """In tests as well; mypy takes a module that is not there for one without types."""
+    places = [ROOT, *BESIDE, Path(__file__).parent]
+    for file in sorted(path for place in places for path in place.rglob("*.py")):
+        for name in re.findall(r"^ *from (tellapart[\w.]*) import", file.read_text(encoding="utf-8"), re.M):
+            path = ROOT.parent / name.replace(".", "/")
+            assert path.is_dir() or path.with_suffix(".py").is_file(), f"{file.name} imports {name}"
+
+
 def test_a_class_has_a_name_of_its_own() -> None:
     """One name, one thing: no two modules define a class of the same name."""
     places: dict[str, list[str]] = {}

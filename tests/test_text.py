@@ -12,7 +12,7 @@ import pytest
 from command_line import Cli
 
 from tellapart.data import open_data
-from tellapart.utils.io import broken, clean_text, console, for_terminal, json_text, say, single_line
+from tellapart.utils.messages import broken, clean_text, console, for_terminal, json_text, say, single_line
 
 RED, TITLE, CLEAR = "\x1b[31m", "\x1b]0;forged\x07", "\x9b2J"
 HOSTILE = f"{RED}a\u202edog{TITLE}\x00{CLEAR}\ud83d[bold]b[/bold]"

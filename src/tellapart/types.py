@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from tellapart.utils.io import clean_text
+from tellapart.utils.messages import clean_text
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tellapart.evaluation.test_sets import read_sets
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.fingerprint import content_of
-from tellapart.utils.io import locked
+from tellapart.utils.files import locked
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ from tellapart.bags.large import (
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.nearest import nearest_neighbours
-from tellapart.utils.io import locked
+from tellapart.utils.files import locked
 
 N = 3000
 

@@ -27,7 +27,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
 from tellapart.training.run_folder import Run
-from tellapart.utils.io import say_once
+from tellapart.utils.messages import say_once
 
 COMMANDS = ("train", "caption", "eval", "report", "demo", "cache", "bags", "data", "tables")
 DATA = "scenes:plain?n=20&split=test"

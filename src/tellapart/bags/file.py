@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from tellapart.data.dataset import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
-from tellapart.utils.io import json_value, parse_json
+from tellapart.utils.messages import json_value, parse_json
 
 KIND = "tellapart bags"
 FORMAT = 1

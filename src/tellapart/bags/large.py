@@ -59,8 +59,8 @@ from tellapart.features.nearest import (
     nearest_neighbours,
     share_found,
 )
-from tellapart.utils.files import write_output
-from tellapart.utils.io import Progress, locked, parse_json, replace_file, replace_text, say, write_errors
+from tellapart.utils.files import locked, replace_file, replace_text, write_errors, write_output
+from tellapart.utils.messages import Progress, parse_json, say
 
 PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
 

@@ -37,7 +37,7 @@ from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, Backend, Backe
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.types import Picture
-from tellapart.utils.io import clean_text, say
+from tellapart.utils.messages import clean_text, say
 
 
 def number(settings: dict[str, str], key: str, default: float) -> float:

@@ -40,7 +40,7 @@ from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.language.answers import answer_text
 from tellapart.types import Item
 from tellapart.utils.files import check_output
-from tellapart.utils.io import Progress, clean_text, say
+from tellapart.utils.messages import Progress, clean_text, say
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -32,7 +32,8 @@ from types import TracebackType
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.io import parse_json, say, write_errors
+from tellapart.utils.files import write_errors
+from tellapart.utils.messages import parse_json, say
 
 CACHE_KB = 512
 CHUNK = 1 << 20
@@ -231,7 +232,7 @@ class Ledger:
         try:
             import fcntl
 
-            from tellapart.utils.io import lock_or_say
+            from tellapart.utils.files import lock_or_say
         except ImportError:  # no such locks on this system: one process for each ledger there
             yield
             return

@@ -22,7 +22,7 @@ from tellapart.models.devices import DTYPES, BatchSize, Precision, dtype_of, res
 from tellapart.models.names import check_name
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.models.saved import loading_errors
-from tellapart.utils.io import parse_json, say
+from tellapart.utils.messages import parse_json, say
 
 EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
 SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers

@@ -26,8 +26,8 @@ from tellapart.boost.types import Boosted, Stage
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.files import write_output
-from tellapart.utils.io import parse_json, replace_file, temporary_beside, writable_file, write_errors
+from tellapart.utils.files import replace_file, temporary_beside, writable_file, write_errors, write_output
+from tellapart.utils.messages import parse_json
 
 FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
 

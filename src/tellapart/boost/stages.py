@@ -32,7 +32,7 @@ from tellapart.boost.types import REDACTED, Backend, BackendError, Message, Requ
 from tellapart.errors import UsageError, nearest
 from tellapart.language.answers import refusal
 from tellapart.types import Item
-from tellapart.utils.io import broken
+from tellapart.utils.messages import broken
 
 BUILTIN = Path(__file__).parent / "prompts"
 PLACEHOLDERS = {

@@ -38,7 +38,7 @@ from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.files import write_output
-from tellapart.utils.io import json_value, track
+from tellapart.utils.messages import json_value, track
 
 Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
 # CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.

@@ -43,7 +43,7 @@ from tellapart.models.saved import (
 )
 from tellapart.models.tokens import caption_rows
 from tellapart.types import Encoder, Rollout, in_mode, pad_rows
-from tellapart.utils.io import readable_weights, write_sums
+from tellapart.utils.files import readable_weights, write_sums
 from tellapart.utils.rng import ItemSeeds
 
 

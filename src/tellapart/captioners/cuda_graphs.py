@@ -11,7 +11,7 @@ import torch
 from tellapart.captioners.decoding import RunningCount, generate_tokens, make_loop
 from tellapart.captioners.kv_cache import KVCache
 from tellapart.models.decoding import Decoding
-from tellapart.utils.io import say_once
+from tellapart.utils.messages import say_once
 
 
 class StepGraphs:

@@ -14,7 +14,7 @@ from transformers import Cache, EncoderDecoderCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
-from tellapart.utils.io import say_once
+from tellapart.utils.messages import say_once
 
 # The name of the KV cache, as an argument and in an output; `cache` from transformers 5.24 on.
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"

@@ -43,7 +43,7 @@ from tellapart.models.saved import (
     saved_options,
 )
 from tellapart.types import Rollout, pad_rows
-from tellapart.utils.io import check_sums, write_sums
+from tellapart.utils.files import check_sums, write_sums
 from tellapart.utils.registry import Entry, Registry, call_factory, code_path
 from tellapart.utils.rng import ItemSeeds
 

@@ -17,7 +17,7 @@ from transformers import pytorch_utils
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.protocols import CaptionerLike
 from tellapart.models.saved import loading_errors
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 

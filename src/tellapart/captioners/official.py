@@ -27,7 +27,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.clip_resnet import ClipResNet, clip_resnet_from_state
 from tellapart.models.names import check_name
 from tellapart.models.saved import loading_errors
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 State = dict[str, torch.Tensor]
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}

@@ -31,7 +31,7 @@ from tellapart.models.chat import rendered
 from tellapart.models.devices import precision_of
 from tellapart.models.saved import load_whole, weights_fingerprint
 from tellapart.types import Encoder
-from tellapart.utils.io import write_sums
+from tellapart.utils.files import write_sums
 
 INSTRUCTION = "Describe this picture in one sentence."
 

@@ -17,7 +17,7 @@ from tellapart.captions.provenance import PictureRecord
 from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, FilePicture, open_image
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.io import for_terminal, json_text, parse_json
+from tellapart.utils.messages import for_terminal, json_text, parse_json
 
 METADATA = "metadata.jsonl"  # of Hugging Face: a list of the pictures in its folder, by their file names
 

@@ -30,7 +30,7 @@ from typing import Any
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item, Picture
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 FILE_NAME = ".tellapart-captions.jsonl"
 

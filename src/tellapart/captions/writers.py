@@ -41,8 +41,9 @@ from tellapart.captions.provenance import (
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.io import replace_text, say, stdout_errors, temporary_beside, writable_file
-from tellapart.utils.io import write_errors as io_errors
+from tellapart.utils.files import replace_text, temporary_beside, writable_file
+from tellapart.utils.files import write_errors as io_errors
+from tellapart.utils.messages import say, stdout_errors
 
 FORMATS = ("jsonl", "csv", "txt")
 LOG = "log"  # in place of a format: captions that texts are made of later

@@ -32,12 +32,11 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import refuse_device, refuse_input, set_output_rules
-from tellapart.utils.io import (
+from tellapart.utils.files import is_url, refuse_device, refuse_input, set_output_rules
+from tellapart.utils.messages import (
     Verbosity,
     console,
     for_terminal,
-    is_url,
     json_text,
     say,
     set_verbosity,

@@ -17,8 +17,8 @@ from rich import box
 from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
-from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import locked, say, typed_command
+from tellapart.utils.files import check_output, locked, write_output
+from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
     from tellapart.bags import mine as mining

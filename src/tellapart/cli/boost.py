@@ -15,7 +15,7 @@ from rich import box
 from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import say, typed_command
+from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
     from tellapart.boost.job import Summary

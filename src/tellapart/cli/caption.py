@@ -17,7 +17,7 @@ from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOpt
 from tellapart.cli.caption_purpose import LORA, PurposeOptions
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.registry import allowed_code
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def caption(
     from tellapart.models.decoding import DEFAULT
     from tellapart.models.names import is_server
     from tellapart.models.saved import default_decoding
-    from tellapart.utils.io import is_url
+    from tellapart.utils.files import is_url
 
     served, replaces = is_server(model), Replace(overwrite, replace_edited)
     if purpose.maker() is not None:
@@ -373,7 +373,7 @@ def caption_job(
     from tellapart.inference.caption import caption_request
     from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works import check_format, merge_job
-    from tellapart.utils.io import is_url
+    from tellapart.utils.files import is_url
 
     if format is not None and check_format(out) != f".{format}":
         raise UsageError(f"{out}: with --workers the name says the format; leave out --format {format}")

@@ -16,7 +16,7 @@ import typer
 from tellapart.cli.app import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import say, stdout_errors
+from tellapart.utils.messages import say, stdout_errors
 
 if TYPE_CHECKING:
     from tellapart.captioners import Captioner
@@ -126,7 +126,7 @@ class PurposeOptions:
             yield None
             return
         from tellapart.captions.provenance import OwnFiles
-        from tellapart.utils.io import locked
+        from tellapart.utils.files import locked
 
         items = list(dataset)
         alone = self.purpose == LORA and out is None

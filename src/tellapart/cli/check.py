@@ -10,7 +10,7 @@ import typer
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.utils.files import check_output
-from tellapart.utils.io import say, typed_command
+from tellapart.utils.messages import say, typed_command
 
 app = App()
 ANY = "any"

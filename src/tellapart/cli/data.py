@@ -14,7 +14,7 @@ from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions,
 from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 app = App(name="data", help="Make other data sets of captions.", no_args_is_help=True)
 KEPT = ("subject", "svo")

@@ -19,7 +19,7 @@ from PIL import Image
 from rich import box
 
 from tellapart.cli.app import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
-from tellapart.utils.io import console, say
+from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

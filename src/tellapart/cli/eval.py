@@ -14,7 +14,7 @@ from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import say, stdout_errors, typed_command
+from tellapart.utils.messages import say, stdout_errors, typed_command
 
 if TYPE_CHECKING:
     from rich.table import Table

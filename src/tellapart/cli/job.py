@@ -10,7 +10,7 @@ import typer
 from tellapart.cli.app import HOUSEKEEPING, App, Json, show
 from tellapart.cli.boost import merge_parts
 from tellapart.errors import UsageError
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 app = App(name="job", help="Jobs of many workers: how far they are, and their results.", no_args_is_help=True)
 JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The job's folder: RESULT.job, or its address.")]

@@ -8,7 +8,7 @@ import typer
 
 from tellapart.cli.app import TRAINING, App, Json, recipe_names, show
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.io import stdout_errors
+from tellapart.utils.messages import stdout_errors
 
 if TYPE_CHECKING:
     from rich.table import Table

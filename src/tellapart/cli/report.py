@@ -16,7 +16,7 @@ import typer
 from tellapart.cli.app import MEASURING, App, Device, Json, show
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import for_terminal, say, stdout_errors
+from tellapart.utils.messages import for_terminal, say, stdout_errors
 
 if TYPE_CHECKING:
     from tellapart.evaluation.gallery import Changes

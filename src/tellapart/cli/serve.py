@@ -9,7 +9,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App, Device, InferencePrecision
 from tellapart.errors import UsageError, need_extra
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 app = App()
 KEY = "TELLAPART_SERVE_KEY"

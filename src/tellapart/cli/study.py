@@ -22,7 +22,7 @@ from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.utils.files import check_output
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from tellapart.study.design import Study

@@ -15,7 +15,7 @@ import typer
 
 from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.io import say, typed_command
+from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable

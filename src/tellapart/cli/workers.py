@@ -17,7 +17,7 @@ import typer
 from tellapart.cli.app import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import check_output
-from tellapart.utils.io import detail, say
+from tellapart.utils.messages import detail, say
 from tellapart.utils.registry import allowed_code
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def finished_job(
     """
     from tellapart.jobs.job import SUFFIX, prepare
     from tellapart.jobs.run import load_ray, refuse_failed, run_job
-    from tellapart.utils.io import is_url, locked, writable_file
+    from tellapart.utils.files import is_url, locked, writable_file
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"

@@ -69,7 +69,7 @@ from tellapart.data.records import (
 )
 from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.io import clean_text, parse_json, say, say_once
+from tellapart.utils.messages import clean_text, parse_json, say, say_once
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXE
 from tellapart.data.records import MarkedText, caption_texts
 from tellapart.errors import PictureError, TellapartError, UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.io import clean_text, parse_json
+from tellapart.utils.messages import clean_text, parse_json
 from tellapart.utils.registry import Entry, Registry
 
 

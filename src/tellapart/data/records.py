@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.utils.io import clean_text, parse_json, say_once
+from tellapart.utils.messages import clean_text, parse_json, say_once
 
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),

@@ -74,7 +74,7 @@ from tellapart.data.records import (
 )
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 
 RowPosition = tuple[int, int]  # where a row is (in bytes, or by file and row), and its number, from 1
 RECORD = struct.Struct(">QQQ")

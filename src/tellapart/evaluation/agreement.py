@@ -30,7 +30,7 @@ from tellapart.evaluation.options import JudgeInputs
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import bootstrap_weights
-from tellapart.utils.io import parse_json, track
+from tellapart.utils.messages import parse_json, track
 
 
 @dataclass(frozen=True)

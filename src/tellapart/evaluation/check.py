@@ -40,7 +40,7 @@ from tellapart.language.words import content_words, words_of_tokens
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rollout
-from tellapart.utils.io import json_value, say, track
+from tellapart.utils.messages import json_value, say, track
 
 CAPTION, PICTURE = "caption", "picture"
 RARE = 0.001  # what clean data are as good as free of

@@ -28,7 +28,7 @@ from tellapart.models.protocols import Tokenizer
 from tellapart.scenes import truth
 from tellapart.scenes.truth import ClaimCounts
 from tellapart.types import Encoder, Item, Picture
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 
 # What an evaluation needs of the models that it asks: a scorer, a language model, a text encoder.
 

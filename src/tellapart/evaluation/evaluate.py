@@ -34,7 +34,7 @@ from tellapart.metrics.slots import CHANCE, HUMAN, HUMAN_CHOICES, CaptionSlot, c
 from tellapart.metrics.statistics import ALPHA, RESAMPLES, Draws, Measurement, MetricTests, holm
 from tellapart.metrics.words import associated_words, tagger_signature
 from tellapart.types import Item
-from tellapart.utils.io import detail, say_once
+from tellapart.utils.messages import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
 
 # Systems side by side: intervals of what was measured, and the paired differences, picture by picture.

@@ -21,7 +21,7 @@ from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
 from tellapart.report.page import render
 from tellapart.types import Item
 from tellapart.utils.files import write_output
-from tellapart.utils.io import console, for_terminal, json_text, json_value, parse_json
+from tellapart.utils.messages import console, for_terminal, json_text, json_value, parse_json
 
 # Results that were printed as JSON, read again.
 

@@ -20,7 +20,7 @@ from tellapart.metrics.results import Results
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 
 _YARDSTICKS = ("human", "chance")
 # Shares of the gallery. Losses and misses keep their places, so that a page cannot be filled with wins alone.

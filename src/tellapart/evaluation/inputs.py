@@ -37,7 +37,7 @@ from tellapart.models import devices
 from tellapart.models import names as model_names
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
-from tellapart.utils.io import detail
+from tellapart.utils.messages import detail
 
 # Caption files, references and data of an evaluation, matched by the ids that all have.
 

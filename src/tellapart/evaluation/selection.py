@@ -20,7 +20,7 @@ from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metr
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import Measurement
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 # Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
 

@@ -26,7 +26,7 @@ from tellapart.data.dataset import read_text
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
 from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 # Retrieval of a picture by its caption: candidate sets, ranks, hits.
 #

@@ -17,7 +17,7 @@ from tellapart.metrics.embedding import TokenFeatures
 from tellapart.models.devices import dtype_of, exact_precision, resolve_device
 from tellapart.models.names import model_folder
 from tellapart.models.saved import checked_model_folder, loading_errors, weights_fingerprint
-from tellapart.utils.io import parse_json, track
+from tellapart.utils.messages import parse_json, track
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 COPY = 0.9999  # a cosine above this is a copy of the picture, which no caption can distinguish from it
 DIGITS = 9  # cosines equal to this many digits, in float64, are ties

@@ -58,7 +58,7 @@ from tellapart.data import Skipped
 from tellapart.data.pictures import FilePicture, StoredPicture, is_clip, sample_frames
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Encoder, Item, Picture
-from tellapart.utils.io import Progress, detail, say
+from tellapart.utils.messages import Progress, detail, say
 
 __all__ = ["FeatureStore", "RowMaker", "StoredRows", "encoder_rows"]
 

@@ -49,7 +49,7 @@ from tellapart.models.saved import files_digest, settings_of, weights_fingerprin
 from tellapart.rewards.speaker import Speaker, word_log_probs
 from tellapart.scorers.base import Scorer
 from tellapart.types import Encoder, Item, Picture, Rollout
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 from tellapart.utils.rng import ItemSeeds
 
 CONTRASTS = 8  # pictures that a caption's own is compared with

@@ -24,7 +24,7 @@ from tellapart.inference.caption import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.saved import weights_fingerprint
 from tellapart.types import Item
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 
 def open_backends(

@@ -28,7 +28,7 @@ from tellapart.data.pictures import FilePicture
 from tellapart.data.records import picture_path, record_id
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.io import clean_text, say
+from tellapart.utils.messages import clean_text, say
 
 _FIELD = re.compile(r"(?<!\{)\{(?P<name>[^\W\d][\w .-]*)(?:\|(?P<otherwise>[^{}]*))?\}(?!\})")
 _TABLES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq")

@@ -42,17 +42,17 @@ from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends, without_words, word_key
 from tellapart.language.words import content_words, sentences
 from tellapart.types import Item
-from tellapart.utils.files import check_output, input_folder, write_output
-from tellapart.utils.io import (
-    json_text,
-    parse_json,
+from tellapart.utils.files import (
+    check_output,
+    input_folder,
     replace_file,
     replace_text,
-    say,
     sha256,
     writable_file,
     write_errors,
+    write_output,
 )
+from tellapart.utils.messages import json_text, parse_json, say
 from tellapart.utils.rng import RandomStream
 
 CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice

@@ -49,7 +49,7 @@ from tellapart.models.names import is_server, warn_outside_scenes
 from tellapart.models.saved import default_decoding, files_digest
 from tellapart.scorers.base import Scorer
 from tellapart.types import Item, Picture
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 
 PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # a longer answer is an essay

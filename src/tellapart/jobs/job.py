@@ -17,7 +17,8 @@ from typing import Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, pictures_changed, read_manifest
 from tellapart.jobs.storage import Folder, open_folder
-from tellapart.utils.io import parse_json, say, sha256, track
+from tellapart.utils.files import sha256
+from tellapart.utils.messages import parse_json, say, track
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"

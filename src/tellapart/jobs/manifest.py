@@ -42,7 +42,8 @@ from tellapart.data.readers.parquet import holds_pictures
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.jobs.storage import Folder, file_system, url_errors
 from tellapart.types import Item
-from tellapart.utils.io import is_url, parse_json
+from tellapart.utils.files import is_url
+from tellapart.utils.messages import parse_json
 
 SHARD_ITEMS = 1024  # a multiple of the windows in which captions are written: batches are those of one process
 CHUNK = 1 << 20

@@ -25,7 +25,7 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.jobs.job import Job, Pulse, clock, failed_line
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.works import Reply, Worker
-from tellapart.utils.io import Progress, detail, say
+from tellapart.utils.messages import Progress, detail, say
 
 ATTEMPTS = 3  # of a shard, before it is set aside
 LOSSES = 10  # and deaths of the machine that it was on

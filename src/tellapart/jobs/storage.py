@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.utils.io import is_url, temporary_beside, writable_file
+from tellapart.utils.files import is_url, temporary_beside, writable_file
 
 COPY_BYTES = 1 << 20
 

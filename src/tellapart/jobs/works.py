@@ -60,8 +60,8 @@ from tellapart.models.devices import hardware, resolve_device, resolve_precision
 from tellapart.models.onednn import packed_linears
 from tellapart.scorers import load_scorer
 from tellapart.scorers.base import Scorer
-from tellapart.utils.files import check_output, check_removable, write_output
-from tellapart.utils.io import is_url, parse_json, sha256, track
+from tellapart.utils.files import check_output, check_removable, is_url, sha256, write_output
+from tellapart.utils.messages import parse_json, track
 from tellapart.utils.registry import allow_code
 
 FORMATS = (".jsonl", ".csv", ".parquet", ".tar")

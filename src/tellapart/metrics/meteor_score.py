@@ -35,7 +35,7 @@ from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
 from tellapart.utils import forks
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 
 # METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
 #

@@ -27,7 +27,8 @@ from types import ModuleType
 import numpy as np
 
 from tellapart.errors import MissingExtra, TellapartError
-from tellapart.utils.io import Progress, locked
+from tellapart.utils.files import locked
+from tellapart.utils.messages import Progress
 
 VERSION = 1
 LONGEST = 7  # words of the longest phrase in the table

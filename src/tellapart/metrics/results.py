@@ -18,7 +18,7 @@ from rich import box
 from rich.table import Table
 
 from tellapart.metrics.statistics import ALPHA, Difference, Interval, format_p, places_for
-from tellapart.utils.io import json_value
+from tellapart.utils.messages import json_value
 from tellapart.utils.registry import Direction
 
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")

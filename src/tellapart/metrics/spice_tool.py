@@ -27,7 +27,7 @@ from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.io import say_once
+from tellapart.utils.messages import say_once
 
 References = Sequence[Sequence[str]]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 
 from tellapart.errors import TellapartError, UsageError, nearest
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 Precision = Literal["fp32", "bf16", "fp16"]
 CPU_ONLY = "ACCELERATE_USE_CPU"  # what `accelerate launch --cpu` sets

@@ -17,7 +17,7 @@ from transformers.utils.hub import cached_file
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Item
-from tellapart.utils.io import parse_json, say_once
+from tellapart.utils.messages import parse_json, say_once
 
 SECONDS = 10.0  # for the one question
 RUNS = Path("runs")

@@ -24,7 +24,8 @@ import transformers
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.efficientnet import from_published
-from tellapart.utils.io import say, sha256, write_sums
+from tellapart.utils.files import sha256, write_sums
+from tellapart.utils.messages import say
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from tellapart.errors import TellapartError
 from tellapart.models.devices import best_device
 from tellapart.models.rank_watch import RankWatch
 from tellapart.types import share_of
-from tellapart.utils.io import Verbosity, say, set_verbosity
+from tellapart.utils.messages import Verbosity, say, set_verbosity
 
 BUCKET = 2**24  # numbers that are summed at once
 PATIENCE = timedelta(days=1)  # others wait while one encodes; the launcher ends them where one dies

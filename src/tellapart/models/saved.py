@@ -20,7 +20,8 @@ from transformers.utils.logging import disable_progress_bar
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.models.names import check_name, missing_on_hub, model_folder
-from tellapart.utils.io import check_sums, parse_json, say, sha256
+from tellapart.utils.files import check_sums, sha256
+from tellapart.utils.messages import parse_json, say
 
 OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options, generation settings and levels
 Levels = tuple[tuple[float, str], ...]  # amounts of detail, 0 to 1, each with the prompt that asks for it

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 from tellapart.errors import UsageError, nearest
 from tellapart.models.decoding import READ
 from tellapart.recipe.schema import Recipe
-from tellapart.utils.io import broken, say
+from tellapart.utils.messages import broken, say
 
 SHIPPED = Path(__file__).parent / "shipped"
 PAPERS = (1, 2, 3, 4)

@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError
 
 from tellapart.models.decoding import Decoding
 from tellapart.objectives.base import OBJECTIVES, ObjectiveOptions, PluginObjectiveOptions
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.options import (
     DataName,
     DataSpecs,

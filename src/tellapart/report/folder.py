@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Candidates, MetricInfo, Results, digest_of_ids
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 _OLD_POOL = re.compile(r"(?:recall@(?P<k>\d+)\.[^@]+|listener_accuracy)(?:@.+)?")
 _OLD_SIZE = re.compile(r"\bpools:(?:random(\d+)|lookalike(\d+)|bag(\d+))")

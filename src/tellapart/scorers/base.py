@@ -18,7 +18,7 @@ from tellapart.models import ranks
 from tellapart.models.onednn import speed_up
 from tellapart.models.saved import settings_of, silence_transformers, weights_fingerprint
 from tellapart.types import Encoder, in_mode, pad_rows
-from tellapart.utils.io import readable_weights, write_sums
+from tellapart.utils.files import readable_weights, write_sums
 
 
 class Scorer:

@@ -41,7 +41,7 @@ from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.session import control_errors, exclusion
 from tellapart.study.store import COMPLETE, AnswerStore, Participant, StudyAnswer, moment
 from tellapart.utils.files import check_output, write_output
-from tellapart.utils.io import json_value
+from tellapart.utils.messages import json_value
 
 Floats = npt.NDArray[np.float64]
 NAN = float("nan")

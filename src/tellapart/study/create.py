@@ -53,8 +53,8 @@ from tellapart.study.design import (
     shuffled,
 )
 from tellapart.types import Item
-from tellapart.utils.files import write_output
-from tellapart.utils.io import Progress, say, typed_command, write_errors
+from tellapart.utils.files import write_errors, write_output
+from tellapart.utils.messages import Progress, say, typed_command
 from tellapart.utils.web import encode_picture
 
 MAX_COSINE = 0.8  # paper 3, footnote 8

@@ -28,7 +28,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 
 from tellapart.errors import UsageError
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 KINDS = ("pick", "rate", "compare")
 SCALE = ("terrible", "poor", "fair", "good", "excellent")  # paper 1, Table 2: 1 to 5

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tellapart.errors import UsageError
 from tellapart.study.analysis import Ratings, difference, means, resampled_means
 from tellapart.study.design import KINDS
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 
 PERSON_LOGIT = 0.3  # standard deviation of participants, in log-odds
 PERSON_SHARE = 0.1  # of the variance of ratings

@@ -19,7 +19,7 @@ from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, St
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment
 from tellapart.utils.files import write_output
-from tellapart.utils.io import json_value, typed_command
+from tellapart.utils.messages import json_value, typed_command
 
 HEADS = {
     "pick": {ACCURACY: "accuracy"},

@@ -38,7 +38,7 @@ from tellapart.study.design import ASPECTS, ITEM, Study, Trial, check_pictures, 
 from tellapart.study.server import create_app
 from tellapart.study.session import StudySession
 from tellapart.study.store import AnswerStore
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 from tellapart.utils.web import LOOPBACK, bind, server_of
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"

@@ -26,7 +26,7 @@ from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer
 from tellapart.types import Batch, Item, Picture, Rows
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
 IN_MEMORY = 2**28  # bytes of features of all training pictures

@@ -44,7 +44,7 @@ from tellapart.scorers import Scorer, load_scorer
 from tellapart.scorers.parts import PartsScorer, load_text, make_parts_scorer
 from tellapart.training.batches import TrainingPixels, TrainingSet, sampler_of
 from tellapart.types import Item, Rows, StepContext
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 
 @dataclass(eq=False)

@@ -36,7 +36,7 @@ from tellapart.training.fingerprint import picture_identity
 from tellapart.training.loop import kept_start
 from tellapart.training.run_folder import Run, write_text
 from tellapart.types import Item
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.registry import OPTION
 
 CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 from tellapart.models import ranks
-from tellapart.utils.io import quiet
+from tellapart.utils.messages import quiet
 
 LINE = b"tellapart: finishing this step, then saving it; press Ctrl-C again to stop at once\n"
 

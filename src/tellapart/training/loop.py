@@ -46,7 +46,7 @@ from tellapart.training.step import (
     train_step,
 )
 from tellapart.types import Item, Rows
-from tellapart.utils.io import Progress, say
+from tellapart.utils.messages import Progress, say
 from tellapart.utils.registry import check_allowed, code_path
 from tellapart.utils.rng import ItemSeeds
 

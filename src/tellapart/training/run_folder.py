@@ -31,17 +31,8 @@ from tellapart.models import ranks
 from tellapart.recipe.reading import to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.training.fingerprint import RunContent, content_of
-from tellapart.utils.io import (
-    check_sums,
-    locked,
-    parse_json,
-    readable_weights,
-    replace_text,
-    say,
-    temporary_beside,
-    typed_command,
-    write_sums,
-)
+from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
+from tellapart.utils.messages import parse_json, say, typed_command
 
 # What a run writes into its folder, in the order in which `Run.clear` removes it.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")

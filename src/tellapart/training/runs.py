@@ -36,7 +36,7 @@ from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup, fit, kept_start, truncation_lines
 from tellapart.training.run_folder import Run, write_json, write_text, writing
 from tellapart.types import Item
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
 

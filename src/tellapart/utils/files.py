@@ -4,22 +4,38 @@ One rule for all verbs: a file is replaced if it is empty, or if this program wr
 other file needs ``--overwrite``. An input of the command, a folder and a device are refused with it, too. What this
 program wrote is known by size and modification time, kept for each path in ``$TELLAPART_CACHE/outputs``; without that
 record (another machine, an emptied cache) ``--overwrite`` is needed again. Files in folders of the program's own (runs,
-jobs, studies) are written by `tellapart.utils.io.replace_file` without this rule, and so are those that a command
+jobs, studies) are written by `replace_file` without this rule, and so are those that a command
 resumes, which it knows by what lies in or beside them.
+
+Below it are atomic writes, errors of the file system as one line, locks that name their owner, and checksums beside
+weights. A lock is the kernel's (``flock``) on a hidden file in the folder, so that a process killed at any moment
+leaves none behind, whatever the file says. The file names its holder's process and host for whoever finds it locked. On
+a network file system that passes ``flock`` on (NFS since Linux 2.6.12) it holds between hosts, too. Checksums are a
+``SHA256SUMS`` file, as ``sha256sum -c SHA256SUMS`` reads it. Paths are never cleaned.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import functools
 import hashlib
+import json
 import os
 import re
-from collections.abc import Callable, Iterable
+import shutil
+import socket
+import stat
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import UsageError
-from tellapart.utils.io import replace_file, replace_text, writable_file, write_errors
+from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.messages import say
 
 KEPT_RECORDS = 4  # of one path: processes that write it at the same time do not forget each other
 _inputs: dict[str, str] = {}  # by real path, the option or argument that names it
@@ -161,3 +177,347 @@ def _records(record: Path) -> list[str]:
         return record.read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return []
+
+
+@contextlib.contextmanager
+def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Iterator[None]:
+    """Turns an `OSError` into a `TellapartError` of one line: the path, the cause, and ``remedy``.
+
+    ``when_full`` replaces ``remedy`` where the disk or the quota is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        full = when_full is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise TellapartError(f"{path}: {error.strerror or error}; {when_full if full else remedy}") from None
+
+
+def writable_file(path: Path) -> Path:
+    """Returns where a file of this name is written: through symbolic links.
+
+    Raises `UsageError` for a folder, a device, a pipe or a socket, which a file written whole would replace.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:  # new, or a link to what is not there yet
+        return path.resolve() if path.is_symlink() else path
+    except OSError as error:
+        raise TellapartError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"{path}: is a folder; name a file such as {path / 'result'}")
+    if not stat.S_ISREG(mode):
+        raise UsageError(f"{path}: a device, pipe or socket; name a regular file, or a new one")
+    return path.resolve() if path.is_symlink() else path
+
+
+def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "strict") -> None:
+    """`replace_file` with UTF-8 text. ``errors``: the error handler of `str.encode`."""
+    replace_file(path, lambda new: new.write_text(text, encoding="utf-8", errors=errors, newline="\n"), sync=sync)
+
+
+def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
+    """Writes a file atomically: readers see the old content or the new, never a part.
+
+    ``write`` makes a temporary file beside ``path``, which is flushed to disk (skip this with ``sync=False`` for very
+    many files) and renamed. A symbolic link stays, and the file that it names is written. A file that is there keeps
+    its mode. Raises `OSError`; see `write_errors` and `writable_file`.
+    """
+    path = writable_file(path)
+    temporary = temporary_beside(path)
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    try:
+        if mode is not None:  # before there is anything in it to read
+            temporary.touch()
+            temporary.chmod(mode | stat.S_IWUSR)
+        write(temporary)
+        if mode is not None:
+            temporary.chmod(mode)
+        if sync:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        if error.filename in (None, str(temporary)):  # a full disk, a limit of the shell: the system names none
+            error.filename = str(path)
+        raise
+    finally:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            temporary.unlink(missing_ok=True)
+
+
+def temporary_beside(path: Path) -> Path:
+    """The hidden name of a file or folder on its way to ``path``: no longer than a name may be where that is none.
+
+    What processes that were killed left under such names in the same folder is removed.
+    """
+    _remove_left(path.parent.absolute())
+    begins = os.fsdecode(os.fsencode(path.name)[:200])
+    return path.with_name(f".{begins}.{_here()}.{os.getpid()}")
+
+
+@functools.cache
+def _here() -> str:
+    """Returns 8 hexadecimal digits of where a process id means a process: this host, and the container on it."""
+    container = ""
+    with contextlib.suppress(OSError):
+        container = str(Path("/proc/self/ns/pid").stat().st_ino)
+    return f"{zlib.crc32(f'{socket.gethostname()} {container}'.encode()):08x}"
+
+
+@functools.cache
+def _remove_left(folder: Path) -> None:
+    """Removes what killed processes of this host left in a folder; once in a process, for it may hold very many
+    files."""
+    left = re.compile(rf"\..+\.{_here()}\.(\d+)(\.[0-9a-f]{{8}})?", re.DOTALL)
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if (named := left.fullmatch(entry.name)) and not _is_running(int(named[1])):
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else Path(entry).unlink()
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def readable_weights(folder: Path) -> None:
+    """Gives the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
+
+    safetensors makes them readable by their owner alone. Reading the umask would change it for all threads, so the mode
+    is taken from a temporary file.
+    """
+    probe = temporary_beside(folder / "mode")
+    probe.touch()
+    mode = stat.S_IMODE(probe.stat().st_mode)
+    probe.unlink()
+    for file in folder.rglob("*.safetensors"):
+        file.chmod(mode)
+
+
+LOCK = ".lock"
+LOCK_BEGINS = b'{"process": '
+POLL_SECONDS = 0.5
+MOMENT_SECONDS = 2.0
+
+
+@contextlib.contextmanager
+def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
+    """Holds ``folder`` for this process alone. It is made if it is not there, and removed again if it then is empty and
+    nobody waited for it.
+
+    Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who. ``name``:
+    of the lock's file, where only a part of the folder is held.
+    """
+    made = missing_folders(folder)
+    file = _acquired(folder, wait, name)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            (folder / name).unlink(missing_ok=True)
+        os.close(file)
+        with contextlib.suppress(OSError):  # not empty: it stays
+            for each in made:
+                each.rmdir()
+
+
+def lock_or_say(file: int, path: Path) -> None:
+    """Takes the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
+    with contextlib.suppress(BlockingIOError, PermissionError):
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    told = threading.Timer(
+        MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {processes_using(path)}")
+    )
+    told.daemon = True
+    told.start()
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    finally:
+        told.cancel()
+
+
+def processes_using(path: Path) -> str:
+    """Returns the other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
+    found, real = [], str(path.resolve())
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # ended since, or another user's
+            opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
+            if real in opened and folder.name != str(os.getpid()):
+                command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                found.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
+    return ", ".join(found) or "another process"
+
+
+def missing_folders(folder: Path) -> list[Path]:
+    """``folder`` and those above it that are not there, the innermost first."""
+    found = []
+    for each in (folder, *folder.parents):
+        if each.exists():
+            break
+        found.append(each)
+    return found
+
+
+def lock_holder(folder: Path, name: str = LOCK) -> str:
+    """Returns the owner of this folder's lock, as ``process 123 on host a``."""
+    try:
+        owner = json.loads((folder / name).read_text(encoding="utf-8"))
+        return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it has just taken the lock, or just given it back
+        return "another process"
+
+
+def _acquired(folder: Path, wait: bool, name: str) -> int:
+    announced = False
+    while True:
+        if (file := _attempt(folder / name)) is not None:
+            return file
+        if not wait:
+            raise UsageError(
+                f"{folder} is in use by {lock_holder(folder, name)}; wait for it, or type: --out with another folder"
+            )
+        if not announced:
+            say(f"waiting for {folder}, which {lock_holder(folder, name)} works on")
+            announced = True
+        time.sleep(POLL_SECONDS)
+
+
+def _attempt(path: Path) -> int | None:
+    """Returns the open file once this process holds it; None where another does."""
+    while True:
+        file = _opened(path)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP):
+                say(f"{path.parent}: this file system has no locks; keep other processes out of this folder")
+                return file
+            os.close(file)
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return None
+            raise
+        if _is_file(file, path):
+            break
+        os.close(file)  # the last holder removed it between our opening and locking
+    if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
+        os.close(file)
+        raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
+    owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+    os.ftruncate(file, 0)
+    os.pwrite(file, json.dumps(owner).encode(), 0)
+    return file
+
+
+def _opened(path: Path) -> int:
+    """Returns the lock's open file, in its folder, which is made: its last holder removes both, at any moment."""
+    attempts = 0
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except (FileExistsError, FileNotFoundError):  # there a moment ago, or not yet; or never: a file in its place
+            attempts += 1
+            if attempts == 100:
+                raise
+
+
+def _is_file(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+SUMS = "SHA256SUMS"
+CHANGED = "copy the folder again, or remove {sums} if you changed the file yourself"
+
+
+def write_sums(folder: Path) -> None:
+    """Writes the checksums of all files in ``folder``, in place of those that were there.
+
+    What is no part of a model is left out: hidden files and the card. The first line, a comment for ``sha256sum``,
+    says how many lines follow, so that one that is missing is noticed.
+    """
+    lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(_listed(folder))]
+    (folder / SUMS).write_text("".join([f"# {len(lines)} files\n", *lines]), encoding="utf-8")
+
+
+def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
+    """Verifies the checksums of a folder; a folder without them (from the hub or 0.1) passes.
+
+    ``all_files``: there must be checksums, and of every file. Raises `TellapartError` for a changed file, for a line
+    that is missing, and for unreadable checksums; ``remedy`` says what to do.
+    """
+    sums = folder / SUMS
+    remedy = remedy.format(sums=sums)
+    if not sums.is_file():
+        if all_files:
+            raise TellapartError(f"{sums} is missing; {remedy}")
+        return
+    lines = sums.read_bytes().decode("utf-8", "replace").splitlines()
+    head = re.fullmatch(r"# (\d+) files", lines[0]) if lines else None  # earlier versions wrote none
+    named = {name: wanted for wanted, _, name in (line.partition("  ") for line in lines[1 if head else 0 :])}
+    if not named or (head and len(named) != int(head[1])):
+        raise TellapartError(f"{sums} is damaged ({len(named)} of {head[1] if head else 'its'} lines); {remedy}")
+    for name, wanted in named.items():
+        if len(wanted) != 64 or not name or "/" in name:
+            raise TellapartError(f"{sums} is damaged; {remedy}")
+        file = folder / name
+        if not file.is_file():
+            raise TellapartError(f"{file} is missing, and {SUMS} names it; {remedy}")
+        if sha256(file) != wanted:
+            raise TellapartError(f"{file} is damaged: its SHA-256 is not the one in {SUMS}; {remedy}")
+    if all_files and (more := [file.name for file in _listed(folder) if file.name not in named]):
+        raise TellapartError(f"{folder / more[0]} is not in {SUMS}, which is damaged; {remedy}")
+
+
+def _listed(folder: Path) -> list[Path]:
+    unlisted = (SUMS, "README.md")
+    return [file for file in folder.iterdir() if file.is_file() and file.name not in unlisted and file.name[0] != "."]
+
+
+def sha256(file: Path) -> str:
+    """Returns the SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
+    found = file.stat()
+    return _sha256(file.absolute(), found.st_size, found.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=256)
+def _sha256(file: Path, size: int, changed_ns: int) -> str:
+    with file.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+def is_url(path: str) -> bool:
+    """Returns whether this is an address such as ``s3://bucket/name``, not a path."""
+    return ADDRESS.match(path) is not None
+
+
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what an id made of a path may not hold
+
+
+def path_id(path: str) -> str:
+    """Returns the id of a file: its path, or, where this is not text, its path with percent signs as in a URL.
+
+    Bytes that are no UTF-8, control characters and, in such a name, ``%`` itself become ``%XX``: an id fits into any
+    file, and two files share one only where the name of the other has these percent signs. ``path`` is as Python gives
+    it (`os.fsdecode`).
+    """
+    if not _NO_TEXT.search(path):
+        return path
+    return re.sub(f"%|{_NO_TEXT.pattern}", _percent, path)
+
+
+def _percent(match: re.Match[str]) -> str:
+    char, code = match[0], ord(match[0])
+    escaped = bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else char.encode("utf-8", "surrogatepass")
+    return "".join(f"%{byte:02X}" for byte in escaped)

@@ -25,7 +25,7 @@ from typing import Any
 from tellapart.bags.file import FORMAT, KIND, Bag, BagsFile, read_bags, write_truematch
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
 
 # What tells the pictures of a bag apart (paper 2, section 3.2, names the first four).

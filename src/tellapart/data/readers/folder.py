@@ -45,7 +45,7 @@ from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTE
 from tellapart.data.records import REFERENCE_KEYS
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.io import path_id
+from tellapart.utils.files import path_id
 
 TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
 WANTED = SUFFIXES | CLIP_SUFFIXES

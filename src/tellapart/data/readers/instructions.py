@@ -28,7 +28,7 @@ from tellapart.data.dataset import (
 from tellapart.data.pictures import content_key
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 # Taori et al. 2023, "Stanford Alpaca": the texts with which it was trained.
 WITH_INPUT = (

@@ -48,7 +48,7 @@ from tellapart.data.records import (
 from tellapart.data.tables import EncodedCell, Lines, LineSource, RowPosition, stream_items
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.io import parse_json, say_once
+from tellapart.utils.messages import parse_json, say_once
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:

@@ -29,7 +29,7 @@ from tellapart.data.dataset import (
 from tellapart.data.pictures import ClipFile
 from tellapart.errors import UsageError
 from tellapart.types import Item
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 FILES = ("train_val_videodatainfo.json", "test_videodatainfo.json")  # of a folder; both
 FOLDERS = ("TrainValVideo", "TestVideo", "videos", "videos/all", "video", "data/MSRVTT/videos/all", "")

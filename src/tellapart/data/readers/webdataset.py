@@ -37,7 +37,8 @@ from tellapart.data.records import DATA_KEYS, text_keys
 from tellapart.data.tables import RowPosition, stream_items, texts_of
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
-from tellapart.utils.io import parse_json, path_id
+from tellapart.utils.files import path_id
+from tellapart.utils.messages import parse_json
 
 BLOCK = tarfile.BLOCKSIZE
 SHARD = 1 << 48  # a place is shard · SHARD + byte

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Literal
 
 from tellapart.language.english import WORD_PATTERN, tag_words
-from tellapart.utils.io import Progress
+from tellapart.utils.messages import Progress
 
 # What a caption claims: objects, their attributes, and relations between them.
 

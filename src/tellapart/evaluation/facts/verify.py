@@ -19,7 +19,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.facts import KINDS, Synonyms
 from tellapart.evaluation.facts.extract import Extraction, ObjectMention, extract
 from tellapart.metrics.statistics import Sums
-from tellapart.utils.io import parse_json
+from tellapart.utils.messages import parse_json
 
 # What a verifier says of one caption: how many of its claims are true, and how much of what is true it states.
 

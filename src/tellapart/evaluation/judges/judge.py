@@ -30,7 +30,8 @@ from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.facts.verify import Verdict
 from tellapart.types import Item, Picture
-from tellapart.utils.io import Progress, parse_json, replace_text, say
+from tellapart.utils.files import replace_text
+from tellapart.utils.messages import Progress, parse_json, say
 
 # The judges' prompts: files with ``$places``, those of the package or one's own.
 

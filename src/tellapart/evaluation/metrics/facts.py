@@ -21,7 +21,7 @@ from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement, Sums
 from tellapart.scenes.truth import ClaimCounts, KindCounts
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 from tellapart.utils.registry import Direction
 
 Verify = Callable[[EvalContext, CaptionSlot], "list[Verdict]"]

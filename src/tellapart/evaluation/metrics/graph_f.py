@@ -23,7 +23,7 @@ from tellapart.metrics.ptb import check
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 
 
 def check_parts() -> None:

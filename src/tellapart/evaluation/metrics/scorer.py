@@ -19,7 +19,7 @@ from tellapart.metrics.results import APART, CLOSE, LANGUAGE
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 from tellapart.scenes.truth import listener_probabilities
-from tellapart.utils.io import track
+from tellapart.utils.messages import track
 
 # EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
 

@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.io import say
+from tellapart.utils.messages import say
 
 if TYPE_CHECKING:
     from PIL import Image
