@@ -1,4 +1,4 @@
-"""What a model folder carries: weights with checksums, and a captioner's options, decoding and levels of detail."""
+"""Reads what a model folder carries: weights with checksums, a captioner's options, decoding and levels of detail."""
 
 from __future__ import annotations
 
