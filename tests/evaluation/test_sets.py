@@ -139,7 +139,8 @@ def test_scenes(tmp_path: Path) -> dict[str, Any]:
 def test_evaluation_of_bags_with_people_and_chance(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
     results = run_eval(EvalOptions(
         [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
-        ["recall@1.bag4", "mean_rank.bag4"], bags=[test_scenes["bags"]], human="mean", chance=True, resamples=50,
+        metrics=["recall@1.bag4", "mean_rank.bag4"], bags=[test_scenes["bags"]], human="mean",
+        chance=True, resamples=50,
     ))  # fmt: skip
     own, chance = results.systems["own"], results.systems["chance"]
     assert own["recall@1.bag4"].n == 24 and chance["recall@1.bag4"].value == 25 and "human" in results.systems
@@ -166,7 +167,7 @@ def test_a_picture_in_several_bags_is_asked_for_in_each(
     write_bags(bags, BagsFile(HEADER, [Bag(tuple(items[row].id for row in members)) for members in rows]))
     results = run_eval(EvalOptions(
         [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
-        ["recall@1.bag4", "mean_rank.bag4"], bags=[bags], chance=True, resamples=50, human="first",
+        metrics=["recall@1.bag4", "mean_rank.bag4"], bags=[bags], chance=True, resamples=50, human="first",
     ))  # fmt: skip
     own, sets = results.systems["own"], results.extra["sets"]["bag4"]["own"]
     assert own["recall@1.bag4"].n == own["mean_rank.bag4"].n == 32 == results.pairs[0].difference.n
@@ -190,7 +191,7 @@ def test_recall_in_bags_is_resampled_by_bags(test_scenes: dict[str, Any], tiny_s
     write_bags(bags, BagsFile(HEADER, [Bag(tuple(ids[start : start + 4])) for start in range(0, 40, 4)]))
     captions.write_text("".join(json.dumps({"id": id_, "caption": "a red square"}) + "\n" for id_ in ids))
     results = run_eval(EvalOptions(
-        [captions], None, test_scenes["data"], str(tiny_scorer), ["recall@1.bag4", "length"], bags=[bags],
+        [captions], None, test_scenes["data"], str(tiny_scorer), metrics=["recall@1.bag4", "length"], bags=[bags],
     ))  # fmt: skip
     found, by_pictures = results.systems["same"]["recall@1.bag4"], 25 - 100 * 1.96 * np.sqrt(0.25 * 0.75 / 40)
     assert found.value == 25 and found.n == 40 and found.low > by_pictures + 4
@@ -202,8 +203,9 @@ def test_recall_in_bags_is_resampled_by_bags(test_scenes: dict[str, Any], tiny_s
 
 def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str, Any], tiny_scorer: Path) -> None:
     results = run_eval(EvalOptions(
-        [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer), ["recall@1.hard", "recall@5.hard"],
-        distractors="scenes:plain?n=160&split=validation", chance=True, resamples=50,
+        [test_scenes["captions"]], None, test_scenes["data"], str(tiny_scorer),
+        metrics=["recall@1.hard", "recall@5.hard"], distractors="scenes:plain?n=160&split=validation",
+        chance=True, resamples=50,
     ))  # fmt: skip
     assert results.systems["chance"]["recall@5.hard"].value == pytest.approx(100 * 5 / 200)
     assert results.systems["own"]["recall@1.hard"].n == len(results.values["own"]["recall@1.hard"]) == 40
@@ -212,7 +214,7 @@ def test_a_hard_pool_has_distractors_that_nobody_asks_for(test_scenes: dict[str,
 def test_sets_of_other_pictures_are_refused_before_anything_slow(test_scenes: dict[str, Any], tmp_path: Path) -> None:
     data, captions = test_scenes["data"], [test_scenes["captions"]]
     with pytest.raises(UsageError, match=r"metric 'recall@1\.bag3' needs candidate sets of that name; add --bags FILE"):
-        run_eval(EvalOptions(captions, None, data, "x", ["recall@1.bag3"], bags=[test_scenes["bags"]]))
+        run_eval(EvalOptions(captions, None, data, "x", metrics=["recall@1.bag3"], bags=[test_scenes["bags"]]))
     with pytest.raises(UsageError, match="--bags and --distractors are for a scorer to choose from"):
         run_eval(EvalOptions(captions, None, data, None, bags=[test_scenes["bags"]]))
     (tmp_path / "3.json").write_text("[[1, 2, 3]]")
@@ -245,7 +247,7 @@ def test_truematch_as_distributed(tiny_scorer: Path, tmp_path: Path) -> None:
     predictions = tmp_path / "predictions.json"
     predictions.write_text(json.dumps(dict(zip(map(str, numbers), texts, strict=True))))
     results = run_eval(EvalOptions(
-        [predictions], None, str(tmp_path / "images"), str(tiny_scorer), ["recall@1.bag3", "recall@1.bag4"],
+        [predictions], None, str(tmp_path / "images"), str(tiny_scorer), metrics=["recall@1.bag3", "recall@1.bag4"],
         bags=[tmp_path / "TrueMatch"], chance=True, resamples=50,
     ))  # fmt: skip
     assert results.systems["predictions"]["recall@1.bag3"].n == 12
@@ -271,7 +273,7 @@ def test_a_list_of_ids_is_a_hard_pool(tiny_scorer: Path, tmp_path: Path) -> None
     listed.write_text(json.dumps({"imgids": [*numbers[:25], 999]}))
     captions = tmp_path / "own.json"
     captions.write_text(json.dumps([{"image_id": n, "caption": "a red square"} for n in numbers[:10]]))
-    options = EvalOptions([captions], None, f"karpathy:{data}?split=test", str(tiny_scorer), ["recall@5.hard"],
+    options = EvalOptions([captions], None, f"karpathy:{data}?split=test", str(tiny_scorer), metrics=["recall@5.hard"],
                           distractors=str(listed), chance=True, resamples=50)  # fmt: skip
     results = run_eval(options)
     assert results.systems["chance"]["recall@5.hard"].value == pytest.approx(100 * 5 / 25)  # 10 and 15 others
@@ -296,7 +298,7 @@ def test_imagecode_needs_captions_of_described_pictures_only(tiny_scorer: Path, 
     captions = tmp_path / "own.json"
     captions.write_text(json.dumps({"set-a/img3.jpg": "a red square", "set-b/img0.jpg": "a blue circle"}))
     options = EvalOptions([captions], None, f"imagecode:{tmp_path / 'valid_data.json'}", str(tiny_scorer),
-                          ["recall@1.imagecode"], bags=[tmp_path / "valid_data.json"], allow_missing=True,
+                          metrics=["recall@1.imagecode"], bags=[tmp_path / "valid_data.json"], allow_missing=True,
                           chance=True, resamples=50)  # fmt: skip
     results = run_eval(options)
     assert results.systems["own"]["recall@1.imagecode"].n == 2

@@ -13,7 +13,7 @@ from real_data import DATA
 from tellapart.data import open_data
 from tellapart.data.pictures import ClipFile
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import EvalContext, EvalInputs
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
@@ -224,14 +224,14 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
         f"1 distinct texts are longer than the window of {scorer.window} tokens of {tiny_scorer}; cut there "
         "(--long-texts sentences scores them by sentence)"
     )
-    whole = EvalContext(["1", "2"], scorer=scorer, long_texts="sentences")
+    whole = EvalContext(["1", "2"], scorer=scorer, inputs=EvalInputs(long_texts="sentences"))
     sentence_SD = scorer.text_features(["a red circle and a blue star."] * 3 + ["a green tree on sand."] * 15).numpy()
     found = whole.text_features(slot)
     np.testing.assert_allclose(found[0], sentence_SD.mean(0), atol=1e-6)
     np.testing.assert_allclose(found[1], scorer.text_features(["a red circle"])[0].numpy(), atol=1e-6)
     assert "scored by sentence" in str(whole.long_note()) and "were cut" not in str(whole.long_note())
     assert whole.scorer_name() == cut.scorer_name() + "|long:by-sentence"
-    endless = EvalContext(["1"], scorer=scorer, long_texts="sentences")
+    endless = EvalContext(["1"], scorer=scorer, inputs=EvalInputs(long_texts="sentences"))
     endless.text_features(CaptionSlot(["red " * 200]))
     assert "scored by sentence, and 1 sentences, longer still, were cut" in str(endless.long_note())
     assert EvalContext(["1"], scorer=scorer).long_note() is None

@@ -354,22 +354,6 @@ def precision_settings(precision: str) -> Sequence[str]:
     return () if precision == "auto" else (f"training.precision={precision}",)
 
 
-@dataclass(frozen=True)
-class JudgeOptions:
-    """The options of commands that ask a judge."""
-
-    llm_judge: Annotated[
-        str | None,
-        typer.Option(help="The model that judges: openai:MODEL@URL (its key from the environment), or local:FOLDER."),
-    ] = None
-    ledger: Annotated[
-        Path, typer.Option(help="Where the judge's answers are kept; what is there is not asked again.")
-    ] = Path("judge.ledger.jsonl")
-    prompts: Annotated[
-        Path | None, typer.Option(help="A folder with prompts of your own for the judge: clair.txt, arena.txt, …")
-    ] = None
-
-
 PANEL = "Many workers"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, JudgeOptions, WorkerOptions, show
+from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, WorkerOptions, show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions, JudgeInputs
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from tellapart.evaluation.headroom import Headroom, Interval
+    from tellapart.metrics.results import Results
 
 app = App()
 
@@ -34,10 +35,7 @@ def evaluate(
             help="A captioner, which writes captions of --data first: a name, or openai:MODEL@URL. Repeatable."
         ),
     ] = None,
-    judge: JudgeOptions,
-    questions: Annotated[
-        Path | None, typer.Option(help="For CaptionQA: questions by picture, {picture: [{question, choices, answer}]}.")
-    ] = None,
+    judge: JudgeInputs,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.", dir_okay=False),
@@ -59,74 +57,89 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.inputs import run_eval
-    from tellapart.evaluation.selection import main_metrics
-    from tellapart.metrics.results import WORDS
 
-    metrics, data, scorer = options.metrics, options.data, options.scorer
+    metrics = options.metrics
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     if names is not None and [name.lower() for name in names] == ["list"]:
-        from tellapart.evaluation.selection import list_metrics, metric_table
-
-        found = list_metrics()
-        show({"metrics": [metric.to_json() for metric in found]}, lambda: metric_table(found), as_json)
+        show_metrics(as_json)
         return
-    if not options.captions and not captioner and (options.human is None or data is None):
-        raise UsageError("Missing option '--captions'; type: tellapart eval --help")
-    if captioner and data is None:
-        raise UsageError("--captioner writes captions of pictures; add --data SPEC, or type --captions FILE")
-    if names == []:
-        raise UsageError(
-            "--metrics names none; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
-        )
-    five = names is None
+    check_inputs(options, captioner, names)
     if as_json and format not in (None, "json") and out is None:
         raise UsageError(f"--json and --format {format} contradict each other; leave one of them out")
     chosen_format = formats.format_of(out, format)
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
             check_output(path, *suffixes)
+    options = replace(options, metrics=names, device=device, precision=precision, judge=judge)
     if job.wanted:
-        if data is None or scorer is None:
-            raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")
-        specs = [[spec] for spec in (data, options.distractors) if spec is not None]
-        models, place = [scorer, *(options.eval_scorers or ())], None if out is None else str(out)
-        encode_ahead(models, specs, place, job, device=device, precision=precision)
-    files = [*(options.captions or ())]
+        encode_pictures(options, job, out)
     if captioner:
-        from tellapart.inference.server import captions_of
-
-        # --precision is of metrics, which are exact by default; captions are written as `caption` writes them.
-        files += [captions_of(name, str(data), device) for name in captioner]
-        if not (scorer or options.language_model or options.bertscore) and precision == "auto":
-            device = "auto"  # was the captioner's; text metrics refuse one
-    results = run_eval(
-        replace(
-            options,
-            captions=files,
-            metrics=names,
-            device=device,
-            precision=precision,
-            judge=JudgeInputs(judge.llm_judge, judge.ledger, judge.prompts, questions),
-        )
-    )
+        options = with_captions_of(captioner, options)
+    results = run_eval(options)
     if out is not None:
         write_output(out, formats.FORMATS[chosen_format](results))
     if per_caption is not None:
         write_output(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
-        from tellapart.evaluation.formats import write_eval_page
-
-        write_eval_page(results, report, typed_command(), results.extra["items"])
+        formats.write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":
         with stdout_errors():
             print(formats.FORMATS[chosen_format](results), end="")
     else:
-        only = main_metrics(key for key in results.signatures if key != WORDS) if five else None
-        shown = partial(results.table, only=only, signatures=True)
-        show(results.to_json(), shown, as_json or (out is None and chosen_format == "json"))
+        show_results(results, as_json or (out is None and chosen_format == "json"), five=names is None)
     for label, path in (("result", out), ("per caption", per_caption), ("report", report)):
         if path is not None:
             say(f"{label}: {path}")
+
+
+def show_metrics(as_json: bool) -> None:
+    """Prints all metrics: ``--metrics list``."""
+    from tellapart.evaluation.selection import list_metrics, metric_table
+
+    found = list_metrics()
+    show({"metrics": [metric.to_json() for metric in found]}, lambda: metric_table(found), as_json)
+
+
+def check_inputs(options: EvalOptions, captioner: list[str] | None, names: list[str] | None) -> None:
+    """Raises `UsageError` where there is nothing to measure, or no metric."""
+    if not options.captions and not captioner and (options.human is None or options.data is None):
+        raise UsageError("Missing option '--captions'; type: tellapart eval --help")
+    if captioner and options.data is None:
+        raise UsageError("--captioner writes captions of pictures; add --data SPEC, or type --captions FILE")
+    if names == []:
+        raise UsageError(
+            "--metrics names none; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
+        )
+
+
+def encode_pictures(options: EvalOptions, job: WorkerOptions, out: Path | None) -> None:
+    """Lets workers encode the pictures for the scorers."""
+    if options.data is None or options.scorer is None:
+        raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")
+    specs = [[spec] for spec in (options.data, options.distractors) if spec is not None]
+    models, place = [options.scorer, *(options.eval_scorers or ())], None if out is None else str(out)
+    encode_ahead(models, specs, place, job, device=options.device, precision=options.precision)
+
+
+def with_captions_of(captioners: list[str], options: EvalOptions) -> EvalOptions:
+    """Returns the options with captions that these captioners write of the data."""
+    from tellapart.inference.server import captions_of
+
+    # --precision is of metrics, which are exact by default; captions are written as `caption` writes them.
+    files = [captions_of(name, str(options.data), options.device) for name in captioners]
+    options = replace(options, captions=[*(options.captions or ()), *files])
+    if not (options.scorer or options.language_model or options.bertscore) and options.precision == "auto":
+        return replace(options, device="auto")  # was the captioner's; text metrics refuse one
+    return options
+
+
+def show_results(results: Results, as_json: bool, *, five: bool) -> None:
+    """Prints the results. five: of the table the main metrics only."""
+    from tellapart.evaluation.selection import main_metrics
+    from tellapart.metrics.results import WORDS
+
+    only = main_metrics(key for key in results.signatures if key != WORDS) if five else None
+    show(results.to_json(), partial(results.table, only=only, signatures=True), as_json)
 
 
 @app.command("eval headroom", hidden=True)

@@ -9,7 +9,7 @@ import re
 import shutil
 import tempfile
 import time
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ import rich.table
 import typer
 from rich import box
 
-from tellapart.cli.app import DATA, App, Json, JudgeOptions, show
+from tellapart.cli.app import DATA, App, Json, show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.utils.files import check_output
@@ -462,7 +462,7 @@ def judges(
     synonyms: Annotated[
         Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
     ] = None,
-    judge: JudgeOptions,
+    judge: JudgeInputs,
     resamples: Annotated[
         int, typer.Option(min=0, help="Bootstrap resamples of the pictures behind an interval; 0: none.")
     ] = 0,
@@ -481,7 +481,7 @@ def judges(
         data=data,
         scorer=scorer,
         synonyms=synonyms,
-        judge=JudgeInputs(*astuple(judge)),
+        judge=judge,
         resamples=resamples,
         seed=seed,
     )
@@ -494,7 +494,7 @@ def judges(
 def arena(
     captions: Annotated[list[Path], typer.Option(help="A system's captions, as for eval. Twice or more.")],
     data: Annotated[str, typer.Option(help="The pictures, as kind:path.")],
-    judge: JudgeOptions,
+    judge: JudgeInputs,
     resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples of the pictures.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
     allow_missing: Annotated[
@@ -505,7 +505,7 @@ def arena(
     """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
     from tellapart.evaluation.judges.arena import run_arena
 
-    opened = JudgeInputs(*astuple(judge)).open()
+    opened = judge.open()
     if opened is None:
         raise UsageError("an arena needs a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
     found = run_arena(captions, data, opened, resamples=resamples, seed=seed, allow_missing=allow_missing)

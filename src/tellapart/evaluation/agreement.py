@@ -23,7 +23,7 @@ from rich import box
 from tellapart.data import open_data
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
-from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.context import EvalContext, EvalInputs
 from tellapart.evaluation.evaluate import choose
 from tellapart.evaluation.inputs import load_scorers, read_object_inputs, read_references
 from tellapart.evaluation.options import JudgeInputs
@@ -844,19 +844,18 @@ def agreement_with_people(
     """
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
-    objects = read_object_inputs(synonyms, None)
     judgements = read_judgements(file, layout, references)
     if data is not None:
         context, notes = _with_pictures(judgements, data, scorer)
     else:
         own = [list(row.references) for row in judgements.captions]
         context, notes = EvalContext([str(row) for row in range(len(own))], None, own), []
-    context.synonyms, context.judge = objects.synonyms, (judge or JudgeInputs()).open()
+    context.inputs = EvalInputs(synonyms=read_object_inputs(synonyms, None)[0], judge=(judge or JudgeInputs()).open())
     found = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed)
     found.notes += notes
     if note := context.long_note():
         found.notes.append(note)
-    if context.judge is not None:
+    if context.inputs.judge is not None:
         found.notes += context.loaded_judge.notes()
     return found
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from tellapart.bags.file import Bag, BagsFile, check_known
 from tellapart.errors import UsageError
-from tellapart.evaluation.context import EvalScorer
 from tellapart.evaluation.test_sets import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.statistics import Interval, mean_interval
 from tellapart.report.gallery import Album
@@ -107,7 +106,7 @@ def make_card(
     return Card(name, file, facts, {items[row].id: items[row] for row in used}, licence or NO_LICENCE, repeat)
 
 
-def human_features(scorer: EvalScorer, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
+def human_features(scorer: Scorer, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
     """Features N×D of each picture's k-th caption by people, k up to five; none where some picture has none."""
     if not used or any(not items[row].references for row in used):
         return []

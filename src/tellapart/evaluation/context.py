@@ -8,80 +8,37 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 
 import numpy as np
-import torch
 from PIL import Image
 
 from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation import test_sets
 from tellapart.evaluation.facts import Synonyms
 from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+from tellapart.evaluation.options import EvalSettings
 from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
 from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
 from tellapart.features import store
 from tellapart.metrics.embedding import BERTScore, EMScore, bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
 from tellapart.metrics.slots import CaptionSlot
-from tellapart.models.protocols import Tokenizer
 from tellapart.scenes import truth
 from tellapart.scenes.truth import ClaimCounts
-from tellapart.types import Encoder, Item, Picture
+from tellapart.scorers import Scorer
+from tellapart.types import Item, Picture
 from tellapart.utils.messages import track
-
-# What an evaluation needs of the models that it asks: a scorer, a language model, a text encoder.
-
-
-class EvalScorer(Protocol):
-    """A scorer with stored image features. Its text features are L2-normalised, N×D."""
-
-    name: str
-
-    @property
-    def frames(self) -> int:
-        """Frames of a video file that it sees; other pictures need none."""
-        ...
-
-    @property
-    def encoder(self) -> Encoder: ...
-
-    @property
-    def window(self) -> int:
-        """The longest text in tokens, start and end included."""
-        ...
-
-    def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, start and end included, before it is cut."""
-        ...
-
-    def text_features(self, texts: Sequence[str]) -> torch.Tensor: ...
-
-
-class TokenScorer(EvalScorer, Protocol):
-    """A scorer that also has features of single tokens, as EMScore needs them."""
-
-    tokenizer: Tokenizer
-
-    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, start and end included, cut at the window."""
-        ...
-
-    def token_features(self, texts: Sequence[str]) -> list[tuple[list[int], np.ndarray]]:
-        """Of each text the ids of its T tokens and their normalised features, T×D."""
-        ...
-
 
 # Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window.
 
-LONG_TEXTS = ("truncate", "sentences")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class ScorerTexts:
     """Features of texts by one scorer. ``long_texts``: what happens to those beyond its window, one of `LONG_TEXTS`."""
 
-    def __init__(self, scorer: EvalScorer, long_texts: str) -> None:
+    def __init__(self, scorer: Scorer, long_texts: str) -> None:
         self.scorer, self.long_texts = scorer, long_texts
         self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
         self._long: dict[str, int] = {}  # texts beyond the window, and pieces of them that were cut
@@ -135,7 +92,7 @@ class ScorerTexts:
         return f"{line}; cut there (--long-texts sentences scores them by sentence)"
 
 
-def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
+def _encode_all(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:
     block, feature_ND = 1024, np.zeros((0, 0), np.float32)
     starts = range(0, len(texts), block)
     for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
@@ -150,7 +107,6 @@ def _encode_all(scorer: EvalScorer, texts: Sequence[str]) -> np.ndarray:
 
 # Features of captions N×D and of their tokens, of the clips' frames, and the tokens' weights.
 EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
-EMSCORE_IDF = ("references", "captions")
 
 
 @dataclass
@@ -161,7 +117,7 @@ class ClipInputs:
     """
 
     items: Sequence[Item]
-    scorer: TokenScorer
+    scorer: Scorer
     texts: ScorerTexts
     references: Sequence[Sequence[str]]
     emscore_idf: str | None = None
@@ -232,7 +188,7 @@ class ClipInputs:
         return found
 
 
-def frames_seen(item: Item, scorer: EvalScorer) -> int:
+def frames_seen(item: Item, scorer: Scorer) -> int:
     """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
     if not is_clip(item.picture):
         return 1
@@ -270,33 +226,72 @@ POOL = 100  # pictures in a random pool (papers 2 and 3)
 ALL_CLIPS = "emscore"  # every clip of the evaluation is a candidate, ranked by EMScore's F
 
 
+@dataclass(frozen=True)
+class CandidateInputs:
+    """Sets by file, and the pictures of them that have no captions to be measured: candidates only."""
+
+    sets: Sequence[FileSets] = ()
+    items: Sequence[Item] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalInputs(EvalSettings):
+    """What `tellapart.evaluation.evaluate.evaluate` reads beside captions. A model that is not loaded yet is a name.
+
+    items: give the order (random pools are cut from it), references where none are given, and truth. image_features:
+    the scorer's normalised features of the items, N×D; by default from the feature store. eval_scorers: further scorers
+    with their features: their metrics are named ``METRIC@NAME``, and they judge the look-alike sets that ``scorer``
+    mined. language_model is what perplexity asks, text_encoder what BERTScore does. candidates: sets of files
+    (`tellapart.evaluation.inputs.read_inputs`). synonyms: of objects, for CHAIR and facts; instances: COCO's objects by
+    picture, for CHAIR. questions: CaptionQA's, by id. queries: what people would type to find a picture, by id, for
+    search by BM25 and by query_encoder.
+    """
+
+    items: Sequence[Item] | None = None
+    references: Mapping[str, Sequence[str]] | None = None
+    scorer: Scorer | str | None = None
+    image_features: np.ndarray | None = None
+    eval_scorers: Mapping[str, tuple[Scorer, np.ndarray]] = field(default_factory=dict)
+    language_model: LanguageModel | str | None = None
+    text_encoder: TextEncoder | str | None = None
+    query_encoder: SentenceEncoder | str | None = None
+    candidates: CandidateInputs = CandidateInputs()
+    synonyms: Synonyms = field(default_factory=Synonyms)
+    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    judge: Judge | str | None = None
+    questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)
+    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
 @dataclass
 class EvalContext:
-    """All inputs of one evaluation, and what was computed from them once."""
+    """One evaluation: its inputs in the order of the ids, and what was computed from them once."""
 
     ids: list[str]
     items: Sequence[Item] | None = None
     references: list[list[str]] | None = None
-    scorer: EvalScorer | str | None = None  # a name: it is not loaded yet
+    scorer: Scorer | str | None = None
     image_ND: np.ndarray | None = None
-    lookalike: int = 10
-    seed: int = 0
+    inputs: EvalInputs = EvalInputs()
     primary: EvalContext | None = None  # a further scorer ranks the look-alike sets that the first one mined
     several: bool = False  # whether some system has several captions of a picture
-    language_model: LanguageModel | str | None = None
-    text_encoder: TextEncoder | str | None = None  # for BERTScore
-    long_texts: str = "truncate"  # what happens to captions beyond the scorer's window: one of `LONG_TEXTS`
-    file_sets: Mapping[str, CandidateSets] = field(default_factory=dict)  # by name: rows of the ids, then of `extra_ND`
-    extra_ND: np.ndarray | None = None  # features of pictures that are candidates only
-    origins: Mapping[str, str] = field(default_factory=dict)  # what a signature says of these sets
-    emscore_idf: str | None = None  # where EMScore's weights come from: one of `EMSCORE_IDF`, None for no weights
-    synonyms: Synonyms = field(default_factory=Synonyms)  # of objects, for CHAIR and facts
-    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)  # COCO's objects by picture, for CHAIR
-    judge: Judge | str | None = None  # a name: it is not opened yet
-    questions: Mapping[str, Sequence[ChoiceQuestion]] = field(default_factory=dict)  # by picture, for CaptionQA
-    queries: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by picture, for search
-    query_encoder: SentenceEncoder | str | None = None  # a name: it is not loaded yet
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
+    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def file_sets(self) -> dict[str, CandidateSets]:
+        """The candidate sets of files by name: rows of the ids, then of the pictures that are candidates only."""
+        candidates = self.inputs.candidates
+        row_of = {id_: row for row, id_ in enumerate((*self.ids, *(item.id for item in candidates.items)))}
+        return {own.name: own.rows(row_of) for own in candidates.sets}
+
+    @cached_property
+    def candidate_ND(self) -> np.ndarray:
+        """The scorer's features of the pictures, then of those that are candidates only."""
+        items = self.inputs.candidates.items
+        if not items:
+            return self.images
+        return np.concatenate([self.images, store.FeatureStore().features(items, self.loaded_scorer.encoder)])
 
     def lacks(self, needs: Sequence[str]) -> str | None:
         """The first of the ``needs`` that is not here, with what to type; None where all are."""
@@ -314,38 +309,34 @@ class EvalContext:
         return self._kept.get(key)
 
     @property
-    def loaded_scorer(self) -> EvalScorer:
+    def loaded_scorer(self) -> Scorer:
         """The scorer of an evaluation that has one."""
-        assert self.scorer is not None and not isinstance(self.scorer, str)
-        return self.scorer
-
-    @property
-    def token_scorer(self) -> TokenScorer:
-        """The scorer, which has features of single tokens: the need ``tokens`` says so."""
-        return cast("TokenScorer", self.loaded_scorer)
+        return _loaded(self.scorer)
 
     @property
     def loaded_language_model(self) -> LanguageModel:
         """The language model of an evaluation that has one."""
-        assert self.language_model is not None and not isinstance(self.language_model, str)
-        return self.language_model
+        return _loaded(self.inputs.language_model)
 
     @property
-    def loaded_judge(self) -> Judge:
-        """The judge of an evaluation that has one."""
-        assert self.judge is not None and not isinstance(self.judge, str)
-        return self.judge
+    def loaded_text_encoder(self) -> TextEncoder:
+        """The text encoder of an evaluation that has one."""
+        return _loaded(self.inputs.text_encoder)
 
     @property
     def loaded_query_encoder(self) -> SentenceEncoder:
         """The sentence encoder of an evaluation that has one."""
-        assert self.query_encoder is not None and not isinstance(self.query_encoder, str)
-        return self.query_encoder
+        return _loaded(self.inputs.query_encoder)
+
+    @property
+    def loaded_judge(self) -> Judge:
+        """The judge of an evaluation that has one."""
+        return _loaded(self.inputs.judge)
 
     @property
     def flat_queries(self) -> tuple[list[str], np.ndarray]:
         """All queries, picture by picture, and target_Q: the row of each one's picture."""
-        pairs = [(text, row) for row, id_ in enumerate(self.ids) for text in self.queries.get(id_, ())]
+        pairs = [(text, row) for row, id_ in enumerate(self.ids) for text in self.inputs.queries.get(id_, ())]
         return [text for text, _ in pairs], np.array([row for _, row in pairs], dtype=int)
 
     @property
@@ -353,12 +344,6 @@ class EvalContext:
         """Names the queries in signatures: how many, and a hash of their texts."""
         texts, _ = self.flat_queries
         return f"queries:{len(texts)},{hashlib.blake2b(repr(texts).encode(), digest_size=4).hexdigest()}"
-
-    @property
-    def loaded_text_encoder(self) -> TextEncoder:
-        """The text encoder of an evaluation that has one."""
-        assert self.text_encoder is not None and not isinstance(self.text_encoder, str)
-        return self.text_encoder
 
     @property
     def images(self) -> np.ndarray:
@@ -378,10 +363,11 @@ class EvalContext:
         if pools == ALL_CLIPS:
             return test_sets.whole_sets([range(len(self.ids))], ALL_CLIPS)
         if pools != "lookalike":
-            return test_sets.random_pools(len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.seed)
-        assert self.image_ND is not None
+            return test_sets.random_pools(
+                len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.inputs.seed
+            )
         # Equal content has equal features: no keys needed.
-        return test_sets.lookalike_sets(self.image_ND, self.lookalike)
+        return test_sets.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
         """Normalised features of a slot's captions, N×D."""
@@ -400,7 +386,7 @@ class EvalContext:
     @property
     def texts(self) -> ScorerTexts:
         """Texts as the scorer has them."""
-        return self.once("texts", lambda: ScorerTexts(self.loaded_scorer, self.long_texts))
+        return self.once("texts", lambda: ScorerTexts(self.loaded_scorer, self.inputs.long_texts))
 
     def long_note(self) -> str | None:
         """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
@@ -412,7 +398,7 @@ class EvalContext:
         assert self.items is not None
         items, references = self.items, self.references or []
         return self.once(
-            "clips", lambda: ClipInputs(items, self.token_scorer, self.texts, references, self.emscore_idf)
+            "clips", lambda: ClipInputs(items, self.loaded_scorer, self.texts, references, self.inputs.emscore_idf)
         )
 
     @property
@@ -436,14 +422,10 @@ class EvalContext:
 
     def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:
         """The scorer's ranks for a slot's captions."""
-        assert self.image_ND is not None
-        image_ND, n = self.image_ND, len(self.ids)
-        if pools in self.file_sets and self.extra_ND is not None:
-            extra_ND = self.extra_ND
-            image_ND = self.once("candidates", lambda: np.concatenate([self.image_ND, extra_ND]))
 
         def make() -> Retrieval:
-            found = test_sets.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(n)
+            image_ND = self.candidate_ND if pools in self.file_sets else self.images
+            found = test_sets.retrieve(self.sets(pools), self.text_features(slot), image_ND).first(len(self.ids))
             mute = [row for row, text in enumerate(slot.captions) if not text.strip()]
             return found.missed(mute) if mute else found
 
@@ -465,18 +447,13 @@ class EvalContext:
         name = f"{str(self.loaded_scorer.name).rstrip('/').split('/')[-1]}@{self.loaded_scorer.encoder.fingerprint[:8]}"
         if any(frames_seen(item, self.loaded_scorer) > 1 for item in self.items or ()):
             name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
-        return name + ("|long:by-sentence" if self.long_texts == "sentences" else "")
+        return name + ("|long:by-sentence" if self.inputs.long_texts == "sentences" else "")
 
 
-# Inputs that a program or the command line gives beside captions.
-
-
-@dataclass(frozen=True)
-class ObjectInputs:
-    """Objects for CHAIR and facts, beside the references."""
-
-    synonyms: Synonyms = field(default_factory=Synonyms)
-    instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
+def _loaded(model: T | str | None) -> T:
+    """The model that a metric needs: one that is loaded, for `Metric.needs` names it."""
+    assert model is not None and not isinstance(model, str)
+    return model
 
 
 def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
@@ -487,27 +464,6 @@ def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items:
         ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
         names.append(next((way for way in ways if way and way in instances), ""))
     return names
-
-
-@dataclass(frozen=True)
-class CandidateInputs:
-    """Sets by file, and the pictures of them that have no captions to be measured: candidates only."""
-
-    sets: Sequence[FileSets] = ()
-    candidates: Sequence[Item] = ()
-    notes: Sequence[str] = ()
-
-    def settings(self, ids: Sequence[str], scorer: EvalScorer | None = None) -> dict[str, Any]:
-        """Returns them as fields of an `EvalContext` over these ids; candidates' features where there is a scorer."""
-        row_of = {id_: row for row, id_ in enumerate((*ids, *(item.id for item in self.candidates)))}
-        extra_ND = None
-        if self.candidates and scorer is not None:
-            extra_ND = np.asarray(store.FeatureStore().features(self.candidates, scorer.encoder))
-        return {
-            "file_sets": {own.name: own.rows(row_of) for own in self.sets},
-            "origins": {own.name: own.origin for own in self.sets},
-            "extra_ND": extra_ND,
-        }
 
 
 # What a metric can need beyond captions, and what to type where it is missing.
@@ -534,7 +490,7 @@ NEEDS: dict[str, Need] = {
         "add --references FILE, or --data SPEC with references",
     ),
     "synonyms": Need(
-        lambda context: bool(context.synonyms),
+        lambda context: bool(context.inputs.synonyms),
         "objects with their synonyms",
         "add --synonyms FILE, CHAIR's synonyms.txt; without one, facts_precision_object compares all nouns",
     ),
@@ -554,7 +510,7 @@ NEEDS: dict[str, Need] = {
     ),
     "two": Need(lambda context: len(context.ids) >= 2, "at least two pictures", "give more captions"),
     "six": Need(
-        lambda context: min(context.lookalike, len(context.ids)) > 5,
+        lambda context: min(context.inputs.lookalike, len(context.ids)) > 5,
         "look-alike sets of more than 5 pictures",
         "raise --lookalike, or give more captions",
     ),
@@ -567,28 +523,28 @@ NEEDS: dict[str, Need] = {
         "add --scorer with a text tower such as CLIP's",
     ),
     "language_model": Need(
-        lambda context: context.language_model is not None,
+        lambda context: context.inputs.language_model is not None,
         "a language model",
         "add --language-model gpt2, or a model's folder",
     ),
     "text_encoder": Need(
-        lambda context: context.text_encoder is not None,
+        lambda context: context.inputs.text_encoder is not None,
         "a text encoder",
         "add --bertscore roberta-large, or a model's folder",
     ),
     "judge": Need(
-        lambda context: context.judge is not None,
+        lambda context: context.inputs.judge is not None,
         "a judge",
         "add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1",
     ),
     "questions": Need(
-        lambda context: bool(context.questions),
+        lambda context: bool(context.inputs.questions),
         "questions about the pictures",
         "add --questions FILE, in CaptionQA's layout",
     ),
-    "queries": Need(lambda context: bool(context.queries), "queries", "add --queries FILE"),
+    "queries": Need(lambda context: bool(context.inputs.queries), "queries", "add --queries FILE"),
     "query_encoder": Need(
-        lambda context: context.query_encoder is not None,
+        lambda context: context.inputs.query_encoder is not None,
         "a sentence encoder",
         "add --query-encoder minilm-l6, or a model's folder",
     ),

@@ -19,20 +19,20 @@ import numpy as np
 from tellapart import __version__
 from tellapart.data.caption_matching import preview_ids, with_text
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalContext, EvalScorer, ObjectInputs, names_in
+from tellapart.evaluation.context import NEEDS, EvalContext, EvalInputs, names_in
 from tellapart.evaluation.facts.verify import Verdict
-from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
+from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.pairing import measure_fit
 from tellapart.evaluation.selection import with_choices
 from tellapart.evaluation.test_sets import check_features, per_set
-from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, HUMAN_CHOICES, CaptionSlot, caption_lists, human_slots, system_slots
-from tellapart.metrics.statistics import ALPHA, RESAMPLES, Draws, Measurement, MetricTests, holm
+from tellapart.metrics.statistics import ALPHA, Draws, Measurement, MetricTests, holm
 from tellapart.metrics.words import associated_words, tagger_signature
+from tellapart.scorers import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
@@ -40,46 +40,26 @@ from tellapart.utils.registry import first_line, is_dotted, load_allowed
 # Systems side by side: intervals of what was measured, and the paired differences, picture by picture.
 
 ALL = "all"
-PAIRS = ("first", ALL)
-CORRECTIONS = ("none", "holm")
 
 
 class Comparison:
     """Fills a `Results`: measurements metric by metric (`add`), then all intervals and differences (`finish`).
 
-    slots: each system's captions. human: what a signature says of people's captions. pairs: "first" compares each
-    system with the first one, "all" every two systems. correction: "holm" corrects p over all pairs and metrics.
+    slots: each system's captions. inputs: the resamples and their seed; ``pairs`` "first" compares each system with the
+    first one, "all" every two systems; ``correction`` "holm" corrects p over all pairs and metrics.
     """
 
-    def __init__(
-        self,
-        results: Results,
-        slots: Mapping[str, list[CaptionSlot]],
-        *,
-        resamples: int = RESAMPLES,
-        seed: int = 0,
-        human: str = "",
-        pairs: str = "first",
-        correction: str = "none",
-    ) -> None:
-        self.results, self.human, self.pairs, self.correction = results, human, pairs, correction
+    def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:
+        self.results, self.inputs = results, inputs
         self.captions = {name: [slot.captions for slot in own] for name, own in slots.items()}
-        self._draws = Draws(resamples, seed)
+        self._draws = Draws(inputs.resamples, inputs.seed)
         self._tests: dict[str, MetricTests] = {}
 
-    def add(
-        self,
-        metric: Metric,
-        context: EvalContext,
-        measured: dict[str, Measurement],
-        *,
-        scorer: str = "",
-        chance: bool = False,
-    ) -> None:
+    def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
         """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
         scorer = scorer or metric.tag(context)  # a judge's days are known once it was asked
         key = f"{metric.name}@{scorer}" if scorer else metric.name
-        if chance and metric.chance is not None:
+        if self.inputs.chance and metric.chance is not None:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
         # Frames of one clip are alike in everything; pictures of a bag depend on each other by being told apart.
@@ -103,7 +83,7 @@ class Comparison:
             self.results.pairs += [
                 SystemPair(a, b, key, difference) for (a, b), difference in test.differences().items()
             ]
-        if self.correction == "holm":
+        if self.inputs.correction == "holm":
             self._correct()
         resamples = self._draws.resamples
         detail(f"drew {resamples:,} resamples for {len(self._tests)} metrics in {time.monotonic() - started:.2f} s")
@@ -138,7 +118,7 @@ class Comparison:
             f"{metric.short or metric.name}|{metric.variant(context)}"
             f"|bootstrap:{self._draws.resamples}@{self._draws.seed}{unit}"
             f"|tellapart:{__version__}"
-            + (self.human if HUMAN in measured else "")
+            + (f"|human:{self.inputs.human}" if HUMAN in measured else "")
             + (f"|captions:{','.join(map(str, sorted(captions)))}" if captions else "")
         )
         candidates = metric.candidates(context)
@@ -149,125 +129,71 @@ class Comparison:
 
     def _pairs(self, measured: Mapping[str, Measurement]) -> Iterator[tuple[str, str]]:
         systems = [system for system in measured if system != CHANCE]
-        return (pair for pair in itertools.combinations(systems, 2) if self.pairs == "all" or pair[0] == systems[0])
+        return (
+            pair for pair in itertools.combinations(systems, 2) if self.inputs.pairs == "all" or pair[0] == systems[0]
+        )
 
 
 __all__ = ["CHANCE", "HUMAN", "HUMAN_CHOICES", "evaluate"]
 
 
 def evaluate(
-    systems: Mapping[str, Mapping[str, str | Sequence[str]]],
-    *,
-    items: Sequence[Item] | None = None,
-    references: Mapping[str, Sequence[str]] | None = None,
-    scorer: EvalScorer | None = None,
-    image_features: np.ndarray | None = None,
-    eval_scorers: Mapping[str, tuple[EvalScorer, np.ndarray]] | None = None,
-    metrics: Sequence[str] | None = None,
-    human: str | None = None,
-    chance: bool = False,
-    lookalike: int = 10,
-    resamples: int = 1000,
-    seed: int = 0,
-    language_model: LanguageModel | None = None,
-    text_encoder: TextEncoder | None = None,
-    long_texts: str = "truncate",
-    emscore_idf: str | None = None,
-    words: int = 0,
-    inputs: CandidateInputs | None = None,
-    pairs: str = "first",
-    correction: str = "none",
-    objects: ObjectInputs | None = None,
-    judge: Judge | None = None,
-    questions: Mapping[str, Sequence[ChoiceQuestion]] | None = None,
-    queries: Mapping[str, Sequence[str]] | None = None,
-    query_encoder: SentenceEncoder | None = None,
+    systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs | None = None, **settings: Any
 ) -> Results:
-    """Measure each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
+    """Measures each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
     A caption may be a list of captions of that picture: metrics of one caption are then their mean, and the
-    diversity metrics look at all of them. ``items`` gives the order (random pools are cut from it), references and
-    truth; ``image_features`` are the scorer's normalised features of the items, N×D, else they are read from the
-    feature store. ``eval_scorers`` are further scorers with their features: their metrics are named
-    ``METRIC@NAME``, and they judge the look-alike sets that ``scorer`` mined. ``human`` scores the references as a
-    system: "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper 2); it is left out of the
-    references then. ``chance`` adds the blind guess. Metrics: those named (`UsageError` for one that
-    cannot be computed), ``["all"]``, or by default all that need no further tool (`choose`). Intervals are 95 % over
-    ``resamples`` bootstrap resamples of the pictures. ``language_model`` is what perplexity asks, ``text_encoder``
-    what BERTScore does. ``long_texts`` says what happens to captions beyond a scorer's window: "truncate", or
-    "sentences" (the mean of their sentences' scores).
-    ``emscore_idf`` weighs EMScore's tokens by their rareness in the "references" or in the "captions"; None: all
-    alike. ``words`` adds so many adjectives and nouns that are most each system's own
-    (`tellapart.metrics.associated_words`). ``inputs`` are candidate sets of files: bags of look-alikes, hard pools
-    (`tellapart.evaluation.inputs.read_inputs`). ``pairs``: "first" tests each system against the first one, "all"
-    every two systems; ``correction`` "holm" adds Holm's p-values over all of these tests. ``objects``: synonyms and
-    COCO's instances, for CHAIR and facts. ``judge`` is a model behind a server that metrics such as CLAIR ask,
-    ``questions`` are CaptionQA's, by id. ``queries``: what people would type to find a picture, by id, for search by
-    BM25 and by ``query_encoder``.
+    diversity metrics look at all of them. Intervals are 95 % over bootstrap resamples of the pictures.
+
+    inputs, settings: `EvalInputs`, and fields of it by name: ``evaluate(systems, references=…, metrics=["cider"])``.
     """
-    ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
-    all_references, notes = references_of(ids, items, references)
-    objects = objects or ObjectInputs()
-    notes += notes_on_instances(objects, ids, items)
-    slots = {name: system_slots(lists_of(name, captions, ids), all_references) for name, captions in systems.items()}
-    if human is not None:
-        slots[HUMAN] = human_slots(human, all_references, seed)
-        queries, said = without_own_captions(queries or {}, slots[HUMAN], ids)
-        notes += said
-    # People's references are measured for their diversity where that is asked for, not by default.
-    several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or metrics is not None)
-    settings: dict[str, Any] = {"lookalike": lookalike, "seed": seed, "several": several}
-    settings |= {
-        "judge": judge,
-        "questions": questions or {},
-        "queries": queries or {},
-        "query_encoder": query_encoder,
-        "long_texts": long_texts,
-        "emscore_idf": emscore_idf,
-        "synonyms": objects.synonyms,
-        "instances": objects.instances,
-    }
-    sets = inputs or CandidateInputs()
-
-    def context_of(model: EvalScorer | None, features: np.ndarray | None, **more: Any) -> EvalContext:
-        return EvalContext(ids, items, all_references, model, features, **settings, **sets.settings(ids, model), **more)
-
-    context = context_of(
-        scorer, features_of(scorer, image_features, items), language_model=language_model, text_encoder=text_encoder
-    )
-    chosen, left_out = choose(metrics, context)
+    inputs = replace(inputs or EvalInputs(), **settings)
+    context, slots, notes = make_context(systems, inputs)
+    chosen, left_out = choose(inputs.metrics, context)
     contexts = {"": context} | {
-        name: context_of(model, features, primary=context) for name, (model, features) in (eval_scorers or {}).items()
+        name: replace(context, scorer=model, image_ND=features, primary=context)
+        for name, (model, features) in inputs.eval_scorers.items()
     }
     captions = {name: own[0].captions for name, own in slots.items()}
-    results = Results(ids, captions=captions, references=all_references, notes=notes + left_out)
-    results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
-    yardstick = f"|human:{human}" if human else ""
-    comparison = Comparison(
-        results, slots, resamples=resamples, seed=seed, human=yardstick, pairs=pairs, correction=correction
-    )
+    results = Results(context.ids, captions=captions, references=context.references, notes=notes + left_out)
+    comparison = Comparison(results, slots, inputs)
     for name, where in contexts.items():
         for metric in chosen.values():
             if not name or metric.for_eval_scorers:
-                measured = measure(metric, where, slots, results.notes, by=name)
-                comparison.add(metric, where, measured, scorer=name, chance=chance)
+                comparison.add(metric, where, measure(metric, where, slots, results.notes, by=name), scorer=name)
     comparison.finish()
-    results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
-    keep_sets(results, context, list(chosen), slots, [*ids, *(item.id for item in sets.candidates)])
-    if words:
-        texts_by_system = {
-            name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()
-        }
-        results.words, results.signatures[WORDS] = (
-            associated_words(texts_by_system, words),
-            f"{WORDS}|{tagger_signature()}",
-        )
-    results.notes += notes_on_pairing(results, all_references)
+    keep_for_pages(results, context, list(chosen), slots)
+    if inputs.words:
+        texts = {name: [text for texts in caption_lists(own) for text in texts] for name, own in slots.items()}
+        results.words = associated_words(texts, inputs.words)
+        results.signatures[WORDS] = f"{WORDS}|{tagger_signature()}"
+    results.notes += notes_on_pairing(results, context.references)
     results.notes += notes_on_queries(results, context)
     results.notes += notes_on_cider(chosen, context)
-    results.notes += judge.notes() if judge is not None else []
-    results.notes += notes_on_cut_texts(contexts.values(), language_model, text_encoder, query_encoder)
+    results.notes += inputs.judge.notes() if isinstance(inputs.judge, Judge) else []
+    results.notes += notes_on_cut_texts(contexts.values())
     return results
+
+
+def make_context(
+    systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs
+) -> tuple[EvalContext, dict[str, list[CaptionSlot]], list[str]]:
+    """Returns the inputs in the order of the ids, each system's captions, and notes. Raises `UsageError`."""
+    items, human = inputs.items, inputs.human
+    ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
+    references, notes = references_of(ids, items, inputs.references)
+    if inputs.emscore_idf == "references" and references is None:
+        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
+    notes += notes_on_instances(inputs.instances, ids, items)
+    slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
+    if human is not None:
+        slots[HUMAN] = human_slots(human, references, inputs.seed)
+        queries, said = without_own_captions(inputs.queries, slots[HUMAN], ids)
+        inputs, notes = replace(inputs, queries=queries), notes + said
+    # People's references are measured for their diversity where that is asked for, not by default.
+    several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or inputs.metrics is not None)
+    image_ND = features_of(inputs.scorer, inputs.image_features, items)
+    return EvalContext(ids, items, references, inputs.scorer, image_ND, inputs, several=several), slots, notes
 
 
 def without_own_captions(
@@ -307,7 +233,7 @@ VERBATIM = 0.05  # from this share on a note says that captions are queries
 def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
     """For each system a line on what its captions find, and one where many of them are the queries themselves."""
     lines = []
-    queries = [{_plain_words(text) for text in context.queries.get(id_, ())} for id_ in context.ids]
+    queries = [{_plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
     for system, found in results.systems.items():
         if (interval := found.get("search_bm25_r1")) is not None and system != CHANCE:
             many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
@@ -516,6 +442,9 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
     return ids
 
 
+UNUSED = "references are not used"
+
+
 def references_of(
     ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
 ) -> tuple[list[list[str]] | None, list[str]]:
@@ -529,7 +458,7 @@ def references_of(
     all_references = list(kept.values())
     without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
     if without:
-        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"
+        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): {UNUSED}"
         return None, [*notes, many]
     return all_references, notes
 
@@ -545,46 +474,46 @@ def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequen
     return lists
 
 
-def notes_on_instances(objects: ObjectInputs, ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
+def notes_on_instances(
+    instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None
+) -> list[str]:
     """Returns a note on the pictures that the instances lack. Raises `UsageError` if they lack all."""
-    if not objects.instances:
+    if not instances:
         return []
-    names = names_in(objects.instances, ids, items)
+    names = names_in(instances, ids, items)
     lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
     if len(lacking) == len(ids):
         raise UsageError(
             f"--instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
-            f"{preview_ids(list(objects.instances))}); give the file of the same pictures, or leave it out"
+            f"{preview_ids(list(instances))}); give the file of the same pictures, or leave it out"
         )
     few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
     return [f"{few}: their objects are those of the references alone"] if lacking else []
 
 
 def features_of(
-    scorer: EvalScorer | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
+    scorer: Scorer | str | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
 ) -> np.ndarray | None:
-    """The scorer's features of the items: those given, else from the feature store. Raises `UsageError`."""
-    if scorer is not None and given_ND is None and items is not None:
+    """The scorer's features of the items: those given, else from the feature store. Raises `UsageError`.
+
+    None for a scorer that is not loaded yet.
+    """
+    if given_ND is None and items is not None and scorer is not None and not isinstance(scorer, str):
         given_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
     if given_ND is not None:
         check_features(given_ND, "pictures")
     return given_ND
 
 
-def keep_sets(
-    results: Results,
-    context: EvalContext,
-    chosen: Sequence[str],
-    slots: Mapping[str, list[CaptionSlot]],
-    all_ids: Sequence[str],
+def keep_for_pages(
+    results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
 ) -> None:
-    """Keeps each system's retrieval in the look-alike sets and in those of files, for galleries and tables."""
-    results.extra["sets"] = {}
-    if not any(name.endswith((".lookalike", *(f".{pools}" for pools in context.file_sets))) for name in chosen):
-        return
-
+    """Keeps for galleries and tables each system's captions, marks, and retrieval in look-alike sets and in files'."""
+    results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
+    results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     if any(name.endswith(".lookalike") for name in chosen):
         results.extra["lookalike"] = {name: context.retrieval(own[0], "lookalike") for name, own in slots.items()}
+    all_ids = [*context.ids, *(item.id for item in context.inputs.candidates.items)]
     results.extra["sets"] = {
         pools: {name: per_set(context.retrieval(own[0], pools), all_ids) for name, own in slots.items()}
         for pools in context.file_sets
@@ -607,27 +536,17 @@ def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
     return next((verdicts for verdicts in found if verdicts is not None), ())
 
 
-def notes_on_cut_texts(
-    contexts: Iterable[EvalContext],
-    language_model: LanguageModel | None,
-    text_encoder: TextEncoder | None,
-    query_encoder: SentenceEncoder | None,
-) -> list[str]:
+def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
     """Returns notes on texts that were too long for a scorer, for the language model or for an encoder of text."""
     notes = [note for where in contexts for note in [where.long_note()] if note]
-    if language_model is not None and language_model.cut_texts:
-        notes.append(
-            f"{language_model.cut_texts} texts are longer than the window of {language_model.window} tokens of "
-            f"{language_model.name}; their perplexity is of what fits"
-        )
-    if text_encoder is not None and text_encoder.cut_texts:
-        notes.append(
-            f"{text_encoder.cut_texts} texts are longer than the window of {text_encoder.window} tokens of "
-            f"{text_encoder.name}; their BERTScore is of what fits"
-        )
-    if query_encoder is not None and query_encoder.cut_texts:
-        notes.append(
-            f"{query_encoder.cut_texts} texts are longer than the window of {query_encoder.window} tokens of "
-            f"{query_encoder.name}; they are searched by what fits"
-        )
+    inputs = next(iter(contexts)).inputs
+    for model, what in (
+        (inputs.language_model, "their perplexity is of what fits"),
+        (inputs.text_encoder, "their BERTScore is of what fits"),
+        (inputs.query_encoder, "they are searched by what fits"),
+    ):
+        if model is not None and not isinstance(model, str) and model.cut_texts:
+            notes.append(
+                f"{model.cut_texts} texts are longer than the window of {model.window} tokens of {model.name}; {what}"
+            )
     return notes

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -24,12 +25,12 @@ from tellapart.data.caption_matching import (
 from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
 from tellapart.evaluation import test_sets, text_models
-from tellapart.evaluation.context import EMSCORE_IDF, LONG_TEXTS, NEEDS, CandidateInputs, EvalContext, ObjectInputs
-from tellapart.evaluation.evaluate import CORRECTIONS, PAIRS, choose, evaluate, references_of
+from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalInputs
+from tellapart.evaluation.evaluate import UNUSED, choose, evaluate, make_context
 from tellapart.evaluation.facts import Synonyms, verify
-from tellapart.evaluation.options import EvalOptions, JudgeInputs
+from tellapart.evaluation.judges.judge import ChoiceQuestion, read_questions
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import FileSets
-from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
 from tellapart.features.store import FeatureStore
 from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words
@@ -38,6 +39,8 @@ from tellapart.models import names as model_names
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail
+
+M = TypeVar("M")
 
 # Caption files, references and data of an evaluation, matched by the ids that all have.
 
@@ -69,13 +72,6 @@ def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
             whole.texts.setdefault(id_, []).extend(texts)
         whole.files.update(file.files)
     return whole
-
-
-def open_optional(data: str | None) -> Dataset | None:
-    if data is None:
-        return None
-
-    return open_data(data)
 
 
 def match_files(
@@ -168,17 +164,14 @@ def _note(how: str | None) -> list[str]:
 # Synonyms and instances of objects for an evaluation, and which words of captions its metrics could not verify.
 
 
-def read_object_inputs(synonyms: Path | None, instances: Path | None) -> ObjectInputs:
+def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:
     """The files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
     if instances is not None and synonyms is None:
         raise UsageError(
             "--instances names objects as COCO does; add --synonyms FILE, which says what captions call them"
         )
     known = verify.read_synonyms(synonyms) if synonyms is not None else Synonyms()
-    if instances is None:
-        return ObjectInputs(known)
-
-    return ObjectInputs(known, verify.read_instances(instances, known))
+    return known, {} if instances is None else verify.read_instances(instances, known)
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
@@ -269,14 +262,16 @@ def load_scorers(
     return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items
 
 
-def load_text_models(options: EvalOptions) -> tuple[LanguageModel | None, SentenceEncoder | None, TextEncoder | None]:
-    """Loads the models of text, for perplexity, for search and for BERTScore; None where none is named."""
-    on = (options.device, options.precision)
-    return (
-        text_models.load_language_model(options.language_model, *on) if options.language_model is not None else None,
-        text_models.load_sentence_encoder(options.query_encoder, *on) if options.query_encoder is not None else None,
-        text_models.load_text_encoder(options.bertscore, *on) if options.bertscore is not None else None,
-    )
+def read_choice_questions(path: Path | None, ids: Sequence[str]) -> dict[str, list[ChoiceQuestion]]:
+    """Returns CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
+    if path is None:
+        return {}
+    found = read_questions(path)
+    by_stem = {PurePosixPath(picture).stem: own for picture, own in found.items()}
+    matched = {id_: own for id_ in ids if (own := found.get(id_) or by_stem.get(PurePosixPath(id_).stem))}
+    if not matched:
+        raise UsageError(f"{path}: none of its pictures (such as '{next(iter(found))}') has a caption")
+    return matched
 
 
 def read_queries(
@@ -302,148 +297,120 @@ def read_queries(
     return found, notes
 
 
-def hardware_of(models: Iterable[Scorer | LanguageModel | TextEncoder | SentenceEncoder | None]) -> dict[str, str]:
-    """The device and the precision that these models ran on; empty where there are none."""
-    loaded = [found.model for found in models if found is not None]
-    if not loaded:
-        return {}
-
-    return devices.hardware(*loaded)
-
-
-def check_named(metrics: Sequence[str] | None, options: Mapping[str, tuple[object, str]]) -> None:
-    """Raise `UsageError` for an option of metrics that are computed where they are named only, where none is.
-
-    options: what was given for it, and metrics that read it.
-    """
-    for option, (given, some) in options.items():
+def check_options(options: EvalOptions) -> None:
+    """Raises `UsageError` for options that need another one which is not given."""
+    scorer, metrics = options.scorer, options.metrics
+    if options.eval_scorers and scorer is None:
+        raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
+    named_only = (
+        ("--synonyms", options.synonyms, "chair_i,chair_s"),
+        ("--llm-judge", options.judge.llm_judge, "clair"),
+    )
+    for option, given, some in named_only:
         if metrics is None and given is not None:
             raise UsageError(
                 f"{option} is of metrics that are computed where they are named; add --metrics {some}, or leave it out"
             )
-
-
-def check_scorer_options(scorer: str | None, long_texts: str, emscore_idf: str | None) -> None:
-    """Raise `UsageError` for values that are none, and for options of a scorer where there is no scorer."""
-    if long_texts not in LONG_TEXTS:
-        raise UsageError(f"--long-texts is '{long_texts}'; expected one of {', '.join(LONG_TEXTS)}")
-    if emscore_idf is not None and emscore_idf not in EMSCORE_IDF:
-        raise UsageError(f"--emscore-idf is '{emscore_idf}'; expected one of {', '.join(EMSCORE_IDF)}")
-    if scorer is None and (long_texts != "truncate" or emscore_idf is not None):
+    if options.words:
+        check_words(len(options.captions or ()) + (options.human is not None))
+    if scorer is None and (options.long_texts != "truncate" or options.emscore_idf is not None):
         raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
+    models = (scorer, options.language_model, options.bertscore, options.query_encoder)
+    if (options.device, options.precision) != ("auto", "auto") and not any(models):
+        raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
+    if options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""):
+        raise UsageError("--query-encoder encodes queries; add --queries FILE, or --metrics capture_soft for claims")
+    if scorer is not None and options.data is None:
+        raise UsageError("a scorer needs pictures; add --data SPEC")
+
+
+def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
+    """Returns each system's captions, the inputs beside them with models by name, and notes on how they match."""
+    synonyms, instances = read_object_inputs(options.synonyms, options.instances)
+    systems = {name: read_caption_file(path) for name, path in name_systems(options.captions or ()).items()}
+    dataset = None if options.data is None else open_data(options.data)
+    sets, set_notes = read_bag_sets(options.bags or (), dataset)
+    needed = {id_ for own in sets for id_ in own.asked()}
+    kept, references, notes = match_files(
+        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
+    )
+    ids = list(next(iter(kept.values()), ()))
+    if dataset is not None and not systems:  # people's references alone
+        ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
+    items = with_ids(dataset, ids)
+    candidates = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
+    queries, query_notes = read_queries(options.queries, ids, items)
+    inputs = EvalInputs(
+        **options.settings(),
+        items=items,
+        references=references,
+        scorer=options.scorer,
+        language_model=options.language_model,
+        text_encoder=options.bertscore,
+        query_encoder=options.query_encoder,
+        candidates=candidates,
+        synonyms=synonyms,
+        instances=instances,
+        judge=options.judge.llm_judge,
+        questions=read_choice_questions(options.questions, ids),
+        queries=queries,
+    )
+    return kept, inputs, [*notes, *set_notes, *candidates.notes, *query_notes]
+
+
+def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:
+    """Raises `UsageError`, before anything slow, for a metric's name that is none, or that needs what is missing."""
+    context, _, notes = make_context(kept, inputs)
+    try:
+        choose(inputs.metrics, context)
+    except UsageError as error:
+        why = [note for note in notes if note.endswith(UNUSED) and NEEDS["references"].message in str(error)]
+        raise UsageError("; ".join([str(error), *why])) from None
+
+
+def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
+    """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
+    on = (options.device, options.precision)
+    others = options.eval_scorers or []
+    names = [name for name in (options.scorer, *others) if name is not None]
+    scorers, items = load_scorers(names, inputs.items, notes, *on)
+
+    def load(model: Callable[[str, str, str], M], name: str | None) -> M | None:
+        return None if name is None else model(name, *on)
+
+    language_model = load(text_models.load_language_model, options.language_model)
+    text_encoder = load(text_models.load_text_encoder, options.bertscore)
+    query_encoder = load(text_models.load_sentence_encoder, options.query_encoder)
+    first, features_ND = scorers[0] if scorers else (None, None)
+    loaded = [model.model for model in (*(s for s, _ in scorers), language_model, text_encoder, query_encoder) if model]
+    inputs = replace(
+        inputs,
+        items=items,
+        scorer=first,
+        image_features=features_ND,
+        eval_scorers={Path(name).name: model for name, model in zip(others, scorers[1:], strict=True)},
+        language_model=language_model,
+        text_encoder=text_encoder,
+        query_encoder=query_encoder,
+        judge=options.judge.open(),
+    )
+    return inputs, devices.hardware(*loaded) if loaded else {}
 
 
 def run_eval(options: EvalOptions) -> Results:
     """Measures what ``tellapart eval`` was asked to: files of captions, each a system, to `Results`.
 
     Captions and pictures or references are matched by id, file name, stem or place (`tellapart.data.caption_matching`),
-    and the results' notes say how and what was left out. Torch is loaded with a scorer, a language model or a text
-    encoder only; the results' ``hardware`` says on what they ran.
+    and the results' notes say how and what was left out; their ``hardware`` says on what models ran.
     """
-    captions, eval_scorers = options.captions or [], options.eval_scorers or []
-    if options.resamples < 1 or options.lookalike < 2:
-        raise UsageError(
-            f"resamples is {options.resamples} and lookalike is {options.lookalike}; expected at least 1 and 2"
-        )
-    if eval_scorers and options.scorer is None:
-        raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
-    if options.pairs not in PAIRS:
-        raise UsageError(f"--pairs is '{options.pairs}'; expected one of {', '.join(PAIRS)}")
-    if options.correction not in CORRECTIONS:
-        raise UsageError(f"--correction is '{options.correction}'; expected one of {', '.join(CORRECTIONS)}")
-    objects = read_object_inputs(options.synonyms, options.instances)
-    check_named(
-        options.metrics,
-        {
-            "--synonyms": (options.synonyms, "chair_i,chair_s"),
-            "--llm-judge": (options.judge and options.judge.spec, "clair"),
-        },
-    )
-    if options.words:
-        check_words(len(captions) + (options.human is not None))
-    check_scorer_options(options.scorer, options.long_texts, options.emscore_idf)
-    if (options.device, options.precision) != ("auto", "auto") and not (
-        options.scorer or options.language_model or options.bertscore or options.query_encoder
-    ):
-        raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
-    if options.query_encoder is not None and options.queries is None and "capture_soft" not in (options.metrics or ""):
-        raise UsageError("--query-encoder encodes queries; add --queries FILE, or --metrics capture_soft for claims")
-    if options.scorer is not None and options.data is None:
-        raise UsageError("a scorer needs pictures; add --data SPEC")
-    systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
-    dataset = open_optional(options.data)
-    sets, set_notes = read_bag_sets(options.bags or (), dataset)
-    needed = {id_ for own in sets for id_ in own.asked()}
-    kept, known_references, notes = match_files(
-        systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
-    )
-    notes += set_notes
-    ids = list(next(iter(kept.values()), ()))
-    if dataset is not None and not systems:  # people's references alone
-        ids = [item.id for item in dataset if (known_references or {}).get(item.id) or item.references]
-    items = with_ids(dataset, ids)
-    inputs = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
-    notes += inputs.notes
-    all_references, unused = references_of(ids, items, known_references)
-    several = any(len(texts) > 1 for own in kept.values() for texts in own.values())
-    several = several or (
-        options.human == "mean"
-        and options.metrics is not None
-        and any(len(texts) > 1 for texts in all_references or ())
-    )
-    if options.emscore_idf == "references" and all_references is None:
-        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
-    # Before anything slow: a wrong name, a missing option.
-    trial = EvalContext(ids, items, all_references, options.scorer, several=several, **inputs.settings(ids))
-    trial.language_model, trial.text_encoder = options.language_model, options.bertscore
-    trial.synonyms = objects.synonyms
-    trial.queries, query_notes = read_queries(options.queries, ids, items)
-    trial.query_encoder = options.query_encoder
-    notes += query_notes
-    judged = options.judge or JudgeInputs()
-    trial.judge, trial.questions = judged.spec, judged.read_questions(ids)
-    try:
-        choose(options.metrics, trial)
-    except UsageError as error:
-        why = unused if NEEDS["references"].message in str(error) else ()
-        raise UsageError("; ".join([str(error), *why])) from None
-    names = [name for name in (options.scorer, *eval_scorers) if name is not None]
-    models, readable = load_scorers(names, items, notes, options.device, options.precision)
-    perplexity_model, query_model, bertscore_model = load_text_models(options)
-    if readable is not None:
-        kept = {name: {item.id: own[item.id] for item in readable} for name, own in kept.items()}
-    results = evaluate(
-        kept,
-        items=readable,
-        references=known_references,
-        scorer=models[0][0] if models else None,
-        image_features=models[0][1] if models else None,
-        eval_scorers={_last(name): model for name, model in zip(eval_scorers, models[1:], strict=True)},
-        metrics=options.metrics,
-        human=options.human,
-        chance=options.chance,
-        lookalike=options.lookalike,
-        resamples=options.resamples,
-        seed=options.seed,
-        language_model=perplexity_model,
-        text_encoder=bertscore_model,
-        long_texts=options.long_texts,
-        emscore_idf=options.emscore_idf,
-        words=options.words,
-        inputs=inputs,
-        pairs=options.pairs,
-        correction=options.correction,
-        objects=objects,
-        judge=judged.open(),
-        questions=trial.questions,
-        queries=trial.queries,
-        query_encoder=query_model,
-    )
+    check_options(options)
+    kept, inputs, notes = read_files(options)
+    check_metrics(kept, inputs)
+    inputs, hardware = load_models(options, inputs, notes)
+    if inputs.items is not None:
+        kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
+    results = evaluate(kept, inputs)
     results.notes[:0] = notes
-    results.extra["items"] = readable
-    results.hardware = hardware_of([*(model for model, _ in models), perplexity_model, bertscore_model, query_model])
+    results.extra["items"] = inputs.items
+    results.hardware = hardware
     return results
-
-
-def _last(name: str) -> str:
-    return Path(name).name

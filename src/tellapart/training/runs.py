@@ -374,9 +374,9 @@ def measured(
     settings = setup.recipe.evaluation
     if scorer is not None and test is not None and not test.on.has_pictures:
         scorer = None
-    references, inputs, language_model = None, None, None
+    references, candidates, language_model = None, CandidateInputs(), None
     if test is not None:
-        inputs = candidates_of(test) if scorer is not None else None
+        candidates = candidates_of(test) if scorer is not None else candidates
         if test.on.references:
             files = read_references([Path(path) for path in test.on.references])
             _, references, _ = match_files({}, files, test.dataset, True, 0.0)
@@ -394,9 +394,9 @@ def measured(
         lookalike=settings.lookalike,
         seed=setup.recipe.seed,
         language_model=language_model,
-        inputs=inputs,
+        candidates=candidates,
     )
-    results.notes[:0] = [] if inputs is None else inputs.notes
+    results.notes[:0] = candidates.notes
     return results
 
 

@@ -17,9 +17,10 @@ import rich
 import rich.table
 from rich import box
 
+from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
-from tellapart.evaluation.inputs import match_files, name_systems, open_optional, with_ids
+from tellapart.evaluation.inputs import match_files, name_systems, with_ids
 from tellapart.evaluation.judges.judge import Judge, Question, letter_in, read_prompt
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
@@ -164,7 +165,7 @@ def run_arena(
 ) -> ArenaResult:
     """The first caption of every picture of each file, in the arena. Raises `UsageError`."""
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
-    dataset = open_optional(data)
+    dataset = open_data(data)
     kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)
     items = with_ids(dataset, list(next(iter(kept.values()))))
     assert items is not None

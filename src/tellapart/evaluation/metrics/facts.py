@@ -31,19 +31,19 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """A claim is true where a reference makes it."""
-    return _each(context, slot, "facts", partial(verifiers.verify_references, synonyms=context.synonyms))
+    return _each(context, slot, "facts", partial(verifiers.verify_references, synonyms=context.inputs.synonyms))
 
 
 def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """`by_references`, of one kind of claim."""
-    verify = partial(verifiers.verify_references, synonyms=context.synonyms, kinds=(kind,))
+    verify = partial(verifiers.verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
     return _each(context, slot, f"facts:{kind}", verify)
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
     """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
-    chair = verifiers.Chair(context.synonyms, context.instances)
-    names = iter(names_in(context.instances, context.ids, context.items))
+    chair = verifiers.Chair(context.inputs.synonyms, context.inputs.instances)
+    names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
 
@@ -93,7 +93,7 @@ def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) ->
 
 def _extractor(context: EvalContext) -> str:
 
-    named = f"|synonyms:{context.synonyms.name}" if context.synonyms else "|synonyms:none"
+    named = f"|synonyms:{context.inputs.synonyms.name}" if context.inputs.synonyms else "|synonyms:none"
     return f"claims:objects,attributes,relations|extractor:rules-1,HanTa-{version('HanTa')}{named}"
 
 
@@ -201,7 +201,10 @@ def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [
-        {kind: verifiers.unmatched_claims(caption, references, context.synonyms, kind) for kind in _CAPTURE_WEIGHTS}
+        {
+            kind: verifiers.unmatched_claims(caption, references, context.inputs.synonyms, kind)
+            for kind in _CAPTURE_WEIGHTS
+        }
         for caption, references in track(pairs, label="extracting claims")
     ]
     texts = list(
@@ -213,8 +216,8 @@ def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def _objects(context: EvalContext) -> str:
-    both = "references,instances" if context.instances else "references"
-    return f"objects:{both}|synonyms:{context.synonyms.name}"
+    both = "references,instances" if context.inputs.instances else "references"
+    return f"objects:{both}|synonyms:{context.inputs.synonyms.name}"
 
 
 chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=_nothing_missing)

@@ -133,9 +133,10 @@ def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
 
 def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """CaptionQA's score (0) or accuracy (1) × 100, mean over pictures weighted by their questions."""
-    questions, judge = context.questions, context.loaded_judge
+    questions, judge = context.inputs.questions, context.loaded_judge
     found = context.once(
-        ("captionqa", id(slot)), lambda: judges.captionqa(judge, context.ids, slot.captions, questions, context.seed)
+        ("captionqa", id(slot)),
+        lambda: judges.captionqa(judge, context.ids, slot.captions, questions, context.inputs.seed),
     )
     weight_N = np.array([len(questions.get(id_, ())) for id_ in context.ids])
     return Measurement(100 * found[which], weight_N=weight_N)

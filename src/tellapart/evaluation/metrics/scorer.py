@@ -44,7 +44,7 @@ def emscore_variant(context: EvalContext) -> str:
     """Returns EMScore's settings for signatures."""
     assert context.items is not None
     frames = ",".join(sorted({str(context.clips.frames_of(item)) for item in context.items}))
-    idf = f"{context.emscore_idf},padding-counted" if context.emscore_idf else "none"
+    idf = f"{context.inputs.emscore_idf},padding-counted" if context.inputs.emscore_idf else "none"
     return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
 
 
@@ -242,9 +242,9 @@ def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
 
 
 def _pools_signature(context: EvalContext, pools: str) -> str:
-    origins = (context.primary or context).origins
-    if pools in origins:
-        return f"pools:{pools}x{len(context.sets(pools).sets)}|{origins[pools]}"
+    for own in context.inputs.candidates.sets:
+        if own.name == pools:
+            return f"pools:{pools}x{len(own.sets)}|{own.origin}"
     more = f"|mined-by:{(context.primary or context).scorer_name()}" if pools == "lookalike" else ""
     if pools.startswith("random"):
         more = f"|order:{order_digest(context.ids)}"  # the reader's order decides who stands in a pool
