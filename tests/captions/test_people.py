@@ -368,8 +368,10 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tellapart.inference.caption.CaptionEngine.captions", stop)
-    line = cli("caption", "scenes", folder, "-o", tmp_path / "a.jsonl").line
-    assert "stopped; what was saved stays, and the same command goes on" in line and "train" not in line
+    err = cli("caption", "scenes", folder, "-o", tmp_path / "a.jsonl").err
+    assert (
+        err.endswith("tellapart: stopped; what was saved stays, and the same command goes on\n") and "train" not in err
+    )
 
 
 # The page.

@@ -62,6 +62,8 @@ class PictureRecord:
 
     def if_unchanged(self, picture: Picture) -> PictureRecord:
         """Returns this record, without the content if the picture's file was replaced since."""
+        if not isinstance(picture, StoredPicture):
+            return self
         now = self.of(picture, "")
         return self if now is not None and replace(now, content=self.content) == self else replace(self, content="")
 

@@ -163,16 +163,17 @@ def recorded_precision(out: Path | None, format: str | None = None) -> str | Non
     return str(settings[PRECISION]) if PRECISION in settings and (format == LOG or out.is_file()) else None
 
 
-def guard_edited(out: Path, replaces: Replace) -> None:
+def guard_edited(out: Path, replaces: Replace) -> bool:
     """Raises `UsageError` if a file of captions, which will be replaced as a whole, has texts of people.
 
-    With ``replaces.edited`` they are backed up, and the file is removed.
+    With ``replaces.edited`` they are backed up, and the file is removed. Returns whether all that is there is ours.
     """
     format = _format(out, None)
     if format not in ("jsonl", "csv") or not out.is_file():
-        return
+        return False
     known = Provenance.open(out)
     text = out.read_bytes().decode("utf-8-sig", "surrogateescape")
+    lines: list[CaptionLine] = []
     try:
         lines = list(caption_lines(text, format, out))
         edited = {line.id: line.text for line in lines if not known.wrote(line.id, line.text)}
@@ -186,6 +187,7 @@ def guard_edited(out: Path, replaces: Replace) -> None:
     if edited:
         say(f"{out}: {len(edited):,} texts of a person are replaced; a backup is in {back_up(out, edited)}")
         out.unlink()
+    return not edited and bool(lines)
 
 
 def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, Any]) -> None:

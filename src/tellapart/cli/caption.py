@@ -388,11 +388,10 @@ def caption_job(
         "prompts": None if prompts is None else f"{out}{SUFFIX}",
     }  # fmt: skip
     deciding = same_models(request)
-    if not is_url(out):
-        guard_edited(Path(out), replaces)
+    own = not is_url(out) and guard_edited(Path(out), replaces)
     with finished_job(
         JobRequest("caption", settings, deciding, None if prompts is None else prompts.by_id), pictures, out, options,
-        "captioning", overwrite=replaces.own, suffix=".jsonl", replaces=False,
+        "captioning", overwrite=replaces.own, suffix=".jsonl", replaces=own,
     ) as (job, before):  # fmt: skip
         counts = told(job)
         count = merge_job(job, out)
