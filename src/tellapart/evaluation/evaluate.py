@@ -442,9 +442,6 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
     return ids
 
 
-UNUSED = "references are not used"
-
-
 def references_of(
     ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
 ) -> tuple[list[list[str]] | None, list[str]]:
@@ -458,7 +455,7 @@ def references_of(
     all_references = list(kept.values())
     without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
     if without:
-        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): {UNUSED}"
+        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"
         return None, [*notes, many]
     return all_references, notes
 

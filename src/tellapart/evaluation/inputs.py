@@ -25,13 +25,14 @@ from tellapart.data.caption_matching import (
 from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
 from tellapart.evaluation import test_sets, text_models
-from tellapart.evaluation.context import NEEDS, CandidateInputs, EvalInputs
-from tellapart.evaluation.evaluate import UNUSED, choose, evaluate, make_context
+from tellapart.evaluation.context import CandidateInputs, EvalInputs
+from tellapart.evaluation.evaluate import choose, evaluate, make_context
 from tellapart.evaluation.facts import Synonyms, verify
 from tellapart.evaluation.judges.judge import ChoiceQuestion, read_questions
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import FileSets
 from tellapart.features.store import FeatureStore
+from tellapart.metrics.registry import METRICS, resolve
 from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words
 from tellapart.models import devices
@@ -147,6 +148,29 @@ def _files(dataset: Iterable[Item]) -> dict[str, str]:
     """The file of each picture that is one."""
     paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
     return {id_: str(path) for id_, path in paths if path is not None}
+
+
+def need_references(metrics: Sequence[str] | None, human: str | None) -> bool:
+    """Returns whether some of the named metrics, or people's references as a system, cannot do without references."""
+    table = METRICS.builtin()
+    named = [table[key] for name in metrics or () for key in resolve(name, table)]
+    return human is not None or any("references" in metric.needs for metric in named)
+
+
+def with_references(
+    systems: Mapping[str, dict[str, list[str]]], dataset: Dataset, allow_missing: bool
+) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
+    """Returns the captions of pictures that have a reference in the data, and notes on the others.
+
+    Raises `UsageError` for these others without ``allow_missing``. Where no picture has a reference, nothing is left
+    out: what needs references says so itself.
+    """
+    ids = next(iter(systems.values()), {})
+    lacking = {item.id for item in dataset if item.id in ids and not item.references}
+    if len(lacking) == len(ids):
+        return dict(systems), []
+    notes = report_problems({"pictures have no reference": sorted(lacking)}, "the data", allow_missing)
+    return {name: _without(own, lacking) for name, own in systems.items()}, notes
 
 
 def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
@@ -334,6 +358,9 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
     kept, references, notes = match_files(
         systems, read_references(options.references), dataset, options.allow_missing, options.min_overlap, needed
     )
+    if references is None and dataset is not None and need_references(options.metrics, options.human):
+        kept, lacking = with_references(kept, dataset, options.allow_missing)
+        notes += lacking
     ids = list(next(iter(kept.values()), ()))
     if dataset is not None and not systems:  # people's references alone
         ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
@@ -360,12 +387,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
 
 def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:
     """Raises `UsageError`, before anything slow, for a metric's name that is none, or that needs what is missing."""
-    context, _, notes = make_context(kept, inputs)
-    try:
-        choose(inputs.metrics, context)
-    except UsageError as error:
-        why = [note for note in notes if note.endswith(UNUSED) and NEEDS["references"].message in str(error)]
-        raise UsageError("; ".join([str(error), *why])) from None
+    choose(inputs.metrics, make_context(kept, inputs)[0])
 
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:

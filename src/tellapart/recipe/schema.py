@@ -384,8 +384,6 @@ class TestSet(Strict):
         for option, values in named.items():
             for value in filter(None, values):
                 yield from (f"--{option}", value)
-        if self.bags:
-            yield "--allow-missing"
 
     def filled_in(self) -> TestSet:
         """Returns the same with the folder of the real data sets in place of ``$TELLAPART_DATA``."""

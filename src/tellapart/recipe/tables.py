@@ -429,8 +429,7 @@ class Plan:
             words += ["--words", "10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
             words += ["--llm-judge", self.given.judge, "--ledger", str(self.folder / "judge.ledger.jsonl")]
-        if any(system in self.given.files for system in systems) and "--allow-missing" not in words:
-            words.append("--allow-missing")  # a file may have captions of further pictures
+        words.append("--allow-missing")  # pictures without a reference, and captions of further pictures
         words += self._captioned(test, systems)
         words += [option for system in systems if (own := self.paper.systems[system]).human
                   for option in ("--human", own.human)]  # fmt: skip
