@@ -111,6 +111,25 @@ def test_only_what_a_metric_reads_is_asked_for(tmp_path: Path) -> None:
     assert not any("imgids" in str(path) for path in make_plan(paper, table, tmp_path).needed_files())
 
 
+def test_every_file_of_the_authors_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that only a recipe reads, or a training of another system that a row starts from."""
+    monkeypatch.setenv("TELLAPART_DATA", str(tmp_path / "none"))
+
+    def needed(name: str) -> dict[str, str]:
+        ((paper, table),) = find_tables([name])
+        found = make_plan(paper, table, tmp_path).needed_files()
+        return {path.relative_to(tmp_path / "none").as_posix(): why for path, why in found.items()}
+
+    assert set(needed("2:1")) == {
+        "coco/dataset_coco.json", *(f"truematch/{size}.json" for size in (3, 5, 7)),
+        *(f"holistic/{split}.jsonl" for split in ("train", "validation", "test")),
+    }  # fmt: skip
+    assert needed("2:1")["holistic/train.jsonl"] == "tellapart boost, docs/papers.md"
+    assert set(needed("1:6")) == {"msrvtt/train_val_videodatainfo.json", "msrvtt/test_videodatainfo.json"}
+    assert needed("4:2")["coco/bottomup.h5"] == "features, docs/recurrent.md"
+    assert needed("1:10")["coco/dataset_coco_one.json"] == "Karpathy's JSON of splits"
+
+
 def test_truematch_is_of_validation_and_test_pictures() -> None:
     tests = read_paper(2).tests
     assert {name for name, on in tests.items() if any("truematch" in bags for bags in on.bags)} == {

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field, ValidationError, model_validator
 
+from tellapart.data.dataset import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.reading import PAPERS, explain, find_recipe, read_recipe, read_tables
@@ -331,11 +333,20 @@ class Plan:
         return tests
 
     def needed_files(self) -> dict[Path, str]:
-        """Returns the files of test sets that commands name and that are not there, each with where it comes from."""
-        words = " ".join(word for step in self.commands() for word in step.words)
-        tests = [self.paper.tests[test] for test in dict.fromkeys(test for _, _, test in self.cells() if test)]
-        named = {Path(fill_in(name)) for on in tests for name in on.needs if name in words}
-        return {path: why for on in tests for path, why in on.absent().items() if path in named}
+        """Returns the files below ``$TELLAPART_DATA`` that commands read and that are not there, each with what it is:
+        where a test set says that the file comes from, else what the reader of its kind reads.
+        """
+        named = {fill_in(name): why for on in self.paper.tests.values() for name, why in on.needs.items()}
+        folders = {(Path(name).parent, Path(name).suffix): why for name, why in named.items()}
+        needed = {}
+        for step in self.commands():
+            data = str(recipe_of(step).data) if step.words[0] == "train" else ""
+            for kind, name in () if step.done else _data_file().findall(fill_in(" ".join((*step.words, data)))):
+                path = Path(name)
+                why = named.get(name) or folders.get((path.parent, path.suffix))
+                if not path.exists():
+                    needed[path] = why or (READERS.find(kind).help if kind else "features, docs/recurrent.md")
+        return needed
 
     def commands(self) -> list[Step]:
         """Returns every command once, each after those whose results it reads."""
@@ -531,6 +542,11 @@ class Plan:
         found = [name for name in results.get("systems", {}) if name != "human"]
         people = {system: "human" for system in systems if system not in files and results}
         return dict(zip(files, found, strict=bool(found))) | people
+
+
+def _data_file() -> re.Pattern[str]:
+    """Returns what finds ``kind:FILE`` or ``FILE`` below the folder of the real data in a text."""
+    return re.compile(rf"(?:(\w+):)?({re.escape(fill_in('$TELLAPART_DATA'))}/[^'\"?,\]\s]+)")
 
 
 def make_plan(
