@@ -14,7 +14,7 @@ import torch
 
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import content_words, sentences, words_of_tokens
-from tellapart.metrics.cider import ORDERS, GramTable, length_penalty
+from tellapart.metrics.cider import Grams, length_penalty
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.consensus import word_shares
@@ -60,17 +60,17 @@ def agreement(samples: Sequence[str]) -> np.ndarray:
 
 def _similarity(texts: Sequence[str]) -> np.ndarray:
     """similarity_UU of U sentences with each other, 0 to 4."""
-    counts = GramTable().add_texts(ptb_tokenize(texts))
-    similarity_UU = np.zeros((len(texts), len(texts)))
-    for order in range(ORDERS):
-        of_order_E = counts.order_E == order
-        gram_G, place_E = np.unique(counts.gram_E[of_order_E], return_inverse=True)
-        count_UG = np.zeros((len(texts), len(gram_G)))
-        count_UG[counts.sentence_E[of_order_E], place_E] = counts.count_E[of_order_E]
+    grams, size = Grams.of(ptb_tokenize(texts)), len(texts)
+    sentence_P = np.repeat(np.arange(size), grams.length_M)
+    similarity_UU = np.zeros((size, size))
+    for gram_P in grams.gram_OP:
+        there_P = gram_P >= 0
+        gram_G, place_S = np.unique(gram_P[there_P], return_inverse=True)
+        count_UG = np.zeros((size, len(gram_G)))
+        np.add.at(count_UG, (sentence_P[there_P], place_S), 1)
         unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 where there is none
         similarity_UU += unit_UG @ unit_UG.T
-    difference_UU = counts.length_M[:, None] - counts.length_M
-    similarity_UU *= length_penalty(difference_UU.ravel()).reshape(similarity_UU.shape)
+    similarity_UU *= length_penalty(grams.length_M[:, None] - grams.length_M)
     return similarity_UU
 
 

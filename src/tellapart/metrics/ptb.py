@@ -298,13 +298,13 @@ def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
 
 T = TypeVar("T")
 _KEPT = 8  # systems and pairs of them that an evaluation goes through, metric by metric
-BLOCK = 8192  # pictures whose references are counted at a time; fewer are counted once and kept
+_MANY_TEXTS = 8192
 
 
 def recent(function: Callable[..., T]) -> Callable[..., T]:
     """Remember the last results by the arguments' content. Comparing lists of the same strings is quick.
 
-    Of more texts than `BLOCK` only the last two results are kept, for these are large.
+    Of more than 8,192 texts only the last two results are kept, for these are large.
     """
     kept: list[tuple[tuple[Any, ...], T]] = []
 
@@ -316,7 +316,7 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
         result = function(*arguments)
         # Copies, for a caller may change its lists later.
         kept.append((tuple(_copied(argument) for argument in arguments), result))
-        del kept[: -_KEPT if len(arguments[0]) <= BLOCK else -2]
+        del kept[: -_KEPT if len(arguments[0]) <= _MANY_TEXTS else -2]
         return result
 
     remembered.__doc__ = function.__doc__
