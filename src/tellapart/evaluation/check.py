@@ -10,11 +10,9 @@ data may have, set above what people's captions of Flickr8k have. Beyond it the 
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +27,33 @@ from rich import box
 from tellapart.captioners import Captioner
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
-from tellapart.data.pictures import decode, is_clip, open_image
-from tellapart.errors import PictureError, UsageError
-from tellapart.evaluation.pairing import misfits
+from tellapart.errors import UsageError
+from tellapart.evaluation.damage import (
+    CheckedCaption,
+    Finding,
+    check_pictures,
+    cut,
+    empty,
+    encoding,
+    language,
+    leaked,
+    loop,
+    mispaired,
+    near,
+    neighbour,
+    pictures_of,
+    refusal,
+    repeated,
+    rows_of,
+    shared,
+    template,
+)
 from tellapart.features.store import FeatureStore
 from tellapart.features.views import make_view
-from tellapart.language import answers
-from tellapart.language.english import word_set
 from tellapart.language.words import content_words, words_of_tokens
-from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Item, Picture, Rollout
+from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.messages import json_value, say, track
 
 CAPTION, PICTURE = "caption", "picture"
@@ -100,17 +114,6 @@ KINDS = {
         Kind("doubtful", "has words that fit any picture as well as this one", level=0.1, needs="captioner"),
     )
 }
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One caption or picture with one kind of damage. ``spans``: the characters of the caption that show it."""
-
-    kind: str
-    id: str
-    text: str = ""
-    detail: str = ""
-    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -251,330 +254,6 @@ def _more_than_chance(count: int, expected: float) -> bool:
     return 1 - below < 0.05
 
 
-# Captions by themselves.
-
-_WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
-_END = re.compile(r"[.!?…。！？]['\")\]»”’]*\s*$")
-_NEVER_LAST = word_set("""
-    a an the of and or but with to in at by from into onto for as is are was were has have his her their its my your
-    very while who which that
-""")
-_REFUSAL = re.compile(
-    r"\b(?:i(?:['’]m| am) (?:sorry|unable|not able)|i (?:can(?:not|['’]t)|could not|do not|don['’]t|won['’]t) "
-    r"(?:assist|help|provide|see|view|describe|identify|process|comply|have access)|i apologi[sz]e|"
-    r"as an? (?:ai|artificial|language|large)\b|unable to (?:view|see|process|describe|assist|provide)|"
-    r"(?:no|without an?) image (?:was |has been )?(?:provided|attached|uploaded|given)|"
-    r"against my (?:guidelines|policy)|"
-    r"please (?:provide|upload|share) (?:the|an|your) image|content policy)",
-    re.IGNORECASE,
-)
-_TEMPLATE = re.compile(
-    r"^\W*(?:(?:in )?(?:the|this|that) (?:image|picture|photo|photograph|scene)\b|(?:the|this|an?) "
-    r"(?:image|picture|photo|photograph) (?:shows|depicts|features|captures|displays|contains|is|has|of\b)|"
-    r"(?:sure|certainly|of course|here is|here['’]s|here are)\b|(?:caption|description|answer|assistant)\s*:)",
-    re.IGNORECASE,
-)
-_MOJIBAKE = re.compile(
-    r"�|Ã[\u0080-¿‚-™]|Â[\u00a0-¿]|â€|ã€|ï»¿|ðŸ|&(?:[a-z]{2,8}|#\d{2,5}|#x[0-9a-f]{2,5});|\\u[0-9a-f]{4}|\\x[0-9a-f]{2}"
-    r"|\\[nrt](?![a-z])|</?(?:br|p|div|span|b|i|s|pad|unk|eos|bos)\b[^>]*>|<\|[\w ]+\|>"
-    r"|\[(?:PAD|UNK|SEP|CLS|EOS)\]",
-    re.IGNORECASE,
-)
-SHARED_OPENING = 0.2  # of the captions, for an opening of three words to be a template
-NEAR_WORDS = 8  # shorter captions differ by one word by chance
-ALIKE = 0.75  # words shared with the row before, of the words of both
-# Function words by language; short ones that several languages have are left out.
-_LANGUAGES = {
-    "en": "the and is are with of on an his her their while two man woman wearing holding sitting standing",
-    "de": "der die das und ist sind mit auf ein eine einem einer einen im am von vor zwei steht sitzt trägt",
-    "fr": "le la les et est sont avec sur une des dans du au aux deux homme femme qui pendant porte assis",
-    "es": "el los las y está están con sobre una unos unas en del al dos hombre mujer mientras sentado lleva",
-    "it": "il lo gli e è sono con su una uno della dello nel nella due uomo donna mentre seduto indossa",
-    "pt": "os as está estão com sobre uma um em do da dos das ao dois homem mulher enquanto sentado vestindo",
-    "nl": "de het een en zijn met op van twee man vrouw terwijl zit staat draagt aan voor bij",
-}
-LANGUAGES = {name: word_set(words) for name, words in _LANGUAGES.items()}
-LATIN = frozenset(LANGUAGES)
-
-
-@dataclass(frozen=True)
-class CheckedCaption:
-    """One caption: the picture's id, the text, its words in lower case."""
-
-    id: str
-    text: str
-    words: tuple[str, ...]
-
-    @property
-    def plain(self) -> str:
-        """The words alone: captions that are equal but for case and punctuation are one."""
-        return " ".join(self.words)
-
-
-def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
-    """Returns every caption, in the order of the file."""
-    return [
-        CheckedCaption(key, text, tuple(found.lower() for found in _WORD.findall(text)))
-        for key, own in texts.items()
-        for text in own
-    ]
-
-
-_MISSING = {("nan",), ("none",), ("null",), ("n", "a"), ("undefined",)}
-
-
-def empty(row: CheckedCaption) -> str:
-    """Says why the caption is none: no letter or digit in it, or what programs write of a missing value."""
-    if row.words in _MISSING:
-        return f"“{row.text}”, as programs write a missing value"
-    return "" if row.words else "no word"
-
-
-def refusal(row: CheckedCaption) -> str:
-    """Quotes the words by which a model refuses."""
-    found = answers.refusal(row.text)
-    return f"“{found}”" if found else _quoted(_REFUSAL.search(row.text))
-
-
-def loop(row: CheckedCaption) -> str:
-    """Names what stands three times in a row: one to eight words; or twice, a sentence of four words or more."""
-    words = row.words
-    for size in range(1, min(8, len(words) // 2) + 1):
-        times = 1
-        for at in range(size, len(words) - size + 1, 1):
-            part, before = words[at : at + size], words[at - size : at]
-            if part != before:
-                continue
-            times = 2
-            while words[at + (times - 1) * size : at + times * size] == part:
-                times += 1
-            if times >= (3 if size < 4 else 2):
-                return f"“{' '.join(part)}” {times} times"
-    return ""
-
-
-def encoding(row: CheckedCaption) -> str:
-    """Quotes what a wrong encoding, HTML, an escape or a special token left."""
-    return _quoted(_MOJIBAKE.search(row.text))
-
-
-def _quoted(match: re.Match[str] | None) -> str:
-    return f"“{match[0]}”" if match else ""
-
-
-def language(row: CheckedCaption, expected: str) -> str:
-    """Names the script or the language that the caption is of, where it is not ``expected``."""
-    letters = [char for char in row.text if char.isalpha()]
-    foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
-    if expected in LATIN and foreign > 0.3 * max(len(letters), 1):
-        return "not in Latin letters"
-    own = LANGUAGES.get(expected)
-    if own is None:
-        return ""
-    words = set(row.words)
-    hits = {name: len(words & known) for name, known in LANGUAGES.items()}
-    best = max(hits, key=lambda name: hits[name])
-    return f"words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
-
-
-def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions that end where no caption of the file does.
-
-    Where most captions end in punctuation, one without it is cut if its last word hardly ever stands last or is no
-    whole word of the file; elsewhere if it is a word after which something has to follow, or a bracket is left open.
-    """
-    known, last = Counter[str](), Counter[str]()
-    ended = [bool(_END.search(row.text)) for row in rows]
-    for row in rows:
-        known.update(row.words)
-        last.update(row.words[-1:])
-    punctuated = sum(ended) > 0.7 * max(len(rows), 1)
-    begun = {word[:size] for word, times in known.items() if times >= 5 for size in range(1, len(word))}
-    for row, whole in zip(rows, ended, strict=True):
-        if not row.words or whole:
-            continue
-        word = row.words[-1]
-        times, ends = known[word], last[word]
-        if row.text.count("(") > row.text.count(")"):
-            yield Finding("cut", row.id, row.text, "a bracket is left open")
-        elif word in _NEVER_LAST and ends < 0.1 * times:
-            yield Finding("cut", row.id, row.text, f"ends in “{word}”")
-        elif punctuated and times >= 20 and ends < 0.05 * times:
-            yield Finding("cut", row.id, row.text, f"ends in “{word}”, without punctuation")
-        elif punctuated and times == 1 and len(known) > 500 and word in begun:
-            yield Finding("cut", row.id, row.text, f"ends within a word, “{word}”")
-
-
-def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds the openings of models, and an opening of three words that a fifth of the captions has."""
-    openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
-    common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
-    for row in rows:
-        match = _TEMPLATE.match(row.text)
-        if opening := match[0] if match else answers.without_opening(row.text)[1]:
-            yield Finding("template", row.id, row.text, f"“{' '.join(opening.split())}”")
-        elif row.words[:3] in common:
-            share = openings[row.words[:3]] / len(rows)
-            yield Finding("template", row.id, row.text, f"“{' '.join(row.words[:3])}”, as {share:.0%} of all")
-
-
-def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions that one picture has twice."""
-    seen: set[tuple[str, str]] = set()
-    for row in rows:
-        if row.words and (row.id, row.plain) in seen:
-            yield Finding("repeated", row.id, row.text, "twice for this picture")
-        seen.add((row.id, row.plain))
-
-
-def pictures_of(rows: Sequence[CheckedCaption]) -> dict[str, list[str]]:
-    """Returns of each caption, in plain words, the pictures that have it."""
-    pictures: dict[str, dict[str, None]] = defaultdict(dict)
-    for row in rows:
-        if row.words:
-            pictures[row.plain][row.id] = None
-    return {text: list(own) for text, own in pictures.items()}
-
-
-def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that several pictures have."""
-    for row in rows:
-        if row.words and len(own := pictures[row.plain]) > 1:
-            other = own[own[0] == row.id]
-            more = f" and {len(own) - 2:,} more" if len(own) > 2 else ""
-            yield Finding("shared", row.id, row.text, f"also of {other}{more}")
-
-
-def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions of `NEAR_WORDS` words or more of which another picture's differs by one word."""
-    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # a place and what is left without its word
-    long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
-    for text in long:
-        for key in _without_one(text):
-            without[key].append(text)
-    groups: dict[frozenset[str], int] = {}
-    group_of = {text: groups.setdefault(frozenset(pictures[text]), len(groups)) for text in long}
-    partner: dict[str, str] = {}
-    for own in without.values():
-        first = own[0]
-        other = next((text for text in own if group_of[text] != group_of[first]), None)  # of other pictures than first
-        if other is not None:
-            for text in own:
-                partner.setdefault(text, other if group_of[text] == group_of[first] else first)
-    for row in rows:
-        if (other := partner.get(row.plain)) is not None:
-            yield Finding("near", row.id, row.text, f"{pictures[other][0]}: {other}")
-
-
-def _without_one(text: str) -> Iterator[tuple[int, int]]:
-    words = text.split(" ")
-    for place in range(len(words)):
-        yield place, hash((*words[:place], *words[place + 1 :]))
-
-
-def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions of which most words, and in their order the first ones, are those of the row before."""
-    for before, row in pairwise(rows):
-        if before.id == row.id or min(len(row.words), len(before.words)) < 5:
-            continue
-        one, other = set(row.words), set(before.words)
-        if len(one & other) >= ALIKE * len(one | other):
-            yield Finding("neighbour", row.id, row.text, f"{before.id}: {before.text}")
-
-
-def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that are a reference of their picture, but for case and punctuation."""
-    known = {row.id: set[str]() for row in rows}
-    for row in rows_of({key: own for key, own in references.items() if key in known}):
-        known[row.id].add(row.plain)
-    for row in rows:
-        if len(row.words) > 3 and row.plain in known[row.id]:
-            yield Finding("leaked", row.id, row.text, "word for word a reference")
-
-
-def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that have less in common with their picture's references than with most other pictures'."""
-    place = {key: number for number, key in enumerate(key for key, texts in references.items() if any(texts))}
-    own = [row for row in rows if row.words and row.id in place]
-    found = misfits([row.text for row in own], [place[row.id] for row in own], [references[key] for key in place])
-    for row in (own[number] for number in found):
-        yield Finding("mispaired", row.id, row.text, f"a reference: {next(filter(None, references[row.id]))}")
-
-
-# Pictures.
-
-
-def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
-    """Yields (kind, detail) of one picture: whether it can be read, and what programs read differently.
-
-    name: the file's. A clip and a picture that is drawn have no encoded bytes to look at: only whether they can be had.
-    """
-    data = getattr(picture, "data", None)
-    try:
-        if data is None and hasattr(picture, "read"):
-            data = picture.read().data
-        if data is None or is_clip(picture):
-            picture.image()
-            return
-        with open_image(data, name) as found:
-            yield from _read_differently(found, name)
-        small = decode(data, name)
-    except PictureError as error:
-        yield "unreadable", str(error).removeprefix(f"{name}: ")
-        return
-    if small.width * small.height > 1 and all(low == high for low, high in _extrema(small)):
-        yield "blank", "one colour"
-
-
-def _extrema(image: Any) -> Sequence[tuple[int, int]]:
-    found = image.getextrema()
-    return found if isinstance(found[0], tuple) else [found]
-
-
-_ORIENTATION = 0x0112
-# The formats that a suffix may have; MPO is what phones write into .jpg.
-_FORMATS = {
-    **dict.fromkeys(("jpg", "jpeg", "jpe", "jfif"), ("JPEG", "MPO")),
-    **dict.fromkeys(("tif", "tiff"), ("TIFF",)),
-    **dict.fromkeys(("bmp", "dib"), ("BMP", "DIB")),
-    **{"png": ("PNG",), "apng": ("PNG",), "gif": ("GIF",), "webp": ("WEBP",), "avif": ("AVIF",)},
-}
-
-
-def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
-    suffix = Path(name).suffix.lower().removeprefix(".")
-    if suffix in _FORMATS and image.format not in _FORMATS[suffix]:
-        yield "suffix", f"{image.format} in a file that ends in .{suffix}"
-    try:
-        turned = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # damaged EXIF, which every program ignores
-        turned = 1
-    if turned not in (0, 1):
-        yield "rotated", f"EXIF orientation {turned}"
-    if image.mode == "CMYK":
-        yield "cmyk", "CMYK"
-    if image.mode.startswith(("I", "F")):
-        yield "16-bit", f"mode {image.mode}"
-    if image.has_transparency_data:
-        yield "transparent", f"mode {image.mode}"
-
-
-def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
-    """Finds what is wrong with pictures, decoding each once, and pictures that are there several times."""
-    first: dict[str, str] = {}
-    for item in track(items, label="checking pictures"):
-        read = getattr(item.picture, "read", None)
-        try:
-            picture = read() if read is not None else item.picture  # the bytes once, for the key and the pixels
-        except PictureError as error:
-            yield Finding("unreadable", item.id, detail=str(error).removeprefix(f"{item.picture.name}: "))
-            continue
-        for kind, detail in picture_faults(picture, item.picture.name):
-            yield Finding(kind, item.id, detail=detail)
-        if (other := first.setdefault(picture.key(), item.id)) != item.id:
-            yield Finding("same picture", item.id, detail=f"also {other}")
-
-
 # With models.
 
 BLOCK = 1024
@@ -650,12 +329,11 @@ def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], capt
         most = max((len(own) for own in found), default=0)
         if not most:
             continue
-        log_p_ORW = word_log_probs(log_p_ORT, word_RT.to(log_p_ORT.device), most).cpu().numpy()
+        gain_RW = mutual_information(word_log_probs(log_p_ORT, word_RT.to(log_p_ORT.device), most)).tolist()
         written = [set(own) for own in word_RT.tolist()]
         for r, row in enumerate(block):
-            gain_W = log_p_ORW[0, r] - np.logaddexp.reduce(log_p_ORW[1:, r], axis=0) + math.log(len(log_p_ORW) - 1)
             here = [(w, word) for w, word in enumerate(found[r]) if w in written[r]]
-            bad = [word for w, word in here if gain_W[w] < DOUBT]
+            bad = [word for w, word in here if gain_RW[r][w] < DOUBT]
             words, doubted = words + len(here), doubted + len(bad)
             if bad:
                 spans = tuple((word.start, word.end) for word in bad)

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data import Dataset
-from tellapart.evaluation.check import KINDS, Check, Finding
+from tellapart.evaluation.check import KINDS, Check
+from tellapart.evaluation.damage import Finding
 from tellapart.report.gallery import Album, pieces
 from tellapart.report.page import template as page_template
 from tellapart.utils.files import write_output

@@ -109,28 +109,17 @@ def _encode_all(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:
 EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
 
 
-@dataclass
 class ClipInputs:
-    """An evaluation's clips for metrics: features of frames and EMScore, computed once.
+    """An evaluation's clips for metrics: features of frames and EMScore, computed once."""
 
-    ``emscore_idf``: where the weights of EMScore's tokens come from, one of `EMSCORE_IDF`; None: all are alike.
-    """
-
-    items: Sequence[Item]
-    scorer: Scorer
-    texts: ScorerTexts
-    references: Sequence[Sequence[str]]
-    emscore_idf: str | None = None
-    _kept: dict[Hashable, Any] = field(default_factory=dict)
-
-    def frames_of(self, item: Item) -> int:
-        """Returns `frames_seen` of an item."""
-        return frames_seen(item, self.scorer)
+    def __init__(self, context: EvalContext) -> None:
+        assert context.items is not None
+        self.context, self.items, self.scorer = context, context.items, context.loaded_scorer
 
     @cached_property
     def frame_features(self) -> list[np.ndarray]:
         """Normalised features of the frames of each clip, F×D each."""
-        count_N = [self.frames_of(item) for item in self.items]
+        count_N = [frames_seen(item, self.scorer) for item in self.items]
         frames = [
             replace(item, picture=Frame(item.picture, number, count))
             for item, count in zip(self.items, count_N, strict=True)
@@ -141,51 +130,43 @@ class ClipInputs:
 
     def emscore(self, slot: CaptionSlot) -> EMScore:
         """Precision, recall and F of a slot's captions against the frames of their clips."""
-        key = ("scores", id(slot))
-        if key not in self._kept:
-            self._kept[key] = emscore(*self._emscore_inputs(slot))
-        found: EMScore = self._kept[key]
-        return found
+        return self.context.once(("emscore", id(slot)), lambda: emscore(*self._emscore_inputs(slot)))
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
         """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
-        key = ("ranks", id(slot))
-        if key not in self._kept:
+
+        def ranks() -> np.ndarray:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
-            ranks = [
-                np.nan if np.isnan(row_M[own]) else float((row_M > row_M[own] + test_sets.TIE).sum())
-                for own, row_M in rows
-            ]
-            self._kept[key] = np.array(ranks)
-        rank_N: np.ndarray = self._kept[key]
-        return rank_N
+            return np.array(
+                [np.nan if np.isnan(row_M[own]) else (row_M > row_M[own] + test_sets.TIE).sum() for own, row_M in rows],
+                dtype=float,
+            )
+
+        return self.context.once(("emscore ranks", id(slot)), ranks)
 
     def _emscore_inputs(self, slot: CaptionSlot) -> EMScoreInputs:
         """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
-        parts = self.texts.pieces(slot.captions, "")
-        flat = self.scorer.token_features([piece for pieces in parts for piece in pieces])
-        ids, token_TD, at = [], [], 0
-        for pieces in parts:
-            ids.append([token for row, _ in flat[at : at + len(pieces)] for token in row])
-            token_TD.append(np.concatenate([feature_TD for _, feature_TD in flat[at : at + len(pieces)]]))
-            at += len(pieces)
+        texts = self.context.texts
+        parts = texts.pieces(slot.captions, "")
+        flat = iter(self.scorer.token_features([piece for pieces in parts for piece in pieces]))
+        rows = [[next(flat) for _ in pieces] for pieces in parts]
+        token_TD = [np.concatenate([feature_TD for _, feature_TD in row]) for row in rows]
         weight = self._token_weights(slot)
-        weight_T = None if weight is None else [np.array([weight[token] for token in row]) for row in ids]
-        return self.texts.encode(slot.captions), token_TD, self.frame_features, weight_T
+        weight_T = None if weight is None else [np.array([weight[t] for ids, _ in row for t in ids]) for row in rows]
+        return texts.encode(slot.captions), token_TD, self.frame_features, weight_T
 
     def _token_weights(self, slot: CaptionSlot) -> Mapping[int, float] | None:
-        if self.emscore_idf is None:
+        source = self.context.inputs.emscore_idf
+        if source is None:
             return None
-        texts = slot.captions
-        if self.emscore_idf == "references":
-            texts = [text for texts in self.references for text in texts]
-        key = ("idf", id(slot) if self.emscore_idf == "captions" else "")
-        if key not in self._kept:
-            end = self.scorer.tokenizer.eos_token_id
-            assert end is not None, "a text tower such as CLIP's has an end token"
-            self._kept[key] = token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window)
-        found: Mapping[int, float] = self._kept[key]
-        return found
+        by_captions = source == "captions"
+        texts = slot.captions if by_captions else [text for own in self.context.references or [] for text in own]
+        end = self.scorer.tokenizer.eos_token_id
+        assert end is not None, "a text tower such as CLIP's has an end token"
+        return self.context.once(
+            ("idf", id(slot) if by_captions else ""),
+            lambda: token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window),
+        )
 
 
 def frames_seen(item: Item, scorer: Scorer) -> int:
@@ -395,19 +376,12 @@ class EvalContext:
     @property
     def clips(self) -> ClipInputs:
         """The frames of the clips, and what EMScore reads."""
-        assert self.items is not None
-        items, references = self.items, self.references or []
-        return self.once(
-            "clips", lambda: ClipInputs(items, self.loaded_scorer, self.texts, references, self.inputs.emscore_idf)
-        )
+        return self.once("clips", lambda: ClipInputs(self))
 
     @property
     def of_clips(self) -> bool:
         """True if all items are clips."""
-        if self.items is None:
-            return False
-
-        return all(is_clip(item.picture) for item in self.items)
+        return self.items is not None and all(is_clip(item.picture) for item in self.items)
 
     def bertscore(self, slot: CaptionSlot) -> BERTScore:
         """Precision, recall and F1 of a slot's captions against their references."""

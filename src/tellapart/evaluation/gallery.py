@@ -59,13 +59,7 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: in
                 "target": results.ids[row],
                 "candidates": [results.ids[row]],
                 "references": references.get(results.ids[row], []),
-                "systems": {
-                    name: {
-                        "caption": captions[row],
-                        **(claims(captions[row], truth.get(results.ids[row])) or _marked(results, name, row)),
-                    }
-                    for name, captions in results.captions.items()
-                },
+                "systems": {name: _caption(results, name, row, truth) for name in results.captions},
             }
             for row in rows
         ]
@@ -132,6 +126,12 @@ def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
     return {"claims": {"correct": marked.correct, "of": marked.claims, "false": [list(span) for span in marked.false]}}
 
 
+def _caption(results: Results, system: str, row: int, truth: Mapping[str, Scene]) -> dict[str, Any]:
+    """A system's caption of a picture, and its claims."""
+    caption = results.captions[system][row]
+    return {"caption": caption, **(claims(caption, truth.get(results.ids[row])) or _marked(results, system, row))}
+
+
 def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
     """`claims` of a caption that a metric of facts has verified; empty where none did."""
     marks = results.extra.get("marks", {}).get(system, ())
@@ -159,12 +159,11 @@ def _set(
         "references": references.get(target, []),
         "systems": {
             name: {
-                "caption": results.captions[name][row],
+                **_caption(results, name, row, truth),
                 "scores": {
                     key: round(float(score), 4) for key, score in zip(members, own.scores(question), strict=True)
                 },
                 "picked": results.ids[int(own.picked_N[row])],
-                **(claims(results.captions[name][row], truth.get(target)) or _marked(results, name, row)),
             }
             for name, own in found.items()
         },

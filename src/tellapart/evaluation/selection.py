@@ -20,6 +20,7 @@ from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metr
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import Measurement
+from tellapart.report.verdict import named_candidates, split_key
 from tellapart.utils.messages import say
 
 # Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
@@ -128,9 +129,7 @@ def _chosen(
     )
 
 
-_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
 _RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pools>.+))?")
-_SIZE_IN_NAME = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
 
 
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
@@ -138,17 +137,13 @@ def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
 
     Without ``candidates`` the size that the key itself names. An unknown key is its own label.
     """
-    if candidates is None and (named := _SIZE_IN_NAME.match(key)):
-        size = int(named[2])
-        candidates = Candidates(size, size, 100 * min(1.0, int(named[1]) / size))
-    base = base_of(key)
-    scorer = key[len(base) + 1 :]
+    base, scorer = split_key(key)
     suffix = next((suffix for suffix in SUFFIXES if base.endswith(suffix)), "")
     metric = metric_of_key(base.removesuffix(suffix))
     if metric is None:
         return MetricInfo(base.replace("_", " "), "no explanation is on file for this one")
     choice = next((choice for choice in with_choices(metric) if suffix and choice.name.endswith(suffix)), metric)
-    return choice.info(candidates, scorer)
+    return choice.info(candidates or named_candidates(key), scorer)
 
 
 # What `eval` prints unless metrics are named, the first five that were measured.
@@ -183,8 +178,7 @@ def main_metrics(keys: Iterable[str]) -> list[str]:
 
 def base_of(key: str) -> str:
     """A key of results without the name of a further scorer."""
-    found = _KEY.fullmatch(key)
-    return found["base"] if found else key
+    return split_key(key)[0]
 
 
 def metric_of_key(base: str) -> Metric | None:

@@ -235,10 +235,9 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, 
     check_features(image_ND, "pictures", differ=True)
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
-        ranks = _ranks if len(members_K) <= rows else _ranks_in_blocks
         for at in range(0, len(question_M), rows):
             part_M = question_M[at : at + rows]
-            rank_Q[part_M], picked_Q[part_M] = ranks(sets.target_Q[part_M], members_K, text_ND, image_ND, rows)
+            rank_Q[part_M], picked_Q[part_M] = _ranks(sets.target_Q[part_M], members_K, text_ND, image_ND, rows)
     return Retrieval(sets, rank_Q, picked_Q, text_ND, image_ND, len(image_ND))
 
 
@@ -264,18 +263,7 @@ def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> 
 def _ranks(
     target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts a set's candidates that score above each target, and returns the picked ones: all scores at once."""
-    score_MK = text_ND[target_M] @ image_ND[members_K].T
-    position_M = np.argmax(members_K[None, :] == target_M[:, None], axis=1)
-    own_M = score_MK[np.arange(len(target_M)), position_M]
-    rank_M = (score_MK > own_M[:, None] + TIE).sum(1)
-    return rank_M, np.where(rank_M == 0, target_M, members_K[score_MK.argmax(1)])
-
-
-def _ranks_in_blocks(
-    target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """`_ranks` for a large set, ``rows`` candidates at a time."""
+    """Counts a set's candidates that score above each target, and returns the picked ones; ``rows`` at a time."""
     text_MD = text_ND[target_M]
     own_M = np.einsum("md,md->m", text_MD, image_ND[target_M])
     rank_M, best_M = np.zeros(len(target_M), np.intp), np.full(len(target_M), -np.inf, own_M.dtype)

@@ -25,11 +25,18 @@ T = TypeVar("T")
 
 
 class HashedModel:
-    """A model of transformers with its tokenizer and the name that it was loaded by."""
+    """A model of transformers with its tokenizer and the name that it was loaded by. ``window``: its longest text.
 
-    model: Any
-    tokenizer: Any
-    name: str
+    ``cut_texts`` counts the distinct texts that were longer than the window and were cut.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, name: str, window: int) -> None:
+        self.model, self.tokenizer, self.name, self.window = model.eval(), tokenizer, name, window
+        self.cut_texts = 0
+
+    @property
+    def device(self) -> Any:
+        return next(self.model.parameters()).device
 
     @cached_property
     def fingerprint(self) -> str:
@@ -42,24 +49,28 @@ class HashedModel:
         return f"{str(self.name).rstrip('/').split('/')[-1]}@{self.fingerprint[:8]}"
 
 
+def _load(
+    kind: Any, name: str, what: str, expected: str, device: str | torch.device, precision: str
+) -> tuple[Any, Any]:
+    """Loads a frozen model and its tokenizer: safetensors only, no code of the folder. Raises `TellapartError`."""
+    device = resolve_device(device)
+    dtype = dtype_of(exact_precision(precision, device))
+    where = checked_model_folder(name, what)
+    with loading_errors(name, expected):
+        model = kind.from_pretrained(where, dtype=dtype, use_safetensors=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    return model.requires_grad_(False).to(device), tokenizer
+
+
 # Any causal language model of transformers, as perplexity wants it.
 
 
 class LanguageModel(HashedModel):
-    """A language model with its tokenizer. ``start``: whether captions begin with the model's start token.
-
-    ``cut_texts`` counts the distinct captions that were longer than the model's window and were cut.
-    """
+    """A causal language model. ``start``: whether captions begin with the model's start token."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, start: bool = True) -> None:
-        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
+        super().__init__(model, tokenizer, name, _window(model.config))
         self.start: int | None = tokenizer.bos_token_id if start else None
-        self.window = _window(model.config)
-        self.cut_texts = 0
-
-    @property
-    def device(self) -> Any:
-        return next(self.model.parameters()).device
 
     @property
     def signature(self) -> str:
@@ -89,16 +100,9 @@ def load_language_model(
     """
     if name == "scenes":
         raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
-    device = resolve_device(device)
-    dtype = dtype_of(exact_precision(precision, device))
-
-    where = checked_model_folder(name, "language model")
-    with loading_errors(name, "a causal language model such as gpt2"):
-        model: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            where, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-    return LanguageModel(model.requires_grad_(False).to(device), tokenizer, str(name), start=start)
+    expected = "a causal language model such as gpt2"
+    loaded = _load(transformers.AutoModelForCausalLM, name, "language model", expected, device, precision)
+    return LanguageModel(*loaded, str(name), start=start)
 
 
 def _window(config: Any) -> int:
@@ -119,56 +123,51 @@ _LAYERS = {
 _BATCH = 64
 
 
-def encode_rows(
-    encoder: TextEncoder | SentenceEncoder,
-    rows: list[list[int]],
-    label: str,
-    read: Callable[[Any, torch.Tensor], Iterable[T]],
-    **asked: bool,
-) -> list[T]:
-    """Returns what ``read(output, mask_BT)`` makes of each row of tokens; rows of similar length are encoded together.
+class Encoder(HashedModel):
+    """An encoder of texts."""
 
-    ``asked``: further arguments of the model.
-    """
-    device, pad = next(encoder.model.parameters()).device, encoder.tokenizer.pad_token_id or 0
-    order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
-    found: dict[int, T] = {}
-    starts = range(0, len(order), _BATCH)
-    for start in track(starts, len(starts), f"{label} ({_BATCH} texts a step)"):
-        numbers = order[start : start + _BATCH]
-        longest = max(len(rows[number]) for number in numbers)
-        ids_BT = torch.tensor([rows[number] + [pad] * (longest - len(rows[number])) for number in numbers])
-        mask_BT = torch.tensor([[1] * len(rows[number]) + [0] * (longest - len(rows[number])) for number in numbers])
-        ids_BT, mask_BT = ids_BT.to(device), mask_BT.to(device)
-        with torch.inference_mode():
-            output = encoder.model(input_ids=ids_BT, attention_mask=mask_BT, **asked)
-            found.update(zip(numbers, read(output, mask_BT), strict=True))
-    return [found[number] for number in range(len(rows))]
+    def encode_rows(
+        self, rows: list[list[int]], label: str, read: Callable[[Any, torch.Tensor], Iterable[T]], **asked: bool
+    ) -> list[T]:
+        """Returns what ``read(output, mask_BT)`` makes of each row of tokens; rows of similar length go together.
+
+        ``asked``: further arguments of the model.
+        """
+        pad = self.tokenizer.pad_token_id or 0
+        order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
+        found: dict[int, T] = {}
+        starts = range(0, len(order), _BATCH)
+        for start in track(starts, len(starts), f"{label} ({_BATCH} texts a step)"):
+            numbers = order[start : start + _BATCH]
+            token_RT = [torch.tensor(rows[number]) for number in numbers]
+            ids_BT = torch.nn.utils.rnn.pad_sequence(token_RT, batch_first=True, padding_value=pad)
+            length_B1 = torch.tensor([[len(rows[number])] for number in numbers])
+            mask_BT = (torch.arange(ids_BT.shape[1]) < length_B1).long()
+            ids_BT, mask_BT = ids_BT.to(self.device), mask_BT.to(self.device)
+            with torch.inference_mode():
+                output = self.model(input_ids=ids_BT, attention_mask=mask_BT, **asked)
+                found.update(zip(numbers, read(output, mask_BT), strict=True))
+        return [found[number] for number in range(len(rows))]
+
+    def cut_to_window(self, texts: list[str]) -> list[list[int]]:
+        """Returns the tokens of each text, at most ``window``, and counts in ``cut_texts`` the texts that had more."""
+        sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+        self.cut_texts += sum(size > self.window for size in sizes)
+        rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
+        return rows
 
 
-def cut_to_window(encoder: TextEncoder | SentenceEncoder, texts: list[str]) -> list[list[int]]:
-    """Returns the tokens of each text, at most ``window``, and counts in ``cut_texts`` the texts that had more."""
-    sizes = [len(row) for row in encoder.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
-    encoder.cut_texts += sum(size > encoder.window for size in sizes)
-    rows: list[list[int]] = encoder.tokenizer(texts, truncation=True, max_length=encoder.window)["input_ids"]
-    return rows
-
-
-class TextEncoder(HashedModel):
-    """An encoder with its tokenizer. ``layer``: after how many of its layers the states are taken.
-
-    ``cut_texts`` counts the distinct texts that were longer than the window and were cut.
-    """
+class TextEncoder(Encoder):
+    """An encoder for BERTScore. ``layer``: after how many of its layers the states are taken."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
-        self.model, self.tokenizer, self.name = model.eval(), tokenizer, name
         config = model.config
+        window = min(int(tokenizer.model_max_length), int(config.max_position_embeddings))
+        if config.model_type in ("roberta", "xlm-roberta"):
+            window = min(window, int(config.max_position_embeddings) - int(config.pad_token_id) - 1)
+        super().__init__(model, tokenizer, name, window)
         depth = int(config.num_hidden_layers)
         self.layer = layer if layer is not None else _LAYERS.get((config.model_type, depth), depth)
-        self.window = min(int(tokenizer.model_max_length), int(config.max_position_embeddings))
-        if config.model_type in ("roberta", "xlm-roberta"):
-            self.window = min(self.window, int(config.max_position_embeddings) - int(config.pad_token_id) - 1)
-        self.cut_texts = 0
 
     @property
     def signature(self) -> str:
@@ -187,7 +186,7 @@ class TextEncoder(HashedModel):
         return [
             TokenFeatures(state_TD, np.array([token not in unweighted for token in row], dtype=float))
             for row, state_TD in zip(
-                rows, encode_rows(self, rows, "BERTScore", states, output_hidden_states=True), strict=True
+                rows, self.encode_rows(rows, "BERTScore", states, output_hidden_states=True), strict=True
             )
         ]
 
@@ -197,7 +196,7 @@ class TextEncoder(HashedModel):
         # RoBERTa's first word is a word like the others, behind a blank (as in the package bert-score).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
-        return cut_to_window(self, [front + text if text else text for text in stripped])
+        return self.cut_to_window([front + text if text else text for text in stripped])
 
 
 def load_text_encoder(
@@ -215,33 +214,25 @@ def load_text_encoder(
 
     Raises `TellapartError` with the line to type where there is no such model, `UsageError` where it is none of text.
     """
-    device = resolve_device(device)
-    dtype = dtype_of(exact_precision(precision, device))
-
-    where = checked_model_folder(name, "text encoder")
-    with loading_errors(name, "a text encoder such as roberta-large"):
-        model: Any = transformers.AutoModel.from_pretrained(
-            where, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    expected = "a text encoder such as roberta-large"
+    model, tokenizer = _load(transformers.AutoModel, name, "text encoder", expected, device, precision)
     needed = ("num_hidden_layers", "max_position_embeddings")
     if model.config.is_encoder_decoder or not all(hasattr(model.config, key) for key in needed):
         raise UsageError(
             f"{name} is a {model.config.model_type} model; {reader} expects a text encoder; type: {option}"
         )
-    return TextEncoder(model.requires_grad_(False).to(device), tokenizer, str(name), layer=layer)
+    return TextEncoder(model, tokenizer, str(name), layer=layer)
 
 
-class SentenceEncoder(HashedModel):
-    """An encoder with its tokenizer that gives one vector for a text: the mean of its token states, or the first one.
+class SentenceEncoder(Encoder):
+    """An encoder that gives one vector for a text: the mean of its token states, or the first one.
 
     ``pooling``: "mean", or "cls" where the folder's ``1_Pooling/config.json`` (of sentence-transformers) says so.
-    ``cut_texts`` counts the texts that were longer than the window and were cut.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str, window: int, pooling: str = "mean") -> None:
-        self.model, self.tokenizer, self.name, self.pooling = model.eval(), tokenizer, name, pooling
-        self.window, self.cut_texts = window, 0
+        super().__init__(model, tokenizer, name, window)
+        self.pooling = pooling
 
     @property
     def signature(self) -> str:
@@ -258,7 +249,7 @@ class SentenceEncoder(HashedModel):
             pooled_BD = state_BTD[:, 0] if self.pooling == "cls" else mean_BD
             return torch.nn.functional.normalize(pooled_BD, dim=-1).cpu().numpy()
 
-        return np.stack(encode_rows(self, cut_to_window(self, list(texts)), "encoding queries and captions", pooled))
+        return np.stack(self.encode_rows(self.cut_to_window(list(texts)), "encoding queries and captions", pooled))
 
 
 def load_sentence_encoder(name: str, device: str | torch.device = "auto", precision: str = "auto") -> SentenceEncoder:

@@ -14,7 +14,7 @@ from tellapart.objectives.smile import subset_mask
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Rollout, Rows
+from tellapart.types import Batch, Rollout, Rows, in_mode
 
 
 def add_word_values(
@@ -62,11 +62,8 @@ def token_losses(captioner: Captioner, visual: torch.Tensor, text: str) -> list[
     MLE's, as in first-token MLE.
     """
     labels_1T, valid_1T = (x.to(captioner.device) for x in captioner.pad(captioner.tokenize([text])))
-    training = captioner.model.training
-    captioner.model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), in_mode(captioner.model, training=False):
         logits_1TV = captioner.logits(captioner.inputs(visual), labels_1T, valid_1T).float()
-    captioner.model.train(training)
     keep_1TV = subset_mask(labels_1T, valid_1T, logits_1TV.shape[-1], "own", None).expand_as(logits_1TV).clone()
     keep_1TV[:, 0] = True
     log_p_TV = logits_1TV.log_softmax(-1)[0]
@@ -81,12 +78,8 @@ def token_losses(captioner: Captioner, visual: torch.Tensor, text: str) -> list[
 
 def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch) -> JudgedWords:
     tokens_RT, valid_RT = (x.to(speaker.device) for x in speaker.pad(speaker.tokenize(texts)))
-    training = speaker.model.training
-    speaker.model.eval()
-    with torch.no_grad():
-        judged = judge.judge(Rollout(tokens_RT, valid_RT, texts), batch)
-    speaker.model.train(training)
-    return judged
+    with torch.no_grad(), in_mode(speaker.model, training=False):
+        return judge.judge(Rollout(tokens_RT, valid_RT, texts), batch)
 
 
 def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:

@@ -66,21 +66,31 @@ def size_text(candidates: Candidates) -> str:
     return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
 
 
+def split_key(key: str) -> tuple[str, str]:
+    """Returns a key of results without the name of a further scorer, and that name."""
+    found = _KEY.fullmatch(key)
+    return (found["base"], found["scorer"] or "") if found else (key, "")
+
+
+def named_candidates(key: str) -> Candidates | None:
+    """Returns the candidates whose number a key names, such as ``recall@1.random100``."""
+    if not (named := _NAMED_SIZE.match(key)):
+        return None
+    k, size = int(named[1]), int(named[2])
+    return Candidates(size, size, 100 * min(1.0, k / size))
+
+
 def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
     """The metric behind a key such as ``recall@1.random100@held-out``.
 
     ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
     key names.
     """
-    if candidates is None and (named := _NAMED_SIZE.match(key)):
-        k, size = int(named[1]), int(named[2])
-        candidates = Candidates(size, size, 100 * min(1.0, k / size))
-    found = _KEY.fullmatch(key)
-    base, scorer = (found["base"], found["scorer"] or "") if found else (key, "")
+    base, scorer = split_key(key)
     info = info or MetricInfo(label=base.replace("_", " "))
     direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
     group = info.group if info.group in GROUPS else OTHER
-    return ShownMetric(key, info.label, info.help, direction, group, scorer, candidates)
+    return ShownMetric(key, info.label, info.help, direction, group, scorer, candidates or named_candidates(key))
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
 
-from tellapart.language.english import WORD_PATTERN, tag_words
+from tellapart.language.english import WORD_PATTERN, tag_words, word_set
 from tellapart.utils.messages import Progress
 
 # What a caption claims: objects, their attributes, and relations between them.
@@ -216,71 +216,17 @@ def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
 
 
 # "A photo of a dog" and "the image shows a dog" are about a dog.
-_ABOUT = frozenset(
-    [
-        "image",
-        "picture",
-        "photo",
-        "photograph",
-        "scene",
-        "view",
-        "shot",
-        "close-up",
-        "closeup",
-        "illustration",
-        "drawing",
-        "painting",
-        "clip",
-        "video",
-        "footage",
-        "graphic",
-        "icon",
-        "rendering",
-        "depiction",
-        "snapshot",
-    ]
-)
-_GROUPS = frozenset(
-    [
-        "group",
-        "bunch",
-        "couple",
-        "pair",
-        "number",
-        "lot",
-        "set",
-        "collection",
-        "row",
-        "variety",
-        "type",
-        "kind",
-        "piece",
-        "part",
-    ]
-)
-_PLACES = frozenset(["background", "foreground"])
+_ABOUT = word_set("""
+    image picture photo photograph scene view shot close-up closeup illustration drawing painting clip video footage
+    graphic icon rendering depiction snapshot
+""")
+_GROUPS = word_set("group bunch couple pair number lot set collection row variety type kind piece part")
+_PLACES = word_set("background foreground")
 _NUMBERS = {
     word: number
     for number, word in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], 1)
 }
-_NO_ACTION = frozenset(
-    [
-        "be",
-        "have",
-        "do",
-        "show",
-        "depict",
-        "feature",
-        "see",
-        "appear",
-        "seem",
-        "contain",
-        "include",
-        "find",
-        "look",
-        "capture",
-    ]
-)
+_NO_ACTION = word_set("be have do show depict feature see appear seem contain include find look capture")
 
 
 @lru_cache(maxsize=65536)
@@ -496,9 +442,7 @@ class _ClaimParser:
         self.finish_action()
 
 
-_AMONG = frozenset(
-    ["underneath", "below", "above", "behind", "beneath", "inside", "outside", "beside", "alongside", "atop", "nearby"]
-)
+_AMONG = word_set("underneath below above behind beneath inside outside beside alongside atop nearby")
 
 
 def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tuple[int, ...]) -> Relation:

@@ -29,22 +29,23 @@ from tellapart.boost.ledger import Ledger, address
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.facts.verify import Verdict
+from tellapart.language.english import word_set
 from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
 from tellapart.utils.messages import Progress, parse_json, say
 
 # The judges' prompts: files with ``$places``, those of the package or one's own.
 
-# By name: how many tokens an answer may have, and the places that the text must have.
-PROMPTS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "clair": (256, ("candidate", "references")),
-    "dcscore_units": (2048, ("caption",)),
-    "dcscore_verify": (2048, ("units", "references")),
-    "dcscore_match": (2048, ("units", "facts")),
-    "rating": (512, ("request", "reference", "candidate")),
-    "ratings": (512, ("request", "reference", "candidate")),
-    "arena": (512, ("first", "second")),
-    "captionqa": (64, ("caption", "question", "options")),
+# By name: how many tokens an answer may have. The places that a text must have are those of the package's.
+PROMPTS = {
+    "clair": 256,
+    "dcscore_units": 2048,
+    "dcscore_verify": 2048,
+    "dcscore_match": 2048,
+    "rating": 512,
+    "ratings": 512,
+    "arena": 512,
+    "captionqa": 64,
 }
 _OURS = Path(__file__).parent / "texts"
 
@@ -71,17 +72,17 @@ class Prompt:
 
 def read_prompt(name: str, folder: Path | None = None) -> Prompt:
     """``NAME.txt`` of a folder where it is there, else the package's. Raises `UsageError` for a place that it lacks."""
-    own = folder is not None and (folder / f"{name}.txt").is_file()
-    path = folder / f"{name}.txt" if folder is not None and own else _OURS / f"{name}.txt"
-    max_tokens, places = PROMPTS[name]
+    ours = _OURS / f"{name}.txt"
+    own = folder is not None and (folder / ours.name).is_file()
+    path = folder / ours.name if folder is not None and own else ours
     text = path.read_text(encoding="utf-8")
-    found = set(Template(text).get_identifiers())
-    if found != set(places):
+    found, places = Template(text).get_identifiers(), Template(ours.read_text(encoding="utf-8")).get_identifiers()
+    if set(found) != set(places):
         raise UsageError(
             f"{path}: has the places {', '.join(f'${place}' for place in sorted(found)) or 'none'}; expected "
             f"{', '.join(f'${place}' for place in places)} (a dollar sign itself is $$)"
         )
-    return Prompt(name, text, max_tokens, own)
+    return Prompt(name, text, PROMPTS[name], own)
 
 
 def check_folder(folder: Path | None) -> None:
@@ -326,29 +327,7 @@ References = Sequence[Sequence[str]]
 REQUEST = "Describe the following image."  # paper 1, appendix D
 CANNOT = "Cannot answer from the caption"
 _CANNOT_BONUS = 0.05
-_YES_NO = frozenset(
-    (
-        "is",
-        "are",
-        "was",
-        "were",
-        "do",
-        "does",
-        "did",
-        "have",
-        "has",
-        "had",
-        "can",
-        "could",
-        "will",
-        "would",
-        "should",
-        "shall",
-        "may",
-        "might",
-        "must",
-    )
-)
+_YES_NO = word_set("is are was were do does did have has had can could will would should shall may might must")
 
 
 def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:

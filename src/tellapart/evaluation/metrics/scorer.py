@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import ALL_CLIPS, EvalContext
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext, frames_seen
 from tellapart.evaluation.test_sets import chance, over_questions
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX
@@ -43,7 +43,7 @@ def said(slot: CaptionSlot) -> np.ndarray:
 def emscore_variant(context: EvalContext) -> str:
     """Returns EMScore's settings for signatures."""
     assert context.items is not None
-    frames = ",".join(sorted({str(context.clips.frames_of(item)) for item in context.items}))
+    frames = ",".join(sorted({str(frames_seen(item, context.loaded_scorer)) for item in context.items}))
     idf = f"{context.inputs.emscore_idf},padding-counted" if context.inputs.emscore_idf else "none"
     return f"idf:{idf}|frames:{frames}|tokens:with-start,end"
 
