@@ -117,6 +117,17 @@ def test_what_exiftool_prints_is_called_after_its_files(write, field):
     assert read_caption_file(path) == replace(read, name=str(path))
 
 
+def test_what_exiftool_prints_of_groups_and_of_pictures_without_a_text(write):
+    """``exiftool -j -G -Description -Caption-Abstract photos/``: a picture that has neither is a SourceFile alone."""
+    printed = [{"SourceFile": "a.jpg", "XMP:Description": "a dog"}, {"SourceFile": "b.jpg"}]
+    printed += [{"SourceFile": "c.jpg", "IPTC:Caption-Abstract": "a cat"}]
+    read = read_caption_file(write("c.json", printed))
+    assert read.texts == {"a.jpg": ["a dog"], "b.jpg": [""], "c.jpg": ["a cat"]}
+    path = write("c.csv", "SourceFile,XMP:Description\na.jpg,a dog\nb.jpg,\n")
+    assert read_caption_file(path).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}
+    assert read_caption_file(write("c.txt", path.read_text())).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}
+
+
 def test_lines_with_a_file_name_and_a_colon_are_no_captions(write):
     path = write("c.yaml", "a.jpg: a dog: it runs\nb.jpg: a cat\n")
     assert read_captions(path) == {"a.jpg": "a dog: it runs", "b.jpg": "a cat"}

@@ -8,6 +8,7 @@ import pytest
 from reader_help import draw, ids, wrong
 
 from tellapart.data import Skipped, open_data, open_many
+from tellapart.data.caption_files import read_references
 from tellapart.errors import PictureError, UsageError
 
 # -- specifications
@@ -92,6 +93,37 @@ def test_folder_order_references_and_what_is_left_out(tmp_path: Path) -> None:
         str(tmp_path / "10.txt"): "references not read: not UTF-8 (byte 3); convert it to UTF-8",
         str(tmp_path / "phone.JXL"): "JXL is not read here: convert it to JPEG or PNG",
     }
+
+
+@pytest.mark.parametrize("name", ["metadata.csv", "metadata.jsonl", "metadata.parquet"])
+@pytest.mark.parametrize("column", ["label", "width"])
+def test_a_list_of_classes_or_sizes_has_no_captions(name: str, column: str, tmp_path: Path) -> None:
+    """As Hugging Face's folders of pictures for classification have it."""
+    draw(tmp_path / "a.png")
+    draw(tmp_path / "b.png")
+    if name.endswith(".parquet"):
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.table({"file_name": ["a.png", "b.png"], column: [0, 1]})
+        pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / name)
+    elif name.endswith(".jsonl"):
+        (tmp_path / name).write_text(f'{{"file_name": "a.png", "{column}": 0}}\n{{"file_name": "b.png"}}\n')
+    else:
+        (tmp_path / name).write_text(f"file_name,{column}\na.png,0\nb.png,1\n")
+    dataset = open_data(str(tmp_path))
+    assert [item.references for item in dataset] == [(), ()] and not dataset.missing
+
+
+def test_a_caption_file_beside_a_text_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As kohya's scripts leave tags and a caption of one picture; those of img2dataset's JSON are one sample."""
+    draw(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("dog, grass\n")
+    (tmp_path / "a.json").write_text("{}")
+    told = f"{tmp_path}: 1 .caption files were not read, because their pictures also have a .txt: a.caption"
+    for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_references(tmp_path)["a"]):
+        (tmp_path / "a.caption").unlink(missing_ok=True)
+        assert list(read()) == ["dog, grass"] and not capsys.readouterr().err
+        (tmp_path / "a.caption").write_text("a dog on the grass\n")
+        assert list(read()) == ["dog, grass"] and told in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_text_file_beside_no_picture_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

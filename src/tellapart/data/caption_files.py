@@ -14,7 +14,7 @@
 | lmms-eval's samples | ``{"doc_id", "target", "filtered_resps", "resps"}`` |
 | a batch of OpenAI's, Anthropic's, Gemini's server | ``{"custom_id", "response": {"body": {"choices": …}}}``, … |
 | Label Studio | ``{"data": {"image"}, "annotations": [{"result": [{"value": {"text"}}]}]}``; its short form |
-| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "Description" …}`` |
+| exiftool's JSON and CSV | ``{"SourceFile", "AltTextAccessibility" or "XMP:Description" …}``, any may lack it |
 | CSV, TSV, Parquet, ``.xlsx`` (first sheet) | columns of the same names; two columns without a header: id and caption |
 | Flickr8k's and Flickr30k's tokens | ``name#k<TAB>caption`` |
 | lines of a file name or a number, and a caption | ``x.jpg,a dog``, ``x.jpg a dog``, ``391895<TAB>a dog`` |
@@ -40,7 +40,7 @@ import posixpath
 import re
 import unicodedata
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,10 @@ from xml.etree.ElementTree import ParseError
 from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
 from tellapart.data.dataset import files_below, plain_suffix, read_text, refuse_unread, split_records
 from tellapart.data.records import (
+    EXIFTOOL_KEY,
     GENERATED_KEYS,
     ID_KEYS,
+    MAY_LACK,
     MEDIA,
     REFERENCE_KEYS,
     Flagged,
@@ -58,6 +60,7 @@ from tellapart.data.records import (
     batch_failure,
     caption_texts,
     clean_line,
+    exiftool_names,
     find_key,
     find_value,
     is_file_name,
@@ -99,7 +102,9 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
     if failure := batch_failure(record):
         return CaptionEntry(record_id(record, where), "", [], failure=failure)
-    if not text_keys(names, record):
+    if EXIFTOOL_KEY in record:  # pictures without the field that was asked for are there, too
+        record = dict(zip(exiftool_names(list(record)), record.values(), strict=True))
+    elif not text_keys(names, record) and MAY_LACK not in names:
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
     inner = document if isinstance(document, dict) else {}
@@ -274,7 +279,7 @@ def has_header(text: str, names: Sequence[str]) -> bool:
     """Returns whether a text's first line names the columns of a table: a picture or an id, and a caption."""
     first = _SEPARATOR_LINE.sub("", text, count=1).lstrip("\n").partition("\n")[0]
     separator = max(_SEPARATORS, key=first.count)
-    cells = [cell.strip().lower() for cell in first.split(separator)]
+    cells = [cell.lower() for cell in exiftool_names([cell.strip() for cell in first.split(separator)])]
     return len(cells) > 1 and bool(picture_key(cells) or find_key(ID_KEYS, cells)) and bool(text_keys(names, cells))
 
 
@@ -310,6 +315,7 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
         if not any(cells):
             continue
         if header is None:
+            cells = exiftool_names(cells)
             header = _header(path, cells, names)
             if header is not cells:
                 yield entry_of(where, dict(zip(header, cells, strict=True)), names)
@@ -325,7 +331,7 @@ def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
     for name in (has_key, *has_text):
         if name and cells.count(name) > 1:
             raise UsageError(f"{path}: {cells.count(name)} columns are called '{name}'; rename or remove all but one")
-    if has_key and has_text:
+    if has_key and (has_text or MAY_LACK in names):
         return cells
     if len(cells) == 2 and not has_key and not has_text:
         return ["id", "caption"]
@@ -394,7 +400,7 @@ def _parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]
         schema = pyarrow.parquet.read_schema(path)
         columns = schema.names
         if names:
-            if not (texts := text_keys(names, columns)):
+            if not (texts := text_keys(names, columns)) and MAY_LACK not in names:
                 raise UsageError(f"{path}: no column of captions; there are: {', '.join(columns)}")
             columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns)))]
         columns = [_without_bytes(schema, name) for name in columns]
@@ -601,6 +607,17 @@ def say_unread(folder: Path, texts: Sequence[str]) -> None:
         say(f"{folder}: {len(texts):,} text files are beside no picture of their name and were not read: {some}")
 
 
+def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
+    """Names the ``.caption`` files that were not read because the ``.txt`` of the same picture was."""
+    stems = {posixpath.splitext(name)[0] for name in chosen}
+    others = [text for text in texts if text.lower().endswith(".caption") and text not in chosen]
+    if others := sorted(text for text in others if posixpath.splitext(text)[0] in stems):
+        say(
+            f"{folder}: {len(others):,} .caption files were not read, because their pictures also have a .txt: "
+            f"{', '.join(others[:MAX_SHOWN])}{', …' if len(others) > MAX_SHOWN else ''}"
+        )
+
+
 def texts_beside(text: str, lines: str) -> list[str]:
     """Returns the captions in a text file beside a picture: its lines ("references"), or all of it as one ("one")."""
     if lines == "one":
@@ -652,6 +669,7 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
     if chosen:
         used = {posixpath.splitext(name)[0] for name in chosen}
         say_unread(folder, [name for name in texts if posixpath.splitext(name)[0] not in used])
+        say_passed_over(folder, texts, chosen)
     for suffix in _BESIDE:  # a folder of captions alone
         chosen = chosen or [name for name in without_foreign(texts) if name.lower().endswith(suffix)]
     if not chosen:

@@ -48,6 +48,8 @@ REFERENCE_KEYS = (
 )
 # Of a data set: no column of classes, which REFERENCE_KEYS has in the end for language models' files.
 DATA_KEYS = (*(*CAPTION_KEYS, "reference", "refs", "ground_truth", "ground_truths", "gt", "gts", "answers", "answer"),)
+MAY_LACK = "(none)"  # among the names of captions: a record without any is a picture alone
+EXIFTOOL_KEY = "SourceFile"
 VIZWIZ_FLAGS = ("is_rejected", "is_precanned")
 _NUMBERED_STEMS = ("caption", "reference", "ref", "sentence", "description", "answer", "text", "raw", "comment")
 _NESTED_KEYS = (
@@ -155,6 +157,11 @@ def find_key(names: Iterable[str], keys: Collection[str]) -> str:
     """The first of the names that is among the keys, as it is written there, whatever its case; "" where none is."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
     return next((lower[name] for name in names if name in lower), "")
+
+
+def exiftool_names(keys: list[str]) -> list[str]:
+    """Returns keys as they are; those of exiftool without their group, which ``-G`` writes: ``XMP:Description``."""
+    return [str(key).rpartition(":")[2] for key in keys] if EXIFTOOL_KEY in keys else keys
 
 
 def picture_key(keys: Collection[str]) -> str:

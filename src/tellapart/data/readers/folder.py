@@ -23,6 +23,7 @@ from tellapart.data.caption_files import (
     METADATA_FILES,
     lines_in,
     read_metadata,
+    say_passed_over,
     say_unread,
     sidecars,
     texts_beside,
@@ -42,7 +43,7 @@ from tellapart.data.dataset import (
     read_text,
 )
 from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES, picture_file
-from tellapart.data.records import REFERENCE_KEYS
+from tellapart.data.records import DATA_KEYS, MAY_LACK
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.files import path_id
@@ -79,6 +80,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     used = {_stem(name) for name in (*names, *beside.values())}
     alone = [text for text in sorted(texts, key=natural_key) if _stem(text) not in used]
     say_unread(path, alone if beside else without_foreign(alone))
+    say_passed_over(path, texts, beside.values())
     for archive in () if pictures else sorted(path.rglob("*.zip")):
         missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
     for name in sorted(listed.keys() - {_composed(name) for name in pictures}):
@@ -130,7 +132,7 @@ def _stem(name: str) -> str:
 def _metadata(folder: Path) -> dict[str, list[str]]:
     """The texts of Hugging Face's lists of a folder of pictures and those below it, by path; empty without a list."""
     listed: dict[str, list[str]] = {}
-    for entry in read_metadata(folder, REFERENCE_KEYS):
+    for entry in read_metadata(folder, (*DATA_KEYS, MAY_LACK)):
         listed.setdefault(_composed(entry.file), []).extend(entry.texts)
     return listed
 
@@ -183,7 +185,7 @@ READERS.register(
         keys={"lines": "of a `.txt` beside a picture: `references`, a caption each, or `one`, a caption in all"},
         layouts=(
             (
-                "a folder of pictures and clips; captions, if any, in a `.txt` or `.caption` beside each, one a line "
+                "a folder of pictures and clips; captions, if any, in a `.txt`, else a `.caption`, beside each, one a line "
                 "(or one in all, where it is prose of several lines); "
                 "a name that is not text has percent signs in its id (`caf%E9.jpg`)",
                 "`photos/` or `folder:photos`",
