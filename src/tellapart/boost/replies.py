@@ -31,6 +31,11 @@ _MODERATED = re.compile(
     r"|inappropriate content|safety system",
     re.IGNORECASE,
 )
+_NO_PICTURES = re.compile(  # llama.cpp (a 500); OpenRouter (404); LM Studio; vLLM; Ollama: no second try changes it
+    r"image input is not supported|no endpoints found that support image|does not support images"
+    r"|is not a multimodal model|missing data required for image input",
+    re.IGNORECASE,
+)
 ADVICE = {
     401: "the server wants another key: set OPENAI_API_KEY, or name the variable with ?key=NAME",
     402: "the account has no credit, or its key no right",
@@ -59,7 +64,7 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
         raise BackendError(f"{ADVICE[402]} ({status}{detail})", fatal=True)
     if status in NOT_NOW:
         raise BackendError(f"not now ({status}{detail})", retry=True, after=seconds(retry_after) or 0.0)
-    if "image input is not supported" in detail:  # llama.cpp, as a 500 that no second try changes
+    if _NO_PICTURES.search(detail):
         raise BackendError(f"the server's model reads no pictures ({status}{detail})", fatal=True)
     if status in LATER or status > 500:
         raise BackendError(f"the server failed ({status}{detail})", retry=True, after=seconds(retry_after))
@@ -73,7 +78,8 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
 def _status(status: int, reply: bytes) -> int:
     """Returns the status of a reply; if that is 200 and it holds an error instead of choices, the error's ``code``."""
     error = _error(reply) if status == 200 else {}
-    code = error.get("code") or 500
+    wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
+    code = error.get("code") or (404 if wrong_path else 500)
     return (code if type(code) is int and 400 <= code < 600 else 500) if error else status
 
 

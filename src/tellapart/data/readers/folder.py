@@ -185,8 +185,8 @@ READERS.register(
         keys={"lines": "of a `.txt` beside a picture: `references`, a caption each, or `one`, a caption in all"},
         layouts=(
             (
-                "a folder of pictures and clips; captions, if any, in a `.txt`, else a `.caption`, beside each, one a line "
-                "(or one in all, where it is prose of several lines); "
+                "a folder of pictures and clips; captions, if any, in a `.txt`, else a `.caption`, beside each, one a "
+                "line (or one in all, where it is prose of several lines); "
                 "a name that is not text has percent signs in its id (`caf%E9.jpg`)",
                 "`photos/` or `folder:photos`",
             ),
