@@ -139,6 +139,25 @@ def ours(table: dict[str, Any]) -> dict[str, list[float | None]]:
     return {" ".join(row["labels"].values()).strip(): list(row["ours"].values()) for row in table["rows"]}
 
 
+def test_pictures_that_cannot_be_read_leave_a_hard_pool(cli: Cli, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Be they its candidates alone or captioned, too, in a file that says something of every picture."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(Path.cwd() / "cache"))
+    cut_one = data / "coco/val2014" / f"COCO_val2014_{2:012d}.jpg"
+    whole = cut_one.read_bytes()
+    cut(cut_one)
+    pool = [str(number) for number in range(111)]
+    dump(Path("pool.json"), pool)
+    spec = f"karpathy:{data}/coco/dataset_coco.json?split=test"
+    done = cli("eval", "--data", spec, "--scorer", "openai/clip-vit-base-patch32", "--metrics", "recall@1.hard",
+               "--captions", data / "ofa.jsonl", "--distractors", "pool.json", "--allow-missing", "--json")  # fmt: skip
+    cut_one.write_bytes(whole)
+    assert done.status == 0, done.err
+    results = json.loads(done.out)
+    assert "hard: 2 pictures cannot be read, such as '108'; 109 pictures remain" in results["notes"]
+    assert results["systems"]["ofa"]["recall@1.hard"]["n"] == 102
+    assert "distractors:7@" in done.out  # of its signature
+
+
 def test_captions_of_others_on_bags_across_two_splits(cli: Cli, data: Path) -> None:
     """Empty captions and captions that look like lists are captions: the systems that say the same have one result."""
     files = {"ofa": "ofa.jsonl", "coca": "coca.csv", "cambrian-3b": "cambrian.json"}

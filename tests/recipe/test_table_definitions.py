@@ -12,7 +12,7 @@ from command_line import Cli
 
 from tellapart.cli.app import whole_app
 from tellapart.errors import UsageError
-from tellapart.recipe.tables import PAPERS, PaperTable, estimates, find_tables, make_plan, read_paper, recipe_of
+from tellapart.recipe.tables import PAPERS, Given, PaperTable, estimates, find_tables, make_plan, read_paper, recipe_of
 
 PAPER_TEXTS = Path(__file__).parents[3] / "shared" / "papers"
 TABLES = [pytest.param(paper, table, id=f"{paper.number}:{table.id}") for paper, table in find_tables([])]
@@ -109,6 +109,14 @@ def test_only_what_a_metric_reads_is_asked_for(tmp_path: Path) -> None:
                 assert ("--distractors" in step.words) == (".hard" in metrics), step.typed()
     ((paper, table),) = find_tables(["1:F4"])
     assert not any("imgids" in str(path) for path in make_plan(paper, table, tmp_path).needed_files())
+
+
+def test_boosted_captions_that_lack_an_answer_are_not_taken_for_done(tmp_path: Path) -> None:
+    ((paper, table),) = find_tables(["2:F2"])
+    (step,) = make_plan(paper, table, tmp_path, (), Given(llm="scripted", mllm="scripted")).commands()
+    step.out.parent.mkdir(parents=True)
+    step.out.write_text("")
+    assert not step.done
 
 
 def test_every_file_of_the_authors_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

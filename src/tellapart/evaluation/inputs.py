@@ -286,6 +286,24 @@ def load_scorers(
     return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items
 
 
+def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
+    """Returns the candidates without pictures that cannot be read, with notes. ``items``: the captioned ones that can.
+
+    A hard pool has so many pictures less; other sets with such a picture are left out.
+    """
+    given = inputs.candidates
+    others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
+    lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
+    sets = list(given.sets)
+    for place, own in enumerate(sets):
+        if unread := sorted(lost.intersection(own.ids())):
+            sets[place] = own.without(lost)
+            members = sets[place].ids() if own.name == test_sets.HARD else sets[place].sets
+            left = f"{len(members):,} {'pictures' if own.name == test_sets.HARD else 'sets'} remain"
+            notes.append(f"{own.name}: {len(unread):,} pictures cannot be read, such as '{unread[0]}'; {left}")
+    return replace(given, sets=sets, items=others)
+
+
 def read_choice_questions(path: Path | None, ids: Sequence[str]) -> dict[str, list[ChoiceQuestion]]:
     """Returns CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
     if path is None:
@@ -404,10 +422,12 @@ def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> t
     text_encoder = load(text_models.load_text_encoder, options.bertscore)
     query_encoder = load(text_models.load_sentence_encoder, options.query_encoder)
     first, features_ND = scorers[0] if scorers else (None, None)
+    candidates = readable_candidates(inputs, items or (), first, notes) if first is not None else inputs.candidates
     loaded = [model.model for model in (*(s for s, _ in scorers), language_model, text_encoder, query_encoder) if model]
     inputs = replace(
         inputs,
         items=items,
+        candidates=candidates,
         scorer=first,
         image_features=features_ND,
         eval_scorers={Path(name).name: model for name, model in zip(others, scorers[1:], strict=True)},

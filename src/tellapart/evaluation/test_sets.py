@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -316,7 +317,14 @@ class FileSets:
         return replace(self, sets=own(self.sets), targets=targets, captions=captions)
 
     def without(self, ids: Collection[str]) -> FileSets:
-        """Returns the sets that hold none of these pictures. Raises `UsageError` where none is left."""
+        """Returns the sets that hold none of these pictures, of a hard pool the pool without them.
+
+        Raises `UsageError` where none is left.
+        """
+        if self.name == HARD:
+            pool, asked = ([id_ for id_ in own if id_ not in ids] for own in (self.ids(), self.asked()))
+            origin = re.sub(r"^distractors:\d+", f"distractors:{len(pool) - len(asked)}", self.origin)
+            return replace(self, sets=[tuple(pool)], targets=[tuple(asked)], origin=origin)
         kept = [place for place, members in enumerate(self.sets) if not set(ids).intersection(members)]
         if not kept:
             raise UsageError(f"{self.name}: no set is left, since each has a picture that cannot be read")
@@ -367,11 +375,14 @@ def read_sets(path: Path) -> list[FileSets]:
     )
 
 
+HARD = "hard"  # the name of the pool of all captioned pictures and distractors
+
+
 def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
     """All captioned pictures and given distractors in one pool; the distractors are not asked for."""
     if not distractors:
         raise UsageError("no distractor is left: all of them have a caption to be measured")
-    return FileSets("hard", [(*ids, *distractors)], [tuple(ids)], origin=origin)
+    return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)
 
 
 def digest(path: Path) -> str:
