@@ -13,7 +13,7 @@ from tellapart.metrics.cider import CiderD
 from tellapart.objectives.reinforce import Reinforce, RunningMean, leave_one_out
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
-from tellapart.rewards import Alternating, Averaged, BleuReward, CiderReward, SelfRetrieval
+from tellapart.rewards import Alternating, Averaged, CiderReward, MetricReward, SelfRetrieval
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import check_setup
@@ -188,7 +188,7 @@ def test_a_recipe_says_rewards_weights_and_baselines(tiny_recipe: dict[str, Any]
     ]
     found = made(tiny_recipe, rewards=rewards)
     kinds = [(type(term.reward), term.weight, term.name) for term in found.terms]
-    assert kinds == [(SelfRetrieval, 1.0, "self_retrieval"), (CiderReward, 0.5, "cider"), (BleuReward, 1.0, "bleu")]
+    assert kinds == [(SelfRetrieval, 1.0, "self_retrieval"), (CiderReward, 0.5, "cider"), (MetricReward, 1.0, "bleu")]
     baselines = [term.baseline for term in found.terms]
     assert all(isinstance(kept, RunningMean) for kept in baselines) and len({id(kept) for kept in baselines}) == 3
     samples = {"kind": "sample", "samples": 2}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tellapart.metrics.bleu_score import bleu
 from tellapart.metrics.cider import CiderD, DocumentFrequencies, cider_d
 from tellapart.metrics.meteor_score import meteor
 from tellapart.objectives import Reinforce
-from tellapart.rewards import Alternating, Averaged, BleuReward, CiderReward, SelfRetrieval, self_retrieval
+from tellapart.rewards import Alternating, Averaged, CiderReward, MetricReward, SelfRetrieval, self_retrieval
 from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
@@ -201,7 +202,7 @@ def test_bleu_is_that_of_each_caption_alone() -> None:
     said = told(REFERENCES[3][0], "a cube", "a red cube on grass", REFERENCES[8][1], samples=2)
     for n in (1, 4):
         _, expected = bleu(said.texts, [REFERENCES[3]] * 2 + [REFERENCES[8]] * 2, n)
-        assert BleuReward(n)(said, where).reshape(-1).tolist() == pytest.approx(expected.tolist())
+        assert MetricReward(partial(bleu, n=n))(said, where).reshape(-1).tolist() == pytest.approx(expected.tolist())
 
 
 class TestCombined:

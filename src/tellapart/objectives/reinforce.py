@@ -190,8 +190,7 @@ class Reinforce:
         def check(self) -> None:
             """Checks that the rewards can be built, as far as that can be known before any model is loaded."""
             for table in self.rewards:
-                if (check := REWARDS.find(table.kind).check) is not None:
-                    check(table)
+                table.check()
 
     def __init__(self, terms: Sequence[RewardTerm], cfg: Reinforce.Config, start: CaptionerLike | None = None) -> None:
         if cfg.kl and start is None:

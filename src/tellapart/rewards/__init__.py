@@ -7,20 +7,20 @@ A module holds a reward whole: its options in a recipe (``Config``), the reward 
 from __future__ import annotations
 
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions
-from tellapart.rewards.bleu import BleuReward
 from tellapart.rewards.cider import CiderReward
 from tellapart.rewards.exact_truth import ExactTruth
 from tellapart.rewards.paid_words import PaidWords, Price, WordEffects
 from tellapart.rewards.retrieval import Alternating, Averaged, SelfRetrieval, self_retrieval
 from tellapart.rewards.speaker import MutualInformation, Speaker
+from tellapart.rewards.text_metrics import MetricReward
 
 __all__ = [
     "REWARDS",
     "Alternating",
     "Averaged",
-    "BleuReward",
     "CiderReward",
     "ExactTruth",
+    "MetricReward",
     "MutualInformation",
     "PaidWords",
     "Price",

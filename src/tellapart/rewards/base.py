@@ -1,6 +1,6 @@
 """The interface of rewards, the parts of a run that their factories may use, and the registry.
 
-A reward is a module of `tellapart.rewards` with its options (``Config``) and its `RewardEntry`, or an entry point of
+A reward is its options, a class below the decorator `reward` whose ``build`` makes the callable, or an entry point of
 the group ``tellapart.rewards`` of an installed package. Its options are a table of ``objective.rewards`` in a recipe.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.options import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
+Options = TypeVar("Options", bound="RewardOptions")
 BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", "none"]
 
 
@@ -85,6 +86,9 @@ class RewardOptions(Strict):
             raise ValueError("within is of rewards of whole captions, and this one is of single tokens; leave it out")
         return self
 
+    def check(self) -> None:
+        """Raises `UsageError` before any model is loaded if the reward cannot be built."""
+
     def needs(self) -> tuple[str, ...]:
         """Returns what the reward requires of the run: ``references``, ``scorer``, ``start``, ``truth``."""
         own = REWARDS.find(self.kind).needs
@@ -122,11 +126,8 @@ class PluginRewardOptions(RewardOptions, PluginOptions):
 class RewardEntry(Entry[Callable[..., Reward]]):
     """``factory(options, parts) -> Reward``, with a `RewardOptions` and a `RunParts`.
 
-    Without ``options`` it is ``factory(**keys) -> Reward``, with the further keys of its table. ``check``: called with
-    the options before any model is loaded; raises `UsageError`.
+    Without ``options`` it is ``factory(**keys) -> Reward``, with the further keys of its table.
     """
-
-    check: Callable[[Any], object] | None = None
 
     def build(self, options: RewardOptions, parts: RunParts) -> Reward:
         """Returns the reward. Raises `UsageError` if the factory of a plug-in does not return a callable."""
@@ -137,6 +138,22 @@ class RewardEntry(Entry[Callable[..., Reward]]):
 
 
 REWARDS: Registry[RewardEntry] = Registry("reward", RewardEntry, group="tellapart.rewards", package="tellapart.rewards")
+
+
+def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[type[Options]], type[Options]]:
+    """Registers a class of options, under its ``kind``, as a reward; ``options.build(parts)`` makes the reward."""
+
+    def register(options: type[Options]) -> type[Options]:
+        (name,) = get_args(options.model_fields["kind"].annotation)
+        build: Callable[..., Reward] = options.build  # type: ignore[attr-defined]
+        REWARDS.register(
+            RewardEntry(
+                name=name, factory=build, help=help, options=options, needs=needs, label=label, direction="higher"
+            )
+        )
+        return options
+
+    return register
 
 
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:

@@ -11,7 +11,7 @@ import torch
 from pydantic import AfterValidator, Field, PlainSerializer, ValidationInfo, model_validator
 
 from tellapart.metrics.cider import CiderD, DocumentFrequencies
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import fill_in, written_file
 
@@ -35,6 +35,7 @@ class CiderReward:
     was cut off has none, and its references all do.
     """
 
+    @reward("CIDEr-D", help="CIDEr-D against the references.", needs=("references",))
     class Config(RewardOptions):
         """CIDEr-D against the references. ``idf``: "training", "batch", or a file of `DocumentFrequencies.save`."""
 
@@ -51,31 +52,29 @@ class CiderReward:
 
         def build(self, parts: RunParts) -> Reward:
             references = [list(item.references) for item in parts.train_items]
-            idf = {"training": "references", "batch": "batch"}.get(self.idf) or self.read_frequencies()
+            idf: str | DocumentFrequencies = "references" if self.idf == "training" else self.idf
+            if self.idf.endswith(".json"):
+                idf = DocumentFrequencies.load(self.idf)
             if self.words == "text":
                 return CiderReward(references, idf=idf)
             rows = iter(parts.captioner.tokenize([text for texts in references for text in texts]))
             tokens = [[next(rows) for _ in texts] for texts in references]
             return CiderReward(tokens, idf=idf, end_token=parts.captioner.end, end=self.end)
 
-        def read_frequencies(self) -> DocumentFrequencies | None:
-            """Reads the file of frequencies, where one is named. Raises `UsageError`."""
-            if not self.idf.endswith(".json"):
-                return None
-
-            return DocumentFrequencies.load(self.idf)
+        def check(self) -> None:
+            if self.idf.endswith(".json"):
+                DocumentFrequencies.load(self.idf)
 
     def __init__(
         self,
         references: Sequence[Sequence[Any]],
         *,
-        idf: str | DocumentFrequencies | None = "references",
+        idf: str | DocumentFrequencies = "references",
         end_token: int | None = None,
         end: bool = False,
     ) -> None:
-
         self.ids = end_token is not None
-        self.cider = CiderD(references, idf=idf or "references", end=end, end_token=end_token)
+        self.cider = CiderD(references, idf=idf, end=end, end_token=end_token)
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         captions: Any = rollout.texts
@@ -83,17 +82,3 @@ class CiderReward:
             captions = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
         pictures_R = np.repeat(batch.rows_B.numpy(), rollout.samples)
         return torch.from_numpy(self.cider(captions, pictures_R)).float().view(-1, rollout.samples)
-
-
-REWARDS.register(
-    RewardEntry(
-        name="cider",
-        factory=CiderReward.Config.build,
-        help="CIDEr-D against the references.",
-        options=CiderReward.Config,
-        needs=("references",),
-        label="CIDEr-D",
-        direction="higher",
-        check=CiderReward.Config.read_frequencies,
-    )
-)

@@ -17,7 +17,7 @@ from pydantic import model_validator
 from tellapart.language.words import WORD_FINDERS, FindWords, check_words, content_words
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.rewards.speaker import Speaker
 from tellapart.types import Batch, Rollout
 
@@ -29,6 +29,7 @@ class Consensus:
     ``decoding.samples``, whatever stands beside it in the batch. Each rank samples for its share of the pictures.
     """
 
+    @reward("consensus", help="How many of the start model's own samples say the caption's words.", needs=("start",))
     class Config(RewardOptions):
         """Share of the start model's own samples that say a content word, a mean over those of the caption, in 0 to 1.
 
@@ -52,6 +53,9 @@ class Consensus:
                     "decoding.confidence edits captions, and samples count as they are written; leave it out"
                 )
             return self
+
+        def check(self) -> None:
+            check_words(self.words)
 
         def build(self, parts: RunParts) -> Reward:
             speaker = Speaker(parts.start(), pixels=parts.vision_learns)
@@ -94,17 +98,3 @@ def distinct_words(text: str, find: FindWords) -> set[str]:
     """Returns the content words of a caption in lower case, each once."""
     lower = text.lower()
     return {lower[word.start : word.end] for word in find(lower)}
-
-
-REWARDS.register(
-    RewardEntry(
-        name="consensus",
-        factory=Consensus.Config.build,
-        help="How many of the start model's own samples say the caption's words.",
-        options=Consensus.Config,
-        needs=("start",),
-        label="consensus",
-        direction="higher",
-        check=lambda options: check_words(options.words),
-    )
-)

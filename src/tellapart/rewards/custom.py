@@ -7,10 +7,11 @@ from typing import Any, Literal
 from pydantic import Field, FieldSerializationInfo, field_serializer
 
 from tellapart.errors import UsageError, nearest
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.utils.registry import PATTERN, call_factory, code_path, installed
 
 
+@reward("custom reward", help="A reward of your own, as module:factory.")
 class Custom(RewardOptions):
     """A reward of the user's own: ``reward = "my.module:factory"`` is called with ``options`` and returns it.
 
@@ -30,32 +31,20 @@ class Custom(RewardOptions):
     def compares_pictures(self) -> bool:
         return True  # nobody here knows
 
+    def check(self) -> None:
+        self.build(None)
 
-def load(options: Custom) -> Reward:
-    """Returns the callable that the factory makes.
+    def build(self, parts: RunParts | None) -> Reward:
+        """Returns the callable that the factory makes.
 
-    Raises `UsageError` of one line where the code is not allowed to run, there is no such module or function, it
-    fails, or it returns no callable.
-    """
-    key = f"objective.rewards.reward = '{options.reward}'"
-    if (path := code_path(options.reward, "reward")) is None:
-        hint = nearest(options.reward, known) if (known := installed("reward")) else ""
-        raise UsageError(f"{key}: reward '{options.reward}' is of no installed package{hint}; expected module:factory")
-    reward = call_factory(path, "reward", key, options.options)
-    if not callable(reward):
-        raise UsageError(f"{key} made a {type(reward).__name__}; expected a callable over (rollout, batch)")
-    made: Reward = reward
-    return made
-
-
-REWARDS.register(
-    RewardEntry(
-        name="custom",
-        factory=lambda options, parts: load(options),
-        help="A reward of your own, as module:factory.",
-        options=Custom,
-        label="custom reward",
-        direction="higher",
-        check=load,
-    )
-)
+        Raises `UsageError` of one line where the code is not allowed to run, there is no such module or function, it
+        fails, or it returns no callable.
+        """
+        key = f"objective.rewards.reward = '{self.reward}'"
+        if (path := code_path(self.reward, "reward")) is None:
+            hint = nearest(self.reward, known) if (known := installed("reward")) else ""
+            raise UsageError(f"{key}: reward '{self.reward}' is of no installed package{hint}; expected module:factory")
+        made: Reward = call_factory(path, "reward", key, self.options)
+        if not callable(made):
+            raise UsageError(f"{key} made a {type(made).__name__}; expected a callable over (rollout, batch)")
+        return made

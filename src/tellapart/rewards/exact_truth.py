@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 
 from tellapart.language.words import DecodesTokens, token_spans
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.scenes.truth import mark_caption
 from tellapart.types import Batch, Rollout
 
@@ -20,6 +20,11 @@ class ExactTruth:
     of words whose claim is false and 0 on all others.
     """
 
+    @reward(
+        "exact truth",
+        help="Minus the false claims, by the scene itself: an upper bound, on scenes only.",
+        needs=("truth",),
+    )
     class Config(RewardOptions):
         """Minus the number of false claims of each caption, or −1 on each ``token`` of a false one.
 
@@ -52,16 +57,3 @@ class ExactTruth:
             for t, (start, end) in enumerate(spans):
                 reward_RT[r, t] = -float(any(start < stop and first < end for first, stop, _ in marked[r].false))
         return reward_RT.view(-1, rollout.samples, reward_RT.shape[1])
-
-
-REWARDS.register(
-    RewardEntry(
-        name="exact_truth",
-        factory=ExactTruth.Config.build,
-        help="Minus the false claims, by the scene itself: an upper bound, on scenes only.",
-        options=ExactTruth.Config,
-        needs=("truth",),
-        label="exact truth",
-        direction="higher",
-    )
-)

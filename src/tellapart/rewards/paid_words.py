@@ -27,7 +27,7 @@ from tellapart.language.words import (
     words_of_tokens,
 )
 from tellapart.models.protocols import ScorerLike
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
@@ -146,6 +146,11 @@ class PaidWords:
     under which as much is paid as before, but chance says for which word.
     """
 
+    @reward(
+        "paid words",
+        help="Each content word is paid for what it is worth among look-alikes, as far as it is believed.",
+        needs=("start", "scorer"),
+    )
     class Config(RewardOptions):
         """gate · worth − (1 − gate) · penalty − rent, in nats, on the tokens of each content word.
 
@@ -185,6 +190,9 @@ class PaidWords:
         @property
         def per_token(self) -> bool:
             return self.per == "word"
+
+        def check(self) -> None:
+            check_words(self.words)
 
         def build(self, parts: RunParts) -> Reward:
             (scorer,) = frozen_scorers(self.scorer_names(), parts)
@@ -262,17 +270,3 @@ def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch)
             dealt_N = torch.randperm(len(where), generator=generator)
             mixed_RW[row_N, place_N] = gate_RW[row_N, place_N][dealt_N]
     return mixed_RW
-
-
-REWARDS.register(
-    RewardEntry(
-        name="paid_words",
-        factory=PaidWords.Config.build,
-        help="Each content word is paid for what it is worth among look-alikes, as far as it is believed.",
-        options=PaidWords.Config,
-        needs=("start", "scorer"),
-        label="paid words",
-        direction="higher",
-        check=lambda options: check_words(options.words),
-    )
-)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from tellapart.data.pictures import load_rgb
 from tellapart.errors import UsageError
 from tellapart.models.protocols import ScorerLike
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts, frozen_scorers
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
 from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
@@ -133,6 +133,7 @@ class SelfRetrieval:
     ``bag``, its own distractors alone.
     """
 
+    @reward("self-retrieval", help="The scorer retrieves the picture by its caption.", needs=("scorer",))
     class Config(RewardOptions):
         """Self-retrieval: paper 3's three scores, among the pictures of the batch or of the picture's bag.
 
@@ -263,16 +264,3 @@ def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
             "part of the data (data.train = '…&part=1,2/3')"
         )
     return unseen_KN
-
-
-REWARDS.register(
-    RewardEntry(
-        name="self_retrieval",
-        factory=SelfRetrieval.Config.build,
-        help="The scorer retrieves the picture by its caption.",
-        options=SelfRetrieval.Config,
-        needs=("scorer",),
-        label="self-retrieval",
-        direction="higher",
-    )
-)

@@ -24,7 +24,7 @@ from tellapart.language.words import (
 )
 from tellapart.models import ranks
 from tellapart.models.protocols import CaptionerLike
-from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions, RunParts
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.types import Batch, Rollout
 
 OTHERS = 4  # pictures that stand for all where there is no average
@@ -150,6 +150,9 @@ class Likelihood:
     An empty caption has that of its end token.
     """
 
+    @reward(
+        "likelihood", help="How likely the start model finds the caption, for each of its tokens.", needs=("start",)
+    )
     class Config(RewardOptions):
         """Log-probability of the caption under the start model, for each of its tokens, in nats, at most 0.
 
@@ -177,6 +180,11 @@ class MutualInformation:
     stands before it, NaN on others. In nats; 0 for what the picture says nothing about.
     """
 
+    @reward(
+        "mutual information",
+        help="How much likelier the start model finds the caption for its picture than for others.",
+        needs=("start",),
+    )
     class Config(RewardOptions):
         """Mutual information of caption and picture under the start model, against others of the batch, in nats.
 
@@ -201,6 +209,9 @@ class MutualInformation:
         def per_token(self) -> bool:
             return self.per == "word"
 
+        def check(self) -> None:
+            check_words(self.words)
+
         def build(self, parts: RunParts) -> Reward:
             speaker = Speaker(parts.start(), self.others, pixels=parts.vision_learns)
             return MutualInformation(speaker, per=self.per, find=WORD_FINDERS[self.words])
@@ -218,28 +229,3 @@ class MutualInformation:
         log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(map(len, found)))
         value_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
         return spread(value_RW, word_RT).view(-1, rollout.samples, word_RT.shape[1])
-
-
-REWARDS.register(
-    RewardEntry(
-        name="likelihood",
-        factory=Likelihood.Config.build,
-        help="How likely the start model finds the caption, for each of its tokens.",
-        options=Likelihood.Config,
-        needs=("start",),
-        label="likelihood",
-        direction="higher",
-    )
-)
-REWARDS.register(
-    RewardEntry(
-        name="pmi",
-        factory=MutualInformation.Config.build,
-        help="How much likelier the start model finds the caption for its picture than for others.",
-        options=MutualInformation.Config,
-        needs=("start",),
-        label="mutual information",
-        direction="higher",
-        check=lambda options: check_words(options.words),
-    )
-)

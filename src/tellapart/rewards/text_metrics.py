@@ -1,0 +1,69 @@
+"""BLEU, METEOR and SPICE of each caption against the references of its picture, as rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+
+from tellapart.metrics.bleu_score import bleu
+from tellapart.metrics.meteor_score import find_tables, meteor
+from tellapart.metrics.spice_tool import find_tool, spice
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.types import Batch, Rollout
+
+
+class MetricReward:
+    """A metric of each caption alone against its picture's references (``batch.items``), 0 to 1.
+
+    ``measure(captions, references)`` gives the metric of all and of each; NaN abstains.
+    """
+
+    def __init__(self, measure: Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[float, np.ndarray]]) -> None:
+        self.measure = measure
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        references = [list(item.references) for item in batch.items for _ in range(rollout.samples)]
+        _, score_R = self.measure(rollout.texts, references)
+        return torch.from_numpy(score_R).float().view(-1, rollout.samples)
+
+
+@reward("BLEU", help="Sentence BLEU against the references.", needs=("references",))
+class Bleu(RewardOptions):
+    """Sentence BLEU-n against the references, 0 to 1, as the COCO tools."""
+
+    kind: Literal["bleu"]
+    n: int = Field(4, ge=1, le=4)
+
+    def build(self, parts: RunParts) -> Reward:
+        return MetricReward(partial(bleu, n=self.n))
+
+
+@reward("METEOR", help="METEOR against the references.", needs=("references",))
+class Meteor(RewardOptions):
+    """METEOR against the references, 0 to 1; needs the extra meteor."""
+
+    kind: Literal["meteor"]
+
+    def check(self) -> None:
+        find_tables()
+
+    def build(self, parts: RunParts) -> Reward:
+        return MetricReward(meteor)
+
+
+@reward("SPICE", help="SPICE against the references.", needs=("references",))
+class Spice(RewardOptions):
+    """SPICE against the references, 0 to 1; needs its tool and Java 8."""
+
+    kind: Literal["spice"]
+
+    def check(self) -> None:
+        find_tool()
+
+    def build(self, parts: RunParts) -> Reward:
+        return MetricReward(spice)
