@@ -123,6 +123,10 @@ def test_what_exiftool_prints_of_groups_and_of_pictures_without_a_text(write):
     printed += [{"SourceFile": "c.jpg", "IPTC:Caption-Abstract": "a cat"}]
     read = read_caption_file(write("c.json", printed))
     assert read.texts == {"a.jpg": ["a dog"], "b.jpg": [""], "c.jpg": ["a cat"]}
+    printed[1] = {"SourceFile": "b.jpg", "XMP:Description": 1984}
+    assert read_caption_file(write("c.json", printed)).texts["b.jpg"] == ["1984"]
+    with pytest.raises(UsageError, match="entry 1: has no text; expected 'caption', found"):
+        read_caption_file(write("c.json", [{"SourceFile": "a.jpg", "File:FileSize": 7}, {"SourceFile": "b.jpg"}]))
     path = write("c.csv", "SourceFile,XMP:Description\na.jpg,a dog\nb.jpg,\n")
     assert read_caption_file(path).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}
     assert read_caption_file(write("c.txt", path.read_text())).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}

@@ -102,9 +102,10 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
     if failure := batch_failure(record):
         return CaptionEntry(record_id(record, where), "", [], failure=failure)
-    if EXIFTOOL_KEY in record:  # pictures without the field that was asked for are there, too
-        record = dict(zip(exiftool_names(list(record)), record.values(), strict=True))
-    elif not text_keys(names, record) and MAY_LACK not in names:
+    if EXIFTOOL_KEY in record:  # a text of digits is a number in its JSON
+        values = [str(value) if type(value) in (int, float) else value for value in record.values()]
+        record = dict(zip(exiftool_names(list(record)), values, strict=True))
+    if not text_keys(names, record) and MAY_LACK not in names:
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
     inner = document if isinstance(document, dict) else {}
@@ -180,6 +181,9 @@ def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = T
     if isinstance(data, dict):
         yield from _read_object(path, data, names, unwrap)
     elif isinstance(data, list):
+        printed = [record for record in data if isinstance(record, dict) and EXIFTOOL_KEY in record]
+        if any(text_keys(names, exiftool_names(list(record))) for record in printed):
+            names = (*names, MAY_LACK)  # pictures without the field that was asked for are a SourceFile alone
         for number, record in enumerate(data, 1):
             yield entry_of(f"{path}, entry {number}", record, names)
     else:
