@@ -284,6 +284,14 @@ def test_what_cannot_be_met_is_a_400_of_one_line(address: str, body: dict[str, A
     assert status == 400 and line in answer["error"]["message"] and "\n" not in answer["error"]["message"]
 
 
+def test_base64_in_lines_is_read(address: str) -> None:
+    """As the command ``base64`` of Linux and Python's ``encodebytes`` write it."""
+    head, _, data = photo().partition(",")
+    lines = base64.encodebytes(base64.b64decode(data)).decode()
+    assert "\n" in lines.strip()
+    assert post(address, {"messages": asks(f"{head},{lines}")})[0] == 200
+
+
 def post(address: str, body: Any, **headers: str) -> tuple[int, Any]:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     own = {"Authorization": "Bearer s3cret", "Content-Type": "application/json", **headers}

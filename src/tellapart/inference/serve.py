@@ -320,7 +320,7 @@ def read_picture(address: str) -> BytesPicture:
     if not head.startswith("data:") or not head.endswith(";base64") or not comma:
         raise UsageError("image_url: expected data:image/…;base64,…; this server fetches no addresses")
     try:
-        return BytesPicture(base64.b64decode(data, validate=True), "the picture")
+        return BytesPicture(base64.b64decode("".join(data.split()), validate=True), "the picture")
     except (binascii.Error, ValueError):
         raise UsageError("image_url: what follows base64, is not base64") from None
 
