@@ -218,7 +218,7 @@ class CandidateInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalInputs(EvalSettings):
-    """What `tellapart.evaluation.evaluate.evaluate` reads beside captions. A model that is not loaded yet is a name.
+    """Holds what `tellapart.evaluation.evaluate.evaluate` reads beside captions; a model that is not loaded is a name.
 
     items: give the order (random pools are cut from it), references where none are given, and truth. image_features:
     the scorer's normalised features of the items, N×D; by default from the feature store. eval_scorers: further scorers

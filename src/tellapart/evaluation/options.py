@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,10 +22,9 @@ EMSCORE_IDF = ("references", "captions")
 
 def metric_names(incomplete: str) -> list[str]:
     """Completes the names of metrics in a shell, the last of several with commas between them."""
-    from tellapart.metrics.registry import METRICS
-
+    metrics = import_module("tellapart.metrics.registry").METRICS  # whose types are those of an evaluation's context
     before, comma, begun = incomplete.rpartition(",")
-    return [before + comma + name for name in ("all", "list", *METRICS) if name.startswith(begun)]
+    return [before + comma + name for name in ("all", "list", *metrics) if name.startswith(begun)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class JudgeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings:
-    """What is measured and how, alike for files of captions (`EvalOptions`) and for programs (`EvalInputs`).
+    """Says what is measured and how, for files of captions (`EvalOptions`) and for programs (`EvalInputs`).
 
     Without ``metrics`` all are computed that the inputs allow (`tellapart.evaluation.evaluate.choose`). ``human``
     scores the references as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper

@@ -123,7 +123,7 @@ _LAYERS = {
 _BATCH = 64
 
 
-class Encoder(HashedModel):
+class BaseEncoder(HashedModel):
     """An encoder of texts."""
 
     def encode_rows(
@@ -157,7 +157,7 @@ class Encoder(HashedModel):
         return rows
 
 
-class TextEncoder(Encoder):
+class TextEncoder(BaseEncoder):
     """An encoder for BERTScore. ``layer``: after how many of its layers the states are taken."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
@@ -224,7 +224,7 @@ def load_text_encoder(
     return TextEncoder(model, tokenizer, str(name), layer=layer)
 
 
-class SentenceEncoder(Encoder):
+class SentenceEncoder(BaseEncoder):
     """An encoder that gives one vector for a text: the mean of its token states, or the first one.
 
     ``pooling``: "mean", or "cls" where the folder's ``1_Pooling/config.json`` (of sentence-transformers) says so.
