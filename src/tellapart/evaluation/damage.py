@@ -1,4 +1,4 @@
-"""What each caption and each picture shows of damage by itself, without a model: the finders of `tellapart check`."""
+"""Finds the damage that each caption and each picture shows by itself, without a model, for `tellapart check`."""
 
 from __future__ import annotations
 
