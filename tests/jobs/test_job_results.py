@@ -23,7 +23,7 @@ from tellapart.cli.workers import refuse_mostly_unreadable, told
 from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
-from tellapart.features.store import EncodedRows
+from tellapart.features.encoded import EncodedRows
 from tellapart.jobs import works
 from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of

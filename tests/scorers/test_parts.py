@@ -104,15 +104,29 @@ def test_a_second_scorer_reads_the_texts_that_the_first_one_encoded(
 
     monkeypatch.setattr(PartsModel, "read", counted)
     features = first.text_features(WORDS)
-    assert read == [2]
+    assert read == [1, 1], "one at a time, so that no text depends on the others"
     assert torch.equal(again.text_features([*WORDS[::-1], WORDS[0]]), features[[1, 0, 0]])
-    assert read == [2], "encoded again"
+    assert read == [1, 1], "encoded again"
     another = scorer_setup(folders, tmp_path).learner
     assert isinstance(another, PartsScorer)
     with torch.no_grad():
         another.model.text_model.embeddings.word_embeddings.weight.mul_(2)
     another.text_features(WORDS)
-    assert read == [2, 2], "texts of another encoder were taken"
+    assert read == [1, 1, 1, 1], "texts of another encoder were taken"
+
+
+def test_kept_texts_do_not_depend_on_which_were_read_before(folders: dict[str, str], tmp_path: Path) -> None:
+    texts = [*WORDS, "a", f"{WORDS[0]} and {WORDS[1]}"]
+    rows = []
+    histories = {"at once": [texts], "some": [texts[2:3], texts], "single": [[text] for text in texts]}
+    for name, history in histories.items():
+        scorer = scorer_setup(folders, tmp_path / name).learner
+        assert isinstance(scorer, PartsScorer)
+        for some in history:
+            scorer.text_features(some)
+        rows.append(scorer.kept_texts or {})
+    for other in rows[1:]:
+        assert len(other) == len(texts) and all(torch.equal(rows[0][key], row) for key, row in other.items())
 
 
 def test_parts_that_are_named_learn_at_rates_of_their_own(folders: dict[str, str], tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.features.store import BF16, unpack
+from tellapart.features.rows import BF16, unpack
 
 BLOCK = 8192  # rows compared at a time
 OPEN_LISTS = 64  # lists of ids that are open at a time

@@ -47,7 +47,8 @@ from tellapart.captions.writers import Replace, guard_edited
 from tellapart.data import Dataset
 from tellapart.data.tables import RowIndex
 from tellapart.errors import MissingExtra, TellapartError, UsageError
-from tellapart.features.store import EncodedRows, FeatureStore, encode_rows, take_rows
+from tellapart.features.encoded import EncodedRows, encode_rows, take_rows
+from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import CaptionEngine, weights_of
 from tellapart.inference.describers import open_backends
 from tellapart.inference.prompts import has_fields

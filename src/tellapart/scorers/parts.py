@@ -7,6 +7,8 @@ the same encoder and the same view reads; and so is each reference that a traini
 from __future__ import annotations
 
 import hashlib
+import itertools
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,13 +19,14 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from tellapart.models.alone import alone
 from tellapart.models.saved import checked_model_folder, loading_errors, settings_of, weights_fingerprint
 from tellapart.models.vision import cells_of, pooled_of, width_of
 from tellapart.scorers.base import Scorer, mean_feature, unit_rows
 from tellapart.types import Encoder, in_mode
 
 if TYPE_CHECKING:
-    from tellapart.features.store import RowStore
+    from tellapart.features.rows import RowStore
 
 
 def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
@@ -218,17 +221,24 @@ class PartsScorer(Scorer):
                 kept.update(zip((names[name] for name in known), rows_NH, strict=True))
         new = sorted({key: row for row, key in enumerate(keys) if key not in kept}.values(), key=lambda row: sizes[row])
         with torch.no_grad():
-            for start in range(0, len(new), 32):
-                rows = new[start : start + 32]
-                width = max(sizes[row] for row in rows)
-                ids, mask = (x[rows, :width].to(self.device) for x in (tokens_RT, mask_RT))
-                for row, read_H in zip(rows, self.model.read(ids, mask), strict=True):
-                    kept[keys[row]] = read_H.clone()
+            for size, rows in itertools.groupby(new, key=sizes.__getitem__):  # without padding
+                kept.update(self._read_alone(tokens_RT[:, :size], mask_RT[:, :size], keys, list(rows)))
         if store is not None and new:
             names_N = [hashlib.blake2b(keys[row], digest_size=16).hexdigest() for row in new]
             new_NH = torch.stack([kept[keys[row]] for row in new]).float().cpu().numpy()
             store.append(self._text_label, names_N, new_NH, title=f"{self.name} texts")
         return torch.stack([kept[key] for key in keys])
+
+    def _read_alone(
+        self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, keys: Sequence[bytes], rows: Sequence[int]
+    ) -> dict[bytes, torch.Tensor]:
+        """Returns what the text encoder gives of these rows by their keys; no row depends on the others."""
+
+        def read(some_N: torch.Tensor) -> torch.Tensor:
+            ids, mask = (x[rows][some_N].to(self.device) for x in (tokens_RT, mask_RT))
+            return self.model.read(ids, mask)
+
+        return {keys[row]: read_H.clone() for row, read_H in zip(rows, alone(read, len(rows)), strict=True)}
 
     @cached_property
     def _text_label(self) -> str:

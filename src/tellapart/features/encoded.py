@@ -1,0 +1,99 @@
+"""Rows of features as a file, which carries them to the store of another machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tellapart.data.pictures import StoredPicture
+from tellapart.errors import PictureError, UsageError
+from tellapart.features.rows import RowStore
+from tellapart.features.store import BATCH, Filling, encoder_rows
+from tellapart.types import Encoder, Item
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """Rows N×… of items; ``label`` and ``precision`` of the table that they are of. ``files`` (address, size, time of
+    change in ns, content key) are those of the pictures that lie in files."""
+
+    label: str
+    precision: str
+    ids: list[str]
+    keys: list[str]
+    rows_ND: np.ndarray
+    files: list[tuple[str, int, int, str]]
+
+    def save(self, path: Path) -> None:
+        """As an ``.npz`` whose bytes depend on the content alone."""
+        texts = {"ids": self.ids, "keys": self.keys, "addresses": [file[0] for file in self.files]}
+        texts |= {"contents": [file[3] for file in self.files], "label": [self.label], "precision": [self.precision]}
+        arrays = {name: np.frombuffer("\n".join(lines).encode("utf-8"), np.uint8) for name, lines in texts.items()}
+        numbers = np.array([file[1:3] for file in self.files], np.int64).reshape(-1, 2)
+        with path.open("wb") as file:
+            np.savez(file, rows=self.rows_ND, signatures=numbers, **arrays)  # type: ignore[arg-type]
+
+    @classmethod
+    def load(cls, path: Path) -> EncodedRows:
+        """Raises `UsageError` where it is none."""
+        try:
+            with np.load(path) as found:  # never unpickles: an object array is an error
+
+                def lines(name: str) -> list[str]:
+                    text = found[name].tobytes().decode("utf-8")
+                    return text.split("\n") if text else []
+
+                sizes = found["signatures"].tolist()
+                files = [
+                    (address, size, time, content)
+                    for address, (size, time), content in zip(lines("addresses"), sizes, lines("contents"), strict=True)
+                ]
+                return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), found["rows"], files)
+        except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
+            raise UsageError(f"{path}: no rows of a feature store ({error})") from None
+
+
+def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
+    """Encodes what is not in the store. Returns the rows of readable pictures, and the errors of the others."""
+    maker = encoder_rows(encoder)
+    filling = Filling(store, maker, items, BATCH)
+    for _ in filling.run():
+        pass
+    kept = [(item, key) for item, key in zip(items, filling.keys, strict=True) if key is not None]
+    keys = [key for _, key in kept]
+    stored = store.read(maker.label, keys) if keys else np.zeros((0, 1), np.float32)
+    if stored is None:
+        raise UsageError(f"{store.folder}: the cache is emptied as fast as it fills; raise TELLAPART_CACHE_GB")
+    ids = [" ".join(item.id.split("\n")) for item, _ in kept]
+    rows = EncodedRows(maker.label, maker.precision, ids, keys, np.asarray(stored), _files(store, kept))
+    return rows, [error for _, error in filling.errors]
+
+
+def take_rows(store: RowStore, encoded: EncodedRows) -> None:
+    """Adds rows to the store that it does not have."""
+    known = store.known_rows(encoded.label, encoded.keys)
+    new = [place for place, key in enumerate(encoded.keys) if key not in known]
+    first = {encoded.keys[place]: place for place in reversed(new)}  # of equal pictures one row
+    if first:
+        places = sorted(first.values())
+        keys = [encoded.keys[place] for place in places]
+        store.append(encoded.label, keys, encoded.rows_ND[places], encoded.precision)
+    store.remember_files([(address, (size, time), content) for address, size, time, content in encoded.files])
+
+
+def _files(store: RowStore, kept: Sequence[tuple[Item, str]]) -> list[tuple[str, int, int, str]]:
+    """Returns what the store knows of the files of these pictures, those that are text by name."""
+    signatures: dict[str, tuple[int, int]] = {}
+    for item, _ in kept:
+        if isinstance(item.picture, StoredPicture):
+            try:
+                address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
+                if "\n" not in address:
+                    signatures[address] = item.picture.signature()
+            except PictureError:
+                continue
+    return [(address, *signatures[address], key) for address, key in store.known_files(signatures).items()]

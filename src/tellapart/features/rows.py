@@ -1,0 +1,466 @@
+"""Rows of numbers on disk, found by the content key of a picture.
+
+    FOLDER/features/index.sqlite   which tables there are, which key has which row, and which file has which key
+    FOLDER/features/NAME.bin       the rows of a table, one after the other
+
+A row is valid once its bytes are flushed and the index lists it, in this order and under SQLite's write lock, the only
+lock. A process killed at any moment leaves at most bytes beyond the last valid row, which the next one overwrites. The
+index is opened for each transaction, with a rollback journal (not WAL), which also works on the network file systems
+where home folders lie. Rows that are mapped stay readable after their file is removed.
+
+Every row has a checksum. A process verifies it on the first access to the row; a damaged row is dropped and counted
+(`RowStore.damaged`), and then computed again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from tellapart.errors import TellapartError
+
+BF16 = "bfloat16"  # numpy has no such type: rows are kept as the upper halves of float32
+KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
+KEYS_PER_QUERY = 500  # parameters of one query; old builds of SQLite allow 999
+SCHEMA_VERSION = 1
+SCHEMA = """
+CREATE TABLE tables (name TEXT PRIMARY KEY, label TEXT NOT NULL, title TEXT NOT NULL, dtype TEXT NOT NULL,
+                     shape TEXT NOT NULL, count INTEGER NOT NULL, used REAL NOT NULL);
+CREATE TABLE rows (name TEXT NOT NULL, key TEXT NOT NULL, row INTEGER NOT NULL, sum INTEGER NOT NULL,
+                   PRIMARY KEY (name, key)) WITHOUT ROWID;
+CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEGER NOT NULL, key TEXT NOT NULL)
+  WITHOUT ROWID;
+"""
+
+
+@dataclass(frozen=True)
+class TableUse:
+    """One line of ``tellapart cache``. ``used`` is in seconds since 1970; ``name``: that of the model."""
+
+    name: str
+    label: str
+    pictures: int
+    bytes: int
+    used: float
+
+
+@dataclass(frozen=True)
+class Room:
+    """Bytes: those of the store, the most that it may hold, and those that are free on its disk."""
+
+    used: int
+    limit: float
+    free: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one shape and type in one file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    count: int
+    file: Path
+
+    @property
+    def row_bytes(self) -> int:
+        return row_bytes(self.dtype, self.shape)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.file.stat().st_size if self.file.is_file() else 0
+
+    def mapped(self) -> np.ndarray:
+        """Returns the rows as they lie on disk, copy on write."""
+        disk_dtype = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
+        return np.memmap(self.file, disk_dtype, mode="c", shape=(self.count, *self.shape))
+
+
+class RowStore:
+    """Tables of rows below ``folder``, at most ``limit_bytes``: beyond that, the least recently used tables go.
+
+    The table that is being written stays, whatever its size.
+    """
+
+    def __init__(self, folder: Path, limit_bytes: float) -> None:
+        self.folder, self.limit_bytes = folder, limit_bytes
+        self.damaged: dict[str, int] = {}  # label to rows dropped by this process
+        self._path = folder / "features" / "index.sqlite"
+        self._checked: dict[str, set[int]] = {}  # table's name to its rows that this process has compared
+
+    def known_rows(self, label: str, keys: Sequence[str]) -> dict[str, int]:
+        """Returns the rows of those keys that the table has."""
+        with self._transaction("DEFERRED") as index:
+            table = self._table(index, label)
+            if table is None:
+                return {}
+            known = look_up(index, KNOWN_ROWS, keys, table.name)
+            sound = self._intact(index, table, known)
+        self._forget(label, known, sound)
+        return sound
+
+    def read(self, label: str, keys: Sequence[str]) -> StoredRows | None:
+        """Returns the rows of ``keys``, in their order; None if one of them is not there."""
+        with self._transaction("DEFERRED") as index:  # the table must not go between the answer and the mapping
+            table = self._table(index, label)
+            known = {} if table is None else look_up(index, KNOWN_ROWS, keys, table.name)
+            if table is None or any(key not in known for key in keys):
+                return None
+            sound = self._intact(index, table, known)
+            if len(sound) == len(known):
+                row_N = np.fromiter((known[key] for key in keys), np.int64, len(keys))
+                return StoredRows(table.mapped(), row_N, table.dtype)
+        self._forget(label, known, sound)
+        return None
+
+    def dtype_of(self, label: str) -> str | None:
+        """Returns the type of a table's rows on disk; None if there is no table."""
+        with self._transaction("DEFERRED") as index:
+            table = self._table(index, label)
+        return None if table is None else table.dtype
+
+    def append(
+        self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
+    ) -> None:
+        """Adds rows; keys that are there already (another process was faster) keep theirs.
+
+        precision: of the model that made them; a new table keeps half precision as such if no bit is lost by it.
+        title: what `usage` calls the table.
+        Raises `TellapartError` if the disk is full (nothing half-written counts), or if the rows' shape differs from
+        the table's.
+        """
+        with self._transaction("IMMEDIATE") as index:
+            table = self._table(index, label)
+            if table is not None and table.size < table.count * table.row_bytes:
+                self._drop(index, table)  # the file was lost: what is written behind it must not bring it back
+                table = None
+            if table is None:
+                table = Table(_name(label), smallest_dtype(rows, precision), rows.shape[1:], 0, self._file(label))
+                values = (table.name, label, title, table.dtype, " ".join(map(str, table.shape)), 0, time.time())
+                index.execute("INSERT INTO tables VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            packed = _packed(rows, table, label)
+            known = look_up(index, KNOWN_ROWS, keys, table.name)
+            fresh = list({key: place for place, key in enumerate(keys) if key not in known}.items())
+            new = packed[[place for _, place in fresh]]
+            self._make_room(index, table.name, new.nbytes)
+            write_rows(table.file, table.count * table.row_bytes, new)
+            numbered = [(table.name, key, table.count + n, zlib.crc32(new[n])) for n, (key, _) in enumerate(fresh)]
+            index.executemany("INSERT INTO rows VALUES (?, ?, ?, ?)", numbered)
+            index.execute("UPDATE tables SET count = count + ? WHERE name = ?", (len(fresh), table.name))
+
+    def touch(self, label: str) -> None:
+        """Marks a table as used now, and drops least recently used ones while all exceed the limit."""
+        with self._transaction("IMMEDIATE") as index:
+            index.execute("UPDATE tables SET used = ? WHERE name = ?", (time.time(), _name(label)))
+            self._make_room(index, _name(label), 0)
+
+    def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
+        """Returns the content keys of those files that were hashed before and have the same (size, mtime_ns) still."""
+        paths = list(signatures)
+        query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
+        with self._transaction("DEFERRED") as index:
+            known = look_up(index, query, paths)
+        split = {path: text.split(" ", 2) for path, text in known.items()}
+        return {p: key for p, (size, mtime, key) in split.items() if (int(size), int(mtime)) == signatures[p]}
+
+    def remember_files(self, files: Iterable[tuple[str, tuple[int, int], str]]) -> None:
+        """Keeps (path, (size, mtime_ns), content key) for `known_files`."""
+        rows = [(path, *signature, key) for path, signature, key in files]
+        if rows:
+            with self._transaction("IMMEDIATE") as index:
+                index.executemany("REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
+
+    def empty(self) -> int:
+        """Drops every table, every remembered file and a damaged index. Returns the bytes set free."""
+        if not self._path.parent.is_dir():
+            return 0
+        freed = sum(file.stat().st_size for file in self._path.parent.glob("*.bin"))
+        try:
+            with self._transaction("EXCLUSIVE") as index:
+                for file in self._path.parent.glob("*.bin"):
+                    file.unlink(missing_ok=True)
+                for table in ("tables", "rows", "files"):
+                    index.execute(f"DELETE FROM {table}")
+        except TellapartError:
+            for file in [*self._path.parent.glob("*.bin"), *self._path.parent.glob("index.sqlite*")]:
+                file.unlink(missing_ok=True)
+        return freed
+
+    def remove(self, label: str) -> int:
+        """Drops one table. Returns the bytes set free."""
+        with self._transaction("EXCLUSIVE") as index:
+            if (table := self._table(index, label)) is None:
+                return 0
+            freed = table.size
+            self._drop(index, table)
+        return freed
+
+    def usage(self) -> list[TableUse]:
+        """Returns the contents of the cache, last used first."""
+        if not self._path.is_file():
+            return []
+        with self._transaction("DEFERRED") as index:
+            found = index.execute(
+                "SELECT title, label, used, (SELECT COUNT(*) FROM rows WHERE rows.name = tables.name) FROM tables "
+                "ORDER BY used DESC"
+            ).fetchall()
+        sizes = {label: file.stat().st_size if (file := self._file(label)).is_file() else 0 for _, label, *_ in found}
+        return [TableUse(title, label, count, sizes[label], used) for title, label, used, count in found]
+
+    def room(self) -> Room:
+        """Returns what the store holds, may hold, and could hold."""
+        with cache_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return Room(sum(use.bytes for use in self.usage()), self.limit_bytes, shutil.disk_usage(self.folder).free)
+
+    def _file(self, label: str) -> Path:
+        return self._path.with_name(f"{_name(label)}.bin")
+
+    def _table(self, index: sqlite3.Connection, label: str) -> Table | None:
+        query = "SELECT dtype, shape, count FROM tables WHERE name = ?"
+        if (found := index.execute(query, (_name(label),)).fetchone()) is None:
+            return None
+        dtype, shape, count = found
+        return Table(_name(label), dtype, tuple(int(length) for length in shape.split()), count, self._file(label))
+
+    def _intact(self, index: sqlite3.Connection, table: Table, known: Mapping[str, int]) -> dict[str, int]:
+        """Returns those of the ``known`` rows whose bytes are as they were written."""
+        if table.size < table.count * table.row_bytes:
+            return {}
+        checked = self._checked.setdefault(table.name, set())
+        damaged: set[str] = set()
+        if new := [key for key, row in known.items() if row not in checked]:
+            sums = look_up(index, "SELECT key, sum FROM rows WHERE name = ? AND key IN", new, table.name)
+            rows = table.mapped()
+            damaged = {key for key in new if zlib.crc32(rows[known[key]]) != sums[key]}
+            checked.update(known[key] for key in new if key not in damaged)
+        return {key: row for key, row in known.items() if key not in damaged}
+
+    def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
+        """Drops the rows that are known and not sound; what another process wrote in their place stays."""
+        damaged = [(_name(label), key, row) for key, row in known.items() if key not in sound]
+        if damaged:
+            with self._transaction("IMMEDIATE") as index:
+                index.executemany("DELETE FROM rows WHERE name = ? AND key = ? AND row = ?", damaged)
+            self._checked.pop(_name(label), None)
+            self.damaged[label] = self.damaged.get(label, 0) + len(damaged)
+
+    def _make_room(self, index: sqlite3.Connection, keep: str, more: int) -> None:
+        """Drops tables, the least recently used one first, until ``more`` bytes fit."""
+        labels = [label for (label,) in index.execute("SELECT label FROM tables ORDER BY used").fetchall()]
+        tables = [table for label in labels if (table := self._table(index, label)) is not None]
+        over = sum(table.size for table in tables) + more - self.limit_bytes
+        for table in tables:
+            if over > 0 and table.name != keep:
+                over -= table.size
+                self._drop(index, table)
+
+    def _drop(self, index: sqlite3.Connection, table: Table) -> None:
+        # The file first: killed in between, the index speaks of a file that is not there, which `_intact` notices.
+        table.file.unlink(missing_ok=True)
+        for which in ("rows", "tables"):
+            index.execute(f"DELETE FROM {which} WHERE name = ?", (table.name,))
+        self._checked.pop(table.name, None)
+
+    @contextlib.contextmanager
+    def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
+        """A connection for one transaction: none is kept, so forks, threads and ``--empty`` cannot be hurt by it."""
+        with cache_errors(self.folder):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            index = sqlite3.connect(self._path, timeout=60, isolation_level=None)
+            try:
+                _prepare(index, self.folder)
+                index.execute(f"BEGIN {kind}")
+                try:
+                    yield index
+                except BaseException:
+                    with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself (full disk)
+                        index.execute("ROLLBACK")
+                    raise
+                index.execute("COMMIT")
+            finally:
+                index.close()
+
+
+class StoredRows(NDArrayOperatorsMixin):
+    """Rows of the store as an array gives them, by a number, a slice or an array of numbers; read when asked for.
+
+    Any order and any subset of pictures is the same copy on disk. Half precision is read as float32.
+    ``numpy.asarray`` gives all rows in memory.
+    """
+
+    def __init__(self, mapped: np.ndarray, row_N: np.ndarray, dtype: str) -> None:
+        self._mapped, self._row_N, self._disk_dtype = mapped, row_N, dtype
+        half = dtype == BF16 or mapped.dtype == np.float16
+        self.dtype = np.dtype(np.float32) if half else mapped.dtype
+        self.shape = (len(row_N), *mapped.shape[1:])
+        self.ndim = len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows in memory."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self._row_N)
+
+    @overload
+    def __getitem__(self, chosen: int | np.integer[Any]) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
+    def __getitem__(self, chosen: Any) -> np.ndarray:
+        if isinstance(chosen, tuple):  # rows, then parts of them
+            found = self[chosen[0]]
+            return found[chosen[1:] if found.ndim < self.ndim else (slice(None), *chosen[1:])]
+        if isinstance(chosen, int | np.integer):
+            row: np.ndarray = self._read(self._row_N[[int(chosen)]])[0]
+            return row
+        return self._read(self._row_N[chosen if isinstance(chosen, slice) else np.asarray(chosen)])
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return (self[number] for number in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        found = self._read(self._row_N)
+        return found if dtype is None else found.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
+        """Operators read all rows first."""
+        arrays = [np.asarray(given) if isinstance(given, StoredRows) else given for given in inputs]
+        return getattr(ufunc, method)(*arrays, **settings)
+
+    def _read(self, row_M: np.ndarray) -> np.ndarray:
+        """Returns new rows in memory."""
+        return unpack(np.asarray(self._mapped[row_M]), self._disk_dtype)
+
+
+def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
+    """Returns rows in the table's type. Raises `TellapartError` where they do not fit it."""
+    fits = rows.shape[1:] == table.shape
+    if fits and rows.dtype.str != table.dtype:  # half precision: the same bits must come back
+        with np.errstate(over="ignore"):
+            fits = rows.dtype == np.float32 and np.array_equal(unpack(pack(rows, table.dtype), table.dtype), rows)
+    if not fits:
+        raise TellapartError(
+            f"{label}: features of shape {rows.shape[1:]} in {rows.dtype} where the cache has {table.shape} in "
+            f"{np.dtype(table.dtype) if table.dtype != 'bfloat16' else 'bfloat16'} under the same fingerprint; type: "
+            "tellapart cache --empty"
+        )
+    return pack(rows, table.dtype)
+
+
+def _name(label: str) -> str:
+    return hashlib.blake2b(label.encode(), digest_size=10).hexdigest()
+
+
+def row_bytes(dtype: str, shape: Sequence[int]) -> int:
+    """Returns bytes of one row on disk."""
+    return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
+
+
+def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Returns rows as they lie on disk."""
+    rows = np.ascontiguousarray(rows)
+    if dtype == BF16:
+        upper: np.ndarray = (rows.astype(np.float32, copy=False).view(np.uint32) >> 16).astype(np.uint16)
+        return upper
+    return rows.astype(np.dtype(dtype), copy=False)
+
+
+def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
+    """Returns rows from disk for use: half precision becomes float32."""
+    if dtype == BF16:
+        floats: np.ndarray = (rows.astype(np.uint32) << 16).view(np.float32)
+        return floats
+    return rows.astype(np.float32) if rows.dtype == np.float16 else rows
+
+
+def smallest_dtype(rows: np.ndarray, precision: str) -> str:
+    """Returns the type to keep float32 rows of a model in ``precision`` in: the smaller one where no bit is lost by
+    it.
+    """
+    small = {"bf16": BF16, "fp16": np.dtype(np.float16).str}.get(precision)
+    if small is None or rows.dtype != np.float32 or not rows.size:
+        return str(rows.dtype.str)
+    with np.errstate(over="ignore"):
+        return small if np.array_equal(unpack(pack(rows, small), small), rows) else str(rows.dtype.str)
+
+
+def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
+    """Puts bytes at a place of a file and flushes them; what did not fit is cut off again."""
+    handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        left, at = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data), place
+        while left:
+            written = os.pwrite(handle, left, at)
+            left, at = left[written:], at + written
+        os.fsync(handle)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.ftruncate(handle, place)
+        raise
+    finally:
+        os.close(handle)
+
+
+def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
+    """Returns the rows of a query that ends in ``IN``, for any number of keys: its first column to its second."""
+    found: dict[str, Any] = {}
+    for start in range(0, len(keys), KEYS_PER_QUERY):
+        some = keys[start : start + KEYS_PER_QUERY]
+        found.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())
+    return found
+
+
+@contextlib.contextmanager
+def cache_errors(folder: Path) -> Iterator[None]:
+    """Turns what the system says about the cache folder into one line with what to do."""
+    elsewhere = "set TELLAPART_CACHE to another folder"
+    try:
+        yield
+    except sqlite3.Error as error:
+        if "full" in str(error):
+            raise TellapartError(_full(folder)) from None
+        if "locked" in str(error):
+            raise TellapartError(f"{folder}: another process holds the cache for over a minute; {elsewhere}") from None
+        if "readonly" in str(error) or "unable to open" in str(error):
+            raise TellapartError(f"{folder}: the cache cannot be written ({error}); {elsewhere}") from None
+        if "I/O error" in str(error):  # a limit on the size of files, a disk that fails
+            raise TellapartError(f"{folder}: the cache cannot be read or written ({error}); {elsewhere}") from None
+        raise TellapartError(f"{folder}: the cache is damaged ({error}); type: tellapart cache --empty") from None
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise TellapartError(_full(folder)) from None
+        raise TellapartError(f"{folder}: the cache cannot be used ({error.strerror or error}); {elsewhere}") from None
+
+
+def _prepare(index: sqlite3.Connection, folder: Path) -> None:
+    (version,) = index.execute("PRAGMA user_version").fetchone()
+    if version not in (0, SCHEMA_VERSION):
+        raise TellapartError(f"{folder}: a cache of another version of tellapart; type: tellapart cache --empty")
+    if version == 0:
+        index.execute("BEGIN EXCLUSIVE")
+        if index.execute("PRAGMA user_version").fetchone() == (0,):  # another process may have been faster
+            for statement in filter(str.strip, SCHEMA.split(";")):
+                index.execute(statement)
+            index.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        index.execute("COMMIT")
+
+
+def _full(folder: Path) -> str:
+    return f"{folder}: no space left for the cache; type: tellapart cache --empty, or set TELLAPART_CACHE elsewhere"
