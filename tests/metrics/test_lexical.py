@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 
@@ -96,14 +97,17 @@ def test_a_full_and_true_description_is_no_repetition(domain):
     assert lexical.repetition_rate(captions)[0] < 0.5
 
 
-def test_long_captions_repeat_as_short_ones_do():
+def test_runs_that_follow_themselves_are_those_of_the_definition():
     rng = random.Random(0)
     for _ in range(400):
         size, kinds = rng.randint(2, 60), rng.choice([1, 2, 3, 8])
         said = [str(rng.randrange(kinds)) for _ in range(size)]
         if rng.random() < 0.5:
             said = (said[: rng.randint(1, size)] * 10)[:size] + said[:3]
-        assert lexical._immediate_runs_of_many(said) == lexical._immediate_runs(said)
+        places = itertools.product(range(len(said)), range(1, len(said) // 2 + 1))
+        runs = [(at + n, n) for at, n in places if said[at : at + n] == said[at + n : at + 2 * n]]
+        repeated = {place for start, n in runs if start + n <= len(said) for place in range(start, start + n)}
+        assert lexical._immediate_runs(said) == repeated
 
 
 def test_fifty_thousand_words_take_seconds():

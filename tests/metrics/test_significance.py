@@ -14,9 +14,13 @@ from sacrebleu.metrics import BLEU
 from sacrebleu.significance import PairedTest
 from statsmodels.stats.multitest import multipletests
 
+from tellapart.metrics import statistics
 from tellapart.metrics.bleu_score import bleu_of, bleu_stats
 from tellapart.metrics.statistics import (
     PERCENT,
+    UNBOUNDED,
+    Draws,
+    Estimate,
     Interval,
     Recounted,
     Sums,
@@ -24,12 +28,24 @@ from tellapart.metrics.statistics import (
     holm,
     mean_interval,
     paired_difference,
-    paired_resampled,
     places_for,
-    resample,
 )
 
 NAN = float("nan")
+
+
+def resample(corpus, **settings):
+    draws = Draws(**settings)
+    estimate = Estimate(draws, corpus)
+    draws.run()
+    return estimate
+
+
+def paired_resampled(system, baseline, **settings):
+    draws = Draws(**settings)
+    test = statistics.PairedTest(draws, Estimate(draws, system), Estimate(draws, baseline), None, UNBOUNDED)
+    draws.run()
+    return test.difference()
 
 
 @pytest.fixture(autouse=True)

@@ -15,14 +15,12 @@ from tellapart.metrics.ptb import VERSION, recent, tokenized
 from tellapart.metrics.registry import metric
 from tellapart.metrics.results import CLOSE
 from tellapart.metrics.statistics import PERCENT
-from tellapart.utils import forks
 
 References = Sequence[Sequence[str]]
 
 ORDERS = 4
 COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), n-grams matched (4)
 BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
-_LEAST_PAIRS = 2500  # of a process: it takes a twentieth of a second
 _TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0; they are part of the number
 
 
@@ -53,14 +51,8 @@ def bleu_stats(captions: Sequence[str], references: References) -> np.ndarray:
 
 def stats_of_tokens(caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]) -> np.ndarray:
     """Counts as `bleu_stats` does, of captions and references that are tokenised already."""
-    pairs = list(zip(caption_tokens, reference_texts, strict=True))
-
-    def some(rows: range) -> np.ndarray:
-        counts = [_counts(caption, texts) for caption, texts in pairs[rows.start : rows.stop]]
-        return np.array(counts, dtype=float).reshape(-1, COUNTS)
-
-    few = len(pairs) < 2 * _LEAST_PAIRS
-    return some(range(len(pairs))) if few else forks.rows_of(some, len(pairs), _LEAST_PAIRS)
+    counts = [_counts(caption, texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
+    return np.array(counts, dtype=float).reshape(-1, COUNTS)
 
 
 def _counts(caption: str, references: Sequence[str]) -> list[int]:

@@ -25,7 +25,6 @@ References = Sequence[Sequence[str]] | None
 FREQUENT = 5  # "words with frequency ≥ 5" (paper 2, table 6)
 _LONG_RUN = 6
 _FIRST_USES = 40
-_LONG_CAPTION = 200  # words, from which on the quick search for runs is quicker
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -155,55 +154,16 @@ def _repetition(tokens: Sequence[str]) -> float:
 
 def _immediate_runs(tokens: Sequence[str]) -> set[int]:
     """Positions in the second and later copies of a run that follows itself."""
-    if len(tokens) > _LONG_CAPTION:
-        return _immediate_runs_of_many(tokens)
-    again: set[int] = set()
+    number: dict[str, int] = {}
+    word_N = np.array([number.setdefault(word, len(number)) for word in tokens])
+    again_N = np.zeros(len(tokens), dtype=bool)
     for size in range(1, len(tokens) // 2 + 1):
-        same = 0  # how many words up to here equal the word `size` before
-        for position in range(size, len(tokens)):
-            same = same + 1 if tokens[position] == tokens[position - size] else 0
-            if same >= size:
-                again.update(range(position - size + 1, position + 1))
-    return again
-
-
-def _immediate_runs_of_many(tokens: Sequence[str]) -> set[int]:
-    """The same for thousands of words, in n·log² n steps.
-
-    A run of ``size`` words that follows itself holds a word at a multiple of ``size``. From each such word and the
-    word ``size`` after it, equal words are counted forwards and backwards, by blocks of 2^k words that are known to
-    be equal (Karp, Miller and Rosenberg 1972).
-    """
-    number = {word: place for place, word in enumerate(dict.fromkeys(tokens))}
-    count = len(tokens)
-    block_KN = [np.array([number[word] for word in tokens])]
-    while 2 << len(block_KN) <= count:
-        last_N, half = block_KN[-1], 1 << (len(block_KN) - 1)
-        pair_N = last_N[:-half] * np.int64(count) + last_N[half:]
-        block_KN.append(np.unique(pair_N, return_inverse=True)[1])
-    size_Q = np.repeat(np.arange(1, count // 2 + 1), [(count - 1) // size for size in range(1, count // 2 + 1)])
-    first_Q = np.concatenate([np.arange(0, count - size, size) for size in range(1, count // 2 + 1)])
-    forwards_Q = _equal_words(block_KN, first_Q, first_Q + size_Q)
-    backwards_Q = _equal_words([block_N[::-1] for block_N in block_KN], count - first_Q, count - first_Q - size_Q)
-    long_Q = forwards_Q + backwards_Q >= size_Q
-    second_Q = (first_Q + size_Q)[long_Q]
-    edge_N = np.zeros(count + 1, np.int64)
-    np.add.at(edge_N, second_Q - backwards_Q[long_Q], 1)
-    np.add.at(edge_N, second_Q + forwards_Q[long_Q], -1)
-    return set(np.flatnonzero(np.cumsum(edge_N) > 0).tolist())
-
-
-def _equal_words(block_KN: Sequence[np.ndarray], a_Q: np.ndarray, b_Q: np.ndarray) -> np.ndarray:
-    """Counts the words from a on that equal those from b on; ``block_KN[k]`` numbers blocks of 2^k words by content."""
-    a_Q, b_Q = a_Q.copy(), b_Q.copy()
-    start_Q = a_Q.copy()
-    for power, block_N in reversed(list(enumerate(block_KN))):
-        inside = np.flatnonzero(np.maximum(a_Q, b_Q) < len(block_N))
-        same = inside[block_N[a_Q[inside]] == block_N[b_Q[inside]]]
-        a_Q[same] += 1 << power
-        b_Q[same] += 1 << power
-    length_Q: np.ndarray = a_Q - start_Q
-    return length_Q
+        same = word_N[size:] == word_N[:-size]  # words that equal the word `size` before
+        if np.count_nonzero(same) >= size:
+            edges = np.flatnonzero(np.diff(same, prepend=False, append=False)).reshape(-1, 2)
+            for start, stop in edges[edges[:, 1] - edges[:, 0] >= size].tolist():
+                again_N[start + size : stop + size] = True
+    return set(np.flatnonzero(again_N).tolist())
 
 
 def _long_runs(tokens: Sequence[str]) -> set[int]:

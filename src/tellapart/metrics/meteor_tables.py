@@ -16,13 +16,11 @@ import itertools
 import json
 import os
 import shutil
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -236,17 +234,11 @@ def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[
 @functools.cache
 def english_stemmer() -> Callable[[str], str]:
     """Snowball's English stemmer as it was in METEOR's days: version 3 of the library stems other words."""
-    package = importlib.util.find_spec("snowballstemmer")
-    if package is None:
-        raise MissingExtra("meteor", "METEOR")
-    if (loaded := sys.modules.get(package.name)) is not None:
-        stem: Callable[[str], str] = loaded.stemmer("english").stemWord
-    else:
-        # English alone, under another name: the package loads thirty languages, which takes as long as all else.
-        alone = ModuleType("tellapart_snowballstemmer")
-        alone.__path__ = list(package.submodule_search_locations or ())
-        sys.modules[alone.__name__] = alone
-        stem = importlib.import_module(f"{alone.__name__}.english_stemmer").EnglishStemmer().stemWord
+    try:
+        import snowballstemmer
+    except ImportError:
+        raise MissingExtra("meteor", "METEOR") from None
+    stem: Callable[[str], str] = snowballstemmer.stemmer("english").stemWord
     if stem("evening") != "even":
         raise TellapartError(
             "the installed snowballstemmer is newer than METEOR's; type: pip install 'snowballstemmer>=2.2,<3'"

@@ -445,22 +445,6 @@ def paired_means(
     return PairedTest(draws, Estimate(draws, sides[0]), Estimate(draws, sides[1]), own, ends)
 
 
-def resample(corpus: Corpus, *, resamples: int = RESAMPLES, seed: int = 0) -> Estimate:
-    """Draws a number's bootstrap distribution. Equal N, resamples and seed draw the same items."""
-    draws = Draws(resamples, seed)
-    estimate = Estimate(draws, corpus)
-    draws.run()
-    return estimate
-
-
-def paired_resampled(system: Corpus, baseline: Corpus, *, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
-    """Returns the difference of a corpus number between two systems over the same items."""
-    draws = Draws(resamples, seed)
-    test = PairedTest(draws, Estimate(draws, system), Estimate(draws, baseline), None, UNBOUNDED)
-    draws.run()
-    return test.difference()
-
-
 def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
     """Returns the least and the greatest difference of two values within ``bounds``, where these are of events.
 
