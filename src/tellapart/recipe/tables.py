@@ -295,13 +295,14 @@ class Plan:
     def notes(self) -> list[str]:
         """Returns what the reader of the table has to know: its note, why cells are empty, what the results say."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
-        without = {column.name: self._why_empty(column) for column in self.table.columns}
+        empty: dict[str, list[str]] = {}
+        for column in self.table.columns:
+            empty.setdefault(self._why_empty(column), []).append(column.name)
         found = {
             f"{test}: {note}": None for test in self._tests() for note in self._results(test).get("notes", ()) if note
         }
-        return [
-            *filter(None, [self.table.note]), *rows, *(f"{name}: {why}" for name, why in without.items() if why), *found
-        ]  # fmt: skip
+        without = [f"{', '.join(names)}: {why}" for why, names in empty.items() if why]
+        return [*filter(None, [self.table.note]), *rows, *without, *found]
 
     def _why_empty(self, column: Column) -> str:
         """Returns why a column has no figures here; "" where it has."""
