@@ -389,3 +389,12 @@ def test_an_instruction_that_is_no_text_is_one_line(key: str, tmp_path: Path) ->
     (tmp_path / "chat.jsonl").write_text(json.dumps(entry) + "\n")
     with pytest.raises(UsageError, match=f'line 1: "{key}" must be a text, not 0.5'):
         open_data(f"instructions:{tmp_path / 'chat.jsonl'}")
+
+
+def test_an_instruction_without_an_answer_is_left_out_beside_others(tmp_path: Path) -> None:
+    told = [{"instruction": f"Name {word}.", "output": answer} for word, answer in (("a lake", "Como"), ("a sea", " "))]
+    (tmp_path / "alpaca.json").write_text(json.dumps(told))
+    dataset = open_data(f"instructions:{tmp_path / 'alpaca.json'}")
+    assert [item.id for item in dataset] == ["1"] and "entry 2 (it has no answer)" in " ".join(dataset.report())
+    (tmp_path / "questions.json").write_text(json.dumps(told[1:]))
+    assert len(open_data(f"instructions:{tmp_path / 'questions.json'}")) == 1  # nobody answered: these are questions

@@ -2,8 +2,9 @@
 
 Alpaca's file, a JSON list of ``{"instruction": "…", "input": "…", "output": "…"}``, or such objects one a line
 (``.jsonl``). ``"prompt"`` in place of instruction and input is given to the model as it stands; an instruction is put
-into Alpaca's own words first. ``output`` may be a list of answers, or missing where only answers are wanted. ``id``
-and ``split`` as in ``jsonl:``; without ``id`` an entry's number, from 1, is its id. Vicuna's questions
+into Alpaca's own words first. ``output`` may be a list of answers; where no entry has one, these are questions. Among
+entries with answers, those without one (Alpaca has some) are left out and counted. ``id`` and ``split`` as in
+``jsonl:``; without ``id`` an entry's number, from 1, is its id. Vicuna's questions
 (``{"question_id": 1, "text": "…", "category": "generic"}``) are read as well.
 """
 
@@ -64,9 +65,15 @@ class TextPicture:
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Items in the order of the file. An entry that is not as described is a `UsageError` with its place."""
-    items = [_item(entry, where, number) for number, (entry, where) in enumerate(_entries(path), start=1)]
+    items, missing = list[Item](), Skipped()
+    for number, (entry, where) in enumerate(_entries(path), start=1):
+        items.append(_item(entry, where, number))
+        if not items[-1].references:
+            missing.add(where, "it has no answer")
     check_unique_ids(items, str(path))
-    return choose_split(items, options), Skipped()
+    if len(missing) == len(items):  # questions
+        return choose_split(items, options), Skipped()
+    return choose_split([item for item in items if item.references], options), missing
 
 
 def _entries(path: Path) -> Iterator[tuple[Any, str]]:
