@@ -16,6 +16,7 @@ from scorers.test_families import save as save_scorer
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
+from tellapart.data import open_data
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
@@ -195,3 +196,20 @@ def test_blips_augmentation_reads_the_pictures_themselves(tiny_recipe: dict[str,
     assert plain.training_set().batch(0).visual.shape == first.shape
     assert not torch.allclose(plain.training_set().batch(0).visual, first)
     assert np.array_equal(setup.visual(setup.validation_items)[:2], plain.visual(plain.validation_items)[:2])
+
+
+def test_a_picture_that_the_scorer_cannot_read_is_left_out_beside_features_from_files(
+    tiny_recipe: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The captioner reads a file of features, and the scorer that validates the picture itself."""
+    data = photos(tmp_path / "p")
+    whole = (tmp_path / "p/2.png").read_bytes()
+    (tmp_path / "p/2.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "regions").mkdir()
+    for item in open_data(data):
+        np.save(tmp_path / "regions" / f"{item.id}.npy", np.ones((3, 8), np.float32))
+    new = {"kind": "recurrent", "attention": True, "width": 8, "min_count": 1}
+    captioner = {"new": new, "features": str(tmp_path / "regions")}
+    setup = setup_of(mle(tiny_recipe, data), captioner=captioner)
+    assert [Path(item.id).stem for item in setup.validation_items] == ["0", "1", "3"]
+    assert "1 of 4 pictures could not be read" in capsys.readouterr().err

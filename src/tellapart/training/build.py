@@ -29,7 +29,16 @@ from tellapart.data.dataset import Changed, Dataset, blip_clean, blip_cleaned
 from tellapart.errors import UsageError
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore
-from tellapart.features.views import OFF, EncodedView, FeatureFiles, StreamedRows, View, decodable, make_view
+from tellapart.features.views import (
+    OFF,
+    EncodedView,
+    FeatureFiles,
+    FeatureFileView,
+    StreamedRows,
+    View,
+    decodable,
+    make_view,
+)
 from tellapart.models import ranks
 from tellapart.models.devices import best_device, resolve_precision
 from tellapart.models.protocols import FrozenScorer
@@ -487,6 +496,10 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
         items = setup.store.readable(dataset, maker, skipped=dataset.unreadable)
     else:
         items = setup.view.readable(dataset, dataset.unreadable)
+        if setup.recipe.scorer is not None and isinstance(
+            setup.view, FeatureFileView
+        ):  # it sees the pictures themselves
+            items = setup.store.readable(items, decodable(), skipped=dataset.unreadable)
     for line in (
         dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
         dataset.unreadable.line(len(dataset)),
