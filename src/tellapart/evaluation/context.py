@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -19,16 +19,17 @@ from tellapart.evaluation.facts import Synonyms
 from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
 from tellapart.evaluation.options import EvalSettings
 from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
-from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
-from tellapart.features import store
 from tellapart.metrics.embedding import BERTScore, EMScore, bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import truth
 from tellapart.scenes.truth import ClaimCounts
-from tellapart.scorers import Scorer
 from tellapart.types import Item, Picture
 from tellapart.utils.messages import track
+
+if TYPE_CHECKING:
+    from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
+    from tellapart.scorers import Scorer
 
 # Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window.
 
@@ -119,6 +120,8 @@ class ClipInputs:
     @cached_property
     def frame_features(self) -> list[np.ndarray]:
         """Normalised features of the frames of each clip, F×D each."""
+        from tellapart.features import store
+
         count_N = [frames_seen(item, self.scorer) for item in self.items]
         frames = [
             replace(item, picture=Frame(item.picture, number, count))
@@ -269,6 +272,8 @@ class EvalContext:
     @cached_property
     def candidate_ND(self) -> np.ndarray:
         """The scorer's features of the pictures, then of those that are candidates only."""
+        from tellapart.features import store
+
         items = self.inputs.candidates.items
         if not items:
             return self.images

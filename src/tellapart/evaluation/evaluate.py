@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,16 +26,17 @@ from tellapart.evaluation.metrics.scorer import mean_rank, recall
 from tellapart.evaluation.pairing import measure_fit
 from tellapart.evaluation.selection import with_choices
 from tellapart.evaluation.test_sets import check_features, per_set
-from tellapart.features.store import FeatureStore
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
 from tellapart.metrics.results import WORDS, Results, SystemPair
 from tellapart.metrics.slots import CHANCE, HUMAN, HUMAN_CHOICES, CaptionSlot, caption_lists, human_slots, system_slots
 from tellapart.metrics.statistics import ALPHA, Draws, Measurement, MetricTests, holm
 from tellapart.metrics.words import associated_words, tagger_signature
-from tellapart.scorers import Scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail, say_once
 from tellapart.utils.registry import first_line, is_dotted, load_allowed
+
+if TYPE_CHECKING:
+    from tellapart.scorers import Scorer
 
 # Systems side by side: intervals of what was measured, and the paired differences, picture by picture.
 
@@ -496,6 +497,8 @@ def features_of(
     None for a scorer that is not loaded yet.
     """
     if given_ND is None and items is not None and scorer is not None and not isinstance(scorer, str):
+        from tellapart.features.store import FeatureStore
+
         given_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
     if given_ND is not None:
         check_features(given_ND, "pictures")

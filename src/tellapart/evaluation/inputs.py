@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-import torch
 
 from tellapart.data import Dataset, Skipped, open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
@@ -24,22 +23,23 @@ from tellapart.data.caption_matching import (
 )
 from tellapart.data.dataset import beside, is_id_list, listed
 from tellapart.errors import UsageError
-from tellapart.evaluation import test_sets, text_models
+from tellapart.evaluation import test_sets
 from tellapart.evaluation.context import CandidateInputs, EvalInputs
 from tellapart.evaluation.evaluate import choose, evaluate, make_context
 from tellapart.evaluation.facts import Synonyms, verify
 from tellapart.evaluation.judges.judge import ChoiceQuestion, read_questions
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import FileSets
-from tellapart.features.store import FeatureStore
 from tellapart.metrics.registry import METRICS, resolve
 from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words
-from tellapart.models import devices
-from tellapart.models import names as model_names
-from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail
+
+if TYPE_CHECKING:
+    import torch
+
+    from tellapart.scorers import Scorer
 
 M = TypeVar("M")
 
@@ -271,6 +271,10 @@ def load_scorers(
     precision: str = "auto",
 ) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
     """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
+    from tellapart.features.store import FeatureStore
+    from tellapart.models import names as model_names
+    from tellapart.scorers import load_scorer
+
     if not names or items is None:
         return [], items
 
@@ -291,6 +295,8 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
 
     A hard pool has so many pictures less; other sets with such a picture are left out.
     """
+    from tellapart.features.store import FeatureStore
+
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
     lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
@@ -410,8 +416,13 @@ def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalI
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
     """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
-    on = (options.device, options.precision)
     others = options.eval_scorers or []
+    if not any((options.scorer, *others, options.language_model, options.bertscore, options.query_encoder)):
+        return replace(inputs, judge=options.judge.open()), {}
+    from tellapart.evaluation import text_models
+    from tellapart.models import devices
+
+    on = (options.device, options.precision)
     names = [name for name in (options.scorer, *others) if name is not None]
     scorers, items = load_scorers(names, inputs.items, notes, *on)
 

@@ -18,16 +18,17 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.data.dataset import read_text
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.errors import UsageError
-from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 from tellapart.utils.messages import parse_json
+
+if TYPE_CHECKING:
+    from tellapart.bags.file import Bag
 
 # Retrieval of a picture by its caption: candidate sets, ranks, hits.
 #
@@ -126,6 +127,8 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
     Copies of the target (cosine above 0.9999, or the same content key) cannot be distinguished from it and are left
     out. Ties: see `tellapart.features.nearest`.
     """
+    from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
+
     vectors = Vectors.of(features_ND)
     rows_N = np.arange(len(vectors))
     content_N = rows_N if keys is None else np.unique(np.asarray(keys), return_inverse=True)[1]
@@ -349,6 +352,8 @@ class FileSets:
 
 def read_sets(path: Path) -> list[FileSets]:
     """The sets of a file, or of a folder of TrueMatch's files. Raises `UsageError` for a layout that is not known."""
+    from tellapart.bags.file import read_bags, read_truematch
+
     path = Path(path)
     if path.is_dir():
         files = sorted(file for file in path.glob("*.json") if file.stem.isdigit() and file.stem != "1")
@@ -399,6 +404,8 @@ def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
 
 def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
     """Pairs (and bags of four) of frames of one shot."""
+    from tellapart.bags.file import Bag
+
     try:
         pairs = [entry["frames"] for entry in value["pairs"]]
         rows = [tuple(map(str, frames)) for frames in (*pairs, *value.get("bags_of_4", []))]

@@ -17,15 +17,17 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import transformers
 
 from tellapart.errors import TellapartError, UsageError
-from tellapart.models.efficientnet import from_published
 from tellapart.utils.files import sha256, write_sums
 from tellapart.utils.messages import say
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class PackagedPart:
 
 def write_efficientnet(file: Path, folder: Path) -> None:
     """Writes EfficientNet-Lite, of the scale in the file's name, with its processor (224 pixels, squashed)."""
+    from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
     from_published(state, int(file.name.removeprefix("efficientnet-lite")[0])).save_pretrained(folder)
