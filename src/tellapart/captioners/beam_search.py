@@ -45,7 +45,7 @@ class BeamSearch:
 
     Finished hypotheses are ranked by their log-probability divided by their length (length penalty 1), by one of two
     rules (`Decoding.length_penalty_over`). ``new``: the generated tokens with the end token, as transformers does from
-    4.38 on; a stop token ends a hypothesis at once. ``all``: the prompt and the generated tokens without the end token,
+    4.36 on; a stop token ends a hypothesis at once. ``all``: the prompt and the generated tokens without the end token,
     as in transformers 4.15; a stop token other than the end token is followed by the end token at no cost, as the
     papers' programs force it. The search of a picture is over when its best candidate is no better than its worst
     finished hypothesis; ``running_N``: which of the N pictures in the batch are still searched. Tokens after a row's

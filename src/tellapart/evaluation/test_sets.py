@@ -235,7 +235,7 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, 
     (overlapping bags). Of a large set ``rows`` captions and ``rows`` candidates are compared at a time. Raises
     `UsageError` for features that tell nothing apart (`check_features`).
     """
-    check_features(text_ND, "texts")
+    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows that nothing asks for may be empty
     check_features(image_ND, "pictures", differ=True)
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):

@@ -33,7 +33,7 @@ class Decoding(BaseModel):
     log-probability that the scorer finds the picture among its look-alikes.
 
     ``length_penalty_over``: the tokens by which beam search divides the log-probability of a hypothesis: ``new``, the
-    generated ones with the end token (transformers from 4.38 on), or ``all``, prompt and generated ones without the end
+    generated ones with the end token (transformers from 4.36 on), or ``all``, prompt and generated ones without the end
     token (transformers 4.15, with which the papers' captions were written). See `captioners.beam_search`.
 
     ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
