@@ -127,7 +127,7 @@ COMMANDS: tuple[tuple[int, str], ...] = (
     (1, "cache --json"), (1, "demo --out run"), (1, "--version"),
 )  # fmt: skip
 PLACE = re.compile(r"(?<![\w.])([@%+])([A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)")
-TEMPORARY = re.compile(r"(^|/)\.|\.(tmp|part|again)$|\.\d{3,}$")
+TEMPORARY = re.compile(r"(^|/)\.(?!tellapart-captions\.jsonl$)|\.(tmp|part|again)$|\.\d{3,}$")
 OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\ud800-\udfff]")
 
 

@@ -125,6 +125,7 @@ class Provenance:
 
     def __init__(self, path: Path, file: str, settings: dict[str, Any] | None, rows: dict[str, TextRow]) -> None:
         self.path, self.file, self.settings, self.rows = path, file, settings, rows
+        self._begun: list[str] = []  # the line of `begin`, which is written with the first text
 
     @classmethod
     def open(cls, captions: Path) -> Provenance:
@@ -155,13 +156,15 @@ class Provenance:
 
     def begin(self, settings: Mapping[str, Any]) -> None:
         """Forgets the rows: these captions are begun anew."""
-        self._append([json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"])
+        self._begun = [json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"]
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 
     def record(self, rows: Mapping[str, TextRow]) -> None:
         """Writes down texts that are about to be written."""
         lines = [row.line(self.file, key) for key, row in rows.items()]
-        self._append(lines)
+        if lines:
+            self._append([*self._begun, *lines])
+            self._begun = []
         for line in lines:
             self._take(json.loads(line))
 

@@ -162,6 +162,7 @@ class Command(TyperCommand):
             (outputs if OUTPUTS.intersection(param.opts) else inputs).extend((name, each) for each in typed)
         for name, value in inputs:
             refuse_device(value, name)
+        inputs = [(name, value) for name, value in inputs if any(map(os.path.exists, paths_in(value)))]
         overwrite = bool(values.get("overwrite"))
         if self._adds_overwrite:
             values.pop("overwrite", None)

@@ -33,7 +33,7 @@ class MetricReward:
 
 
 @reward("BLEU", help="Sentence BLEU against the references.", needs=("references",))
-class Bleu(RewardOptions):
+class BleuOptions(RewardOptions):
     """Sentence BLEU-n against the references, 0 to 1, as the COCO tools."""
 
     kind: Literal["bleu"]
@@ -44,7 +44,7 @@ class Bleu(RewardOptions):
 
 
 @reward("METEOR", help="METEOR against the references.", needs=("references",))
-class Meteor(RewardOptions):
+class MeteorOptions(RewardOptions):
     """METEOR against the references, 0 to 1; needs the extra meteor."""
 
     kind: Literal["meteor"]
@@ -57,7 +57,7 @@ class Meteor(RewardOptions):
 
 
 @reward("SPICE", help="SPICE against the references.", needs=("references",))
-class Spice(RewardOptions):
+class SpiceOptions(RewardOptions):
     """SPICE against the references, 0 to 1; needs its tool and Java 8."""
 
     kind: Literal["spice"]

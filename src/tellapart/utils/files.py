@@ -56,11 +56,11 @@ def set_output_rules(inputs: Iterable[tuple[str, str]] = (), *, overwrite: bool 
         overwrite: whether ``--overwrite`` was typed.
     """
     global _inputs, _overwrite
-    _inputs = {os.path.realpath(path): name for name, value in inputs for path in _paths_in(value)}
+    _inputs = {os.path.realpath(path): name for name, value in inputs for path in paths_in(value)}
     _overwrite = overwrite
 
 
-def _paths_in(value: str) -> set[str]:
+def paths_in(value: str) -> set[str]:
     """Returns the names of files that a typed value may hold."""
     path, _, query = value.partition("?")
     names = {value, path, path.partition(":")[2], value.partition("=")[2]} - {""}
@@ -84,7 +84,7 @@ def refuse_input(path: Path, option: str = "") -> None:
 
 def refuse_device(value: str, option: str) -> None:
     """Raises `UsageError` for a device that would be read without end, such as ``/dev/zero``."""
-    for path in map(Path, _paths_in(value)):
+    for path in map(Path, paths_in(value)):
         with contextlib.suppress(OSError, ValueError):  # not a path
             if (path.is_char_device() or path.is_block_device()) and not path.samefile(os.devnull):
                 raise UsageError(f"{option} {path}: is a device; name a file")
