@@ -32,7 +32,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import is_url, refuse_device, refuse_input, set_output_rules
+from tellapart.utils.files import is_url, paths_in, refuse_device, refuse_input, set_output_rules
 from tellapart.utils.messages import (
     Verbosity,
     console,
