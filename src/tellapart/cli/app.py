@@ -162,7 +162,9 @@ class Command(TyperCommand):
             (outputs if OUTPUTS.intersection(param.opts) else inputs).extend((name, each) for each in typed)
         for name, value in inputs:
             refuse_device(value, name)
-        inputs = [(name, value) for name, value in inputs if any(map(os.path.exists, paths_in(value)))]
+        paths = {param.opts[0] for param in self.params if param.type.name in ("path", "file", "directory")}
+        inputs = [(name, value) for name, value in inputs
+                  if name in paths or any(map(os.path.exists, paths_in(value)))]  # fmt: skip
         overwrite = bool(values.get("overwrite"))
         if self._adds_overwrite:
             values.pop("overwrite", None)
