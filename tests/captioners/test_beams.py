@@ -22,15 +22,10 @@ TEXT = "a red dog on the green grass two cats and one blue ball near small house
 WORDS = TEXT.split()
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("lean", [-1.0, 0.5, 2.0])
-@pytest.mark.parametrize(("beams", "samples", "tokens"), [(5, 1, 9), (3, 3, 6), (2, 1, 1), (1, 1, 4), (5, 5, 15)])
-def test_hypotheses_of_any_length_are_those_of_transformers(
-    tmp_path: Path, lean: float, beams: int, samples: int, tokens: int
-) -> None:
-    """``lean``: how much the end is preferred, so that captions end after one, a few, or all tokens."""
-    captioner: Any = load_captioner(str(save_blip(tmp_path, WORDS, layers=2)))
-    torch.manual_seed(int(10 * lean) + beams)
+def leaning_captioner(folder: Path, lean: float, seed: int) -> tuple[Any, torch.Tensor]:
+    """A tiny BLIP in float64 whose end token is preferred by ``lean``, and the features of seven pictures."""
+    captioner: Any = load_captioner(str(save_blip(folder, WORDS, layers=2)))
+    torch.manual_seed(int(10 * lean) + seed)
     with torch.no_grad():
         for parameter in captioner.model.parameters():
             parameter.mul_(2.0)
@@ -39,7 +34,19 @@ def test_hypotheses_of_any_length_are_those_of_transformers(
         bias[captioner.end] += lean
         captioner.model.double()
         visual = captioner.encode(torch.randn(7, 3, 32, 32))
-        decoding = Decoding(kind="beam", beams=beams, samples=samples, max_tokens=tokens)
+    return captioner, visual
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lean", [-1.0, 0.5, 2.0])
+@pytest.mark.parametrize(("beams", "samples", "tokens"), [(5, 1, 9), (3, 3, 6), (2, 1, 1), (1, 1, 4), (5, 5, 15)])
+def test_hypotheses_of_any_length_are_those_of_transformers(
+    tmp_path: Path, lean: float, beams: int, samples: int, tokens: int
+) -> None:
+    """``lean``: how much the end is preferred, so that captions end after one, a few, or all tokens."""
+    captioner, visual = leaning_captioner(tmp_path, lean, beams)
+    decoding = Decoding(kind="beam", beams=beams, samples=samples, max_tokens=tokens)
+    with torch.no_grad():
         theirs_RT = transformers_generate.generate(captioner, visual, decoding)
     theirs = to_rollout(theirs_RT, captioner.tokenizer, [captioner.end], samples)
     ours = captioner.generate(visual, decoding)
@@ -69,17 +76,8 @@ def test_lengths_with_the_prompt_are_those_of_transformers_4_15(
     tmp_path: Path, lean: float, beams: int, samples: int, tokens: int, stop: str
 ) -> None:
     """Token for token, also where a token with ``stop`` in it is followed by an end token that costs nothing."""
-    captioner: Any = load_captioner(str(save_blip(tmp_path, WORDS, layers=2)))
+    captioner, visual = leaning_captioner(tmp_path, lean, beams)
     captioner.set_stop(stop)
-    torch.manual_seed(int(10 * lean) + beams)
-    with torch.no_grad():
-        for parameter in captioner.model.parameters():
-            parameter.mul_(2.0)
-        bias = captioner.model.text_decoder.cls.predictions.decoder.bias
-        bias.normal_(0, 2)
-        bias[captioner.end] += lean
-        captioner.model.double()
-        visual = captioner.encode(torch.randn(7, 3, 32, 32))
     decoding = Decoding(kind="beam", beams=beams, samples=samples, max_tokens=tokens, length_penalty_over="all")
     ours = captioner.generate(visual, decoding)
     theirs = []
