@@ -11,7 +11,8 @@ from command_line import Cli
 from reader_help import draw, wrong
 
 from tellapart.data import READERS, Reader, open_data
-from tellapart.data.dataset import kinds_help, parse
+from tellapart.data.reader import kinds_help
+from tellapart.data.specification import parse
 
 MODULE = """
 from tellapart.data import Reader, Skipped

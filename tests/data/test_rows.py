@@ -13,7 +13,7 @@ from reader_help import all_of, draw, ids, png, tar, wrong
 
 from tellapart.data import Skipped, open_data
 from tellapart.data.caption_files import read_reference_file
-from tellapart.data.dataset import expand_pattern
+from tellapart.data.file_patterns import expand_pattern
 from tellapart.data.readers.webdataset import Member
 from tellapart.data.tables import RowIndex
 from tellapart.errors import PictureError

@@ -13,7 +13,6 @@ from transformers import BertConfig, BertModel, CLIPImageProcessorPil, GPT2Confi
 from transformers import ResNetModel as ResNet
 
 from tellapart.captioners import load_captioner
-from tellapart.data.dataset import Item
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
@@ -25,6 +24,7 @@ from tellapart.scorers import load_scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
 from tellapart.training.build import TrainingSetup
 from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.types import Item
 
 WORDS = ["a red circle left of a blue square on grass", "a small green ring above a star"]
 DATA = {"train": "scenes:plain?n=40", "validation": "scenes:plain?n=30&split=validation"}

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from tellapart.data.dataset import read_text
+from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, remove_output, write_output
 from tellapart.utils.messages import json_value, parse_json

@@ -20,7 +20,7 @@ from tellapart.bags.file import Bag, BagsFile, Header
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
-from tellapart.data.dataset import beside
+from tellapart.data.new_pictures import beside
 from tellapart.errors import UsageError
 from tellapart.features.nearest import (
     BLOCK,

@@ -118,7 +118,7 @@ class Command(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """See click."""
         if any("kind:path" in (getattr(param, "help", None) or "") for param in self.params):
-            from tellapart.data.dataset import kinds_help
+            from tellapart.data.reader import kinds_help
 
             self.epilog = kinds_help()
         verbs = getattr(ctx.parent and ctx.parent.command, "commands", {})

@@ -138,7 +138,7 @@ def caption(
 ) -> None:
     """Caption pictures. After an interruption, the same command goes on, in the precision in which it was begun."""
     from tellapart.captions.writers import LOG, Replace
-    from tellapart.data.dataset import open_many
+    from tellapart.data.open import open_many
     from tellapart.inference.prompts import Prompts, has_fields
     from tellapart.inference.server import MAX_TOKENS, open_server
     from tellapart.models.decoding import DEFAULT

@@ -14,7 +14,7 @@ last ``?``; in a value, ``%26`` stands for ``&``. Keys that every kind knows, ap
     ids=list.json     the pictures that a list names: ids, file names or COCO's numbers, matched as captions are
     part=1/3          one of three disjoint parts of the list; two of them: part=1,2/3
     limit=100         the first hundred
-    describe=PROMPT   each picture's references joined to one text behind this prompt (`tellapart.data.dataset`)
+    describe=PROMPT   each picture's references joined to one text behind this prompt (`tellapart.data.references`)
 
 Files of rows (JSONL, CSV, TSV, Parquet, tars) are read once from end to end, and their items made when they are asked
 for: a million rows need no more memory than a thousand. An unknown kind or key, an unknown split, ids that stand in a
@@ -22,6 +22,9 @@ file twice, and a data set without items are `UsageError`s. Pictures that the fi
 files and downloads that were broken off are left out and listed in ``Dataset.missing``.
 """
 
-from tellapart.data.dataset import COMMON_KEYS, READERS, Dataset, Options, Reader, Skipped, open_data, open_many
+from tellapart.data.dataset import Dataset, Skipped
+from tellapart.data.open import open_data, open_many
+from tellapart.data.reader import COMMON_KEYS, READERS, Reader
+from tellapart.data.selection import Options
 
 __all__ = ["COMMON_KEYS", "READERS", "Dataset", "Options", "Reader", "Skipped", "open_data", "open_many"]

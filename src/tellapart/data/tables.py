@@ -44,23 +44,10 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from tellapart.data.dataset import (
-    IMAGES,
-    UTF16_MARKS,
-    OnDemand,
-    Options,
-    Skipped,
-    check_splits,
-    check_unique_ids,
-    clean_captions,
-    decode_text,
-    has_file,
-    normalize_split,
-    read_text,
-    usage_errors,
-    utf8_bytes,
-)
+from tellapart.data.dataset import OnDemand, Skipped
+from tellapart.data.listed_pictures import check_unique_ids, has_file
 from tellapart.data.pictures import FilePicture, PackedPicture, picture_file, picture_in, signature_of
+from tellapart.data.reader import IMAGES
 from tellapart.data.records import (
     DATA_KEYS,
     RowError,
@@ -72,6 +59,9 @@ from tellapart.data.records import (
     sole,
     text_keys,
 )
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, check_splits, normalize_split
+from tellapart.data.text_files import UTF16_MARKS, decode_text, read_text, usage_errors, utf8_bytes
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import track

@@ -21,7 +21,9 @@ from tellapart.data.caption_matching import (
     report_problems,
     with_text,
 )
-from tellapart.data.dataset import beside, is_id_list, listed
+from tellapart.data.new_pictures import beside
+from tellapart.data.selection import is_id_list
+from tellapart.data.specification import listed
 from tellapart.errors import UsageError
 from tellapart.evaluation import test_sets
 from tellapart.evaluation.context import CandidateInputs, EvalInputs

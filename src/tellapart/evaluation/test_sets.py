@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.dataset import read_text
 from tellapart.data.readers.imagecode import image_sets, is_layout
+from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.utils.messages import parse_json
 

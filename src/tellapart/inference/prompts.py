@@ -21,11 +21,13 @@ from typing import Any
 
 from tellapart.captions.provenance import OwnFiles
 from tellapart.data import Dataset
-from tellapart.data.caption_files import METADATA_FILES, read_rows
+from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions, preview_ids
-from tellapart.data.dataset import parse, plain_suffix, read_json
+from tellapart.data.field_rows import read_rows
 from tellapart.data.pictures import FilePicture
 from tellapart.data.records import picture_path, record_id
+from tellapart.data.specification import parse
+from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.messages import clean_text, say

@@ -34,8 +34,10 @@ from tellapart.captions.writers import (
 )
 from tellapart.data import xmp
 from tellapart.data.caption_files import METADATA_FILES
-from tellapart.data.dataset import decode_text, expanded, parse, read_text
+from tellapart.data.open import expanded
 from tellapart.data.pictures import FilePicture
+from tellapart.data.specification import parse
+from tellapart.data.text_files import decode_text, read_text
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.language.answers import without_opening
 from tellapart.language.english import FUNCTION_WORDS

@@ -27,18 +27,13 @@ from urllib.parse import unquote
 import numpy as np
 
 from tellapart.data import Dataset, open_data
-from tellapart.data.dataset import (
-    READERS,
-    Options,
-    expand_braces,
-    expand_pattern,
-    is_picture,
-    natural_key,
-    parse,
-    select_items,
-)
+from tellapart.data.dataset import select_items
+from tellapart.data.file_patterns import expand_braces, expand_pattern, natural_key
 from tellapart.data.pictures import FilePicture, StoredPicture
+from tellapart.data.reader import READERS
 from tellapart.data.readers.parquet import holds_pictures
+from tellapart.data.selection import Options
+from tellapart.data.specification import is_picture, parse
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.jobs.storage import Folder, file_system, url_errors
 from tellapart.types import Item

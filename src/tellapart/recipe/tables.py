@@ -23,7 +23,7 @@ from typing import Any, Literal
 import torch
 from pydantic import Field, ValidationError, model_validator
 
-from tellapart.data.dataset import READERS
+from tellapart.data.reader import READERS
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.metrics.spice_tool import find_tool
 from tellapart.recipe.reading import PAPERS, explain, find_recipe, read_recipe, read_tables

@@ -25,7 +25,8 @@ from tellapart.captioners.parts import (
 )
 from tellapart.captioners.recurrent import Recurrent, RecurrentConfig, RecurrentModel
 from tellapart.data import open_many
-from tellapart.data.dataset import Changed, Dataset, blip_clean, blip_cleaned
+from tellapart.data.dataset import Changed, Dataset
+from tellapart.data.references import blip_clean, blip_cleaned
 from tellapart.errors import UsageError
 from tellapart.features.nearest import Exclusions, Vectors, nearest_among
 from tellapart.features.store import FeatureStore

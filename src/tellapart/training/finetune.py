@@ -21,7 +21,8 @@ from transformers.models.auto import configuration_auto
 
 from tellapart import __version__
 from tellapart.data import open_many
-from tellapart.data.dataset import Dataset, parse
+from tellapart.data.dataset import Dataset
+from tellapart.data.specification import parse
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.formats import read_results
 from tellapart.metrics.results import Candidates

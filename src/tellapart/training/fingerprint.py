@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import open_data, parse
+from tellapart.data.open import open_data
 from tellapart.data.pictures import StoredPicture
+from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device, resolve_precision

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from tellapart.captioners import generate_captions
-from tellapart.data.dataset import read_text
+from tellapart.data.text_files import read_text
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
 from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random_pools, retrieve
 from tellapart.metrics.cider import cider_d

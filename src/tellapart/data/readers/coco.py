@@ -13,21 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import (
-    IMAGES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    files_below,
-    finish_items,
-    picture_folder,
-    read_json,
-    split_from_name,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.file_patterns import files_below
+from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import picture_in
+from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.records import Flagged, vizwiz_flag
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, split_from_name
+from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -14,17 +14,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.dataset import (
-    IMAGES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    picture_folder,
-    split_from_name,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import picture_file
+from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, split_from_name
 from tellapart.data.tables import MOST_ROWS, DownloadedFiles, Lines, LineSource, RowPosition, csv_records, stream_items
 from tellapart.errors import UsageError
 from tellapart.types import Item

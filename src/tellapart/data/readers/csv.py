@@ -15,9 +15,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import READERS, Options, Reader, Skipped, picture_folder, usage_errors
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import StoredPicture
+from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import ID_KEYS, find_key, is_base64
+from tellapart.data.selection import Options
 from tellapart.data.tables import (
     COLUMN_KEYS,
     MOST_ROWS,
@@ -32,6 +35,7 @@ from tellapart.data.tables import (
     open_lines,
     stream_items,
 )
+from tellapart.data.text_files import usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

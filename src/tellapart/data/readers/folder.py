@@ -3,7 +3,7 @@
 Order: by path, numbers by value (``2.jpg`` before ``10.jpg``). An item's id is its path inside the folder, with percent
 signs as in a URL where that is not text (``caf%E9.jpg``).
 References, where there are any, are the lines of the text file of the same name (``cat.txt`` or ``cat.jpg.txt``, else
-``cat.caption``), or all of it where its lines are prose (`tellapart.data.caption_files.is_prose`; ``lines=`` decides
+``cat.caption``), or all of it where its lines are prose (`tellapart.data.sidecars.is_prose`; ``lines=`` decides
 instead), else the texts of Hugging Face's ``metadata.jsonl`` or ``metadata.csv`` (``{"file_name": "cat.jpg", "text":
 "a cat"}``), in the folder and in any below it. Hidden files and folders are passed over; text files without a picture,
 rows without one, pictures of a kind that is not read here (HEIC, SVG, …), names that go on after a picture's suffix
@@ -19,31 +19,17 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.caption_files import (
-    METADATA_FILES,
-    lines_in,
-    read_metadata,
-    say_passed_over,
-    say_unread,
-    sidecars,
-    texts_beside,
-    without_foreign,
-)
-from tellapart.data.dataset import (
-    PARTIAL_SUFFIXES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    existing_items,
-    files_below,
-    missing_reason,
-    natural_key,
-    read_text,
-)
+from tellapart.data.caption_files import METADATA_FILES, read_metadata
+from tellapart.data.dataset import Skipped
+from tellapart.data.file_patterns import files_below, natural_key
+from tellapart.data.listed_pictures import PARTIAL_SUFFIXES, existing_items, missing_reason
 from tellapart.data.pictures import CLIP_SUFFIXES, NO_HEIC, SUFFIXES, UNSUPPORTED_SUFFIXES, picture_file
+from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, MAY_LACK
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options
+from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
+from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.files import path_id

@@ -14,9 +14,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import READERS, Options, Reader, Skipped, normalize_split, picture_folder
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture
+from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import RowError, is_base64
+from tellapart.data.selection import Options, normalize_split
 from tellapart.data.tables import (
     COLUMN_KEYS,
     Columns,

@@ -14,19 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import (
-    IMAGES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    finish_items,
-    picture_folder,
-    read_json,
-    split_from_name,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import picture_in
+from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, split_from_name
+from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -15,18 +15,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import (
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    check_unique_ids,
-    choose_split,
-    normalize_split,
-    read_json,
-    read_text,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.pictures import content_key
+from tellapart.data.reader import READERS, Reader
+from tellapart.data.selection import Options, choose_split, normalize_split
+from tellapart.data.text_files import read_json, read_text
 from tellapart.errors import PictureError, UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.messages import parse_json

@@ -16,21 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import (
-    IMAGES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    finish_items,
-    normalize_split,
-    picture_folder,
-    plain_suffix,
-    read_json,
-    split_records,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import BytesPicture, picture_file, picture_in
+from tellapart.data.reader import IMAGES, READERS, Reader
 from tellapart.data.records import (
     DATA_KEYS,
     PICTURE_KEYS,
@@ -45,7 +34,10 @@ from tellapart.data.records import (
     text_keys,
     vizwiz_flag,
 )
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, normalize_split, split_records
 from tellapart.data.tables import EncodedCell, Lines, LineSource, RowPosition, stream_items
+from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
 from tellapart.utils.messages import parse_json, say_once

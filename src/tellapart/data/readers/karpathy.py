@@ -12,19 +12,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import (
-    IMAGES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    finish_items,
-    normalize_split,
-    picture_folder,
-    read_json,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import picture_in
+from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, normalize_split
+from tellapart.data.text_files import read_json
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

@@ -13,19 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.dataset import (
-    IMAGES,
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    picture_folder,
-    read_text,
-    usage_errors,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import ClipFile
+from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options
 from tellapart.data.tables import Lines, LineSource, RowPosition, csv_records, read_split_lists, stream_items
+from tellapart.data.text_files import read_text, usage_errors
 from tellapart.errors import UsageError
 from tellapart.types import Item
 

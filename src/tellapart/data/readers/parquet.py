@@ -19,19 +19,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import (
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    expand_pattern,
-    files_below,
-    missing_reason,
-    picture_folder,
-    split_from_name,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.file_patterns import expand_pattern, files_below
+from tellapart.data.listed_pictures import missing_reason, picture_folder
 from tellapart.data.pictures import PackedClip, PackedPicture, StoredPicture, signature_of
+from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import RowError, is_base64
+from tellapart.data.selection import Options, split_from_name
 from tellapart.data.tables import (
     COLUMN_KEYS,
     Columns,

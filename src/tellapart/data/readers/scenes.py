@@ -14,7 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import READERS, Options, Reader, Skipped, normalize_split
+from tellapart.data.dataset import Skipped
+from tellapart.data.reader import READERS, Reader
+from tellapart.data.selection import Options, normalize_split
 from tellapart.errors import UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item

@@ -11,8 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.data.dataset import IMAGES, READERS, Options, Reader, Skipped, clean_captions, picture_folder
+from tellapart.data.dataset import Skipped
+from tellapart.data.listed_pictures import picture_folder
 from tellapart.data.pictures import picture_in
+from tellapart.data.reader import IMAGES, READERS, Reader
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options
 from tellapart.data.tables import Lines, LineSource, RowPosition, read_split_lists, stream_items, url_file_name
 from tellapart.errors import UsageError
 from tellapart.types import Item

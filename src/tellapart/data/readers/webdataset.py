@@ -18,23 +18,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
-from tellapart.data.dataset import (
-    READERS,
-    Options,
-    Reader,
-    Skipped,
-    clean_captions,
-    decode_text,
-    expand_pattern,
-    files_below,
-    is_hidden,
-    missing_reason,
-    normalize_split,
-    split_from_name,
-)
+from tellapart.data.dataset import Skipped
+from tellapart.data.file_patterns import expand_pattern, files_below, is_hidden
+from tellapart.data.listed_pictures import missing_reason
 from tellapart.data.pictures import CLIP_SUFFIXES, MAX_FILE_BYTES, SUFFIXES, PackedClip, PackedPicture
+from tellapart.data.reader import READERS, Reader
 from tellapart.data.records import DATA_KEYS, text_keys
+from tellapart.data.references import clean_captions
+from tellapart.data.selection import Options, normalize_split, split_from_name
 from tellapart.data.tables import RowPosition, stream_items, texts_of
+from tellapart.data.text_files import decode_text
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.files import path_id

@@ -1,0 +1,90 @@
+"""An entry of a caption file: the texts of a picture, its id and its file, as a record names them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellapart.data.records import (
+    EXIFTOOL_KEY,
+    MAY_LACK,
+    MarkedText,
+    batch_failure,
+    caption_texts,
+    clean_line,
+    exiftool_names,
+    find_key,
+    is_file_name,
+    picture_path,
+    record_id,
+    text_keys,
+    vizwiz_flag,
+)
+from tellapart.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CaptionEntry:
+    """The texts of a picture, its id, its file and its split as the record names them ("" where it does not)."""
+
+    id: str
+    file: str
+    texts: list[str]
+    split: str = ""
+    failure: str = ""  # why a server's batch has no answer for it
+
+
+def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
+    """The entry of a record: an object with a text under one of ``names``, a text, or a list of texts.
+
+    Raises `UsageError` that begins with ``where``.
+    """
+    if isinstance(record, list) and len(record) > 1:  # ["x.jpg", "a dog"] or [391895, "a dog"]
+        first = str(record[0]).strip() if isinstance(record[0], str | int) else ""
+        if is_file_name(first) or first.isdecimal():
+            id_, file = ("", first) if is_file_name(first) else (first, "")
+            return CaptionEntry(id_, file, texts_in(where, record[1:], record[1:]))
+    if isinstance(record, str | list):  # a list of texts, or a pipeline's [{"generated_text"}] for each picture
+        return CaptionEntry("", "", texts_in(where, record, record))
+    if not isinstance(record, dict):
+        raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
+    if failure := batch_failure(record):
+        return CaptionEntry(record_id(record, where), "", [], failure=failure)
+    if EXIFTOOL_KEY in record:  # a text of digits is a number in its JSON
+        values = [str(value) if type(value) in (int, float) else value for value in record.values()]
+        record = dict(zip(exiftool_names(list(record)), values, strict=True))
+    if not text_keys(names, record) and MAY_LACK not in names:
+        raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
+    document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
+    inner = document if isinstance(document, dict) else {}
+    parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics know which picture it was
+    metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
+    key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
+    texts = texts_in(where, record, text_value(names, record))
+    if flag := vizwiz_flag(record):
+        texts = [MarkedText(text, flag=flag) for text in texts]
+    return CaptionEntry(key, picture_path(record) or picture_path(inner), texts, split_of(record) or split_of(inner))
+
+
+def split_of(record: Mapping[str, Any]) -> str:
+    """The split that a record names; "" where it names none."""
+    split = record.get("split")
+    return split if isinstance(split, str) else ""
+
+
+def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
+    """Returns what stands under the first of the names; an empty text counts, an empty list does not."""
+    values = [record[key] for name in names if (key := find_key((name,), record))]
+    if not values:
+        return [record[key] for key in text_keys(names, record)]
+    return next((value for value in values if value is not None and value != []), None)
+
+
+def texts_in(where: str, holder: Any, value: Any) -> list[str]:
+    """The cleaned texts of a value. One that is not there, or empty, is an empty caption of its ``holder``."""
+    found = [
+        MarkedText(clean_line(text), text.error, text.flag) if isinstance(text, MarkedText) else clean_line(text)
+        for text in caption_texts(value, where)
+    ]
+    return found or ([""] if isinstance(holder, dict | str) else [])

@@ -1,0 +1,51 @@
+"""Captions in lines of text, with or without a file name or an id in front."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tellapart.data.caption_entries import CaptionEntry, texts_in
+from tellapart.data.records import MEDIA, is_file_name
+from tellapart.errors import UsageError
+
+_KEYED_LINES = (
+    re.compile(r"(?P<key>[^\t]+)#\d+\t(?P<text>.*)"),  # Flickr8k's and Flickr30k's tokens
+    re.compile(rf"(?P<key>\d+|\S[^\t,;|]*\.{MEDIA})(?:#\d+)? *(?:[,;|\t]|:\s)(?P<text>.*)", re.IGNORECASE),
+    re.compile(rf"(?P<key>\S+\.{MEDIA})(?:#\d+)? +(?P<text>.*)", re.IGNORECASE),
+    re.compile(r"""(?P<key>[^\t]+)\t(?P<text> *[\[{] *["'\[{].*)"""),  # GIT's and VinVL's key and JSON
+)
+_COMMENT_NUMBER = re.compile(r" *\d+ *[,;|\t]")  # Flickr30k's "x.jpg| 0| a dog"
+_QUOTED = re.compile(r'\s*"((?:[^"]|"")*)"\s*')
+_MARKUP = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|table)\b", re.IGNORECASE)
+
+
+def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
+    if _MARKUP.match(text):
+        raise UsageError(f"{path}: HTML or XML is not read here; export its table as CSV, JSON or Parquet")
+    lines = text.removesuffix("\n").split("\n")
+    for pattern in _KEYED_LINES:
+        keyed = [pattern.match(line) for line in lines]
+        if all(match or not line.strip() for match, line in zip(keyed, lines, strict=True)):
+            yield from _read_keyed(path, keyed)
+            return
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}"
+        if (match := _KEYED_LINES[1].match(line)) and is_file_name(match["key"]):
+            raise UsageError(f"{where}: begins with the file name '{match['key']}', and other lines do not; name all")
+        if "\t" in line and not tabs:
+            raise UsageError(f"{where}: has a tab; expected one caption a line (is this the references?)")
+        yield CaptionEntry("", "", texts_in(where, line, line.split("\t")))
+
+
+def _read_keyed(path: Path, keyed: Sequence[re.Match[str] | None]) -> Iterator[CaptionEntry]:
+    """The entries of lines that begin with a file name or an id; blank lines are passed over."""
+    counted = all(not match or _COMMENT_NUMBER.match(match["text"]) for match in keyed)
+    for number, match in enumerate(keyed, 1):
+        if match:
+            text = _COMMENT_NUMBER.sub("", match["text"]) if counted else match["text"]
+            quoted = _QUOTED.fullmatch(text)
+            texts = [quoted[1].replace('""', '"')] if quoted else text.split("\t")
+            file = match["key"] if is_file_name(match["key"]) else ""
+            yield CaptionEntry("" if file else match["key"], file, texts_in(f"{path}, line {number}", text, texts))

@@ -1,0 +1,163 @@
+"""Captions in tables: CSV and TSV, Excel, Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+from tellapart.data.caption_entries import CaptionEntry, entry_of
+from tellapart.data.records import ID_KEYS, MAY_LACK, exiftool_names, find_key, picture_key, text_keys
+from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
+from tellapart.data.text_files import plain_suffix
+from tellapart.errors import MissingExtra, UsageError
+from tellapart.utils.messages import say
+
+
+def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The number of each row, from 1, and its cells as text; empty cells at its end are left out.
+
+    Raises `UsageError` for a file that is not there, or no Excel file.
+    """
+
+    try:
+        import openpyxl
+        from openpyxl.utils.exceptions import InvalidFileException
+    except ModuleNotFoundError:
+        raise MissingExtra("excel", "reading Excel files") from None
+    try:
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        first, *others = book.worksheets
+        if filled := [sheet.title for sheet in others if any(map(any, sheet.iter_rows(values_only=True)))]:
+            say(f"{path}: only its first sheet is read, '{first.title}'; there are: {', '.join(filled)}")
+        for number, values in enumerate(first.iter_rows(values_only=True), 1):
+            cells = [_cell_text(value) for value in values]
+            while cells and not cells[-1]:
+                cells.pop()
+            yield number, cells
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+    except (
+        *(OSError, zipfile.BadZipFile, InvalidFileException, ParseError),
+        *(KeyError, IndexError, ValueError, TypeError),  # of openpyxl, where parts of the file are damaged
+    ) as error:
+        raise UsageError(f"{path}: damaged or no Excel file ({str(error).splitlines()[0] or error!r})") from None
+
+
+def _cell_text(value: object) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # Excel has no whole numbers
+    return "" if value is None else str(value)
+
+
+SEPARATORS = ",;\t|"
+_SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel's, in front of the header
+
+
+def has_header(text: str, names: Sequence[str]) -> bool:
+    """Returns whether a text's first line names the columns of a table: a picture or an id, and a caption."""
+    first = _SEPARATOR_LINE.sub("", text, count=1).lstrip("\n").partition("\n")[0]
+    separator = max(SEPARATORS, key=first.count)
+    cells = [cell.lower() for cell in exiftool_names([cell.strip() for cell in first.split(separator)])]
+    return len(cells) > 1 and bool(picture_key(cells) or find_key(ID_KEYS, cells)) and bool(text_keys(names, cells))
+
+
+def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
+    if marked := _SEPARATOR_LINE.match(text):
+        text = "\n" + text[marked.end() :]  # lines keep their numbers
+    first = text.lstrip("\n").partition("\n")[0]
+    separator = "\t" if "\t" in first and plain_suffix(path) == ".tsv" else max(SEPARATORS, key=first.count)
+    return _read_rows(path, csv_rows(path, text, separator), names)
+
+
+def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of an Excel file's first sheet. Raises `UsageError` with the row's number."""
+
+    return _read_rows(path, sheet_rows(path), names)
+
+
+def csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The number of the line on which each row ends, and its cells."""
+    reader = csv_reader(io.StringIO(text, newline=""), separator)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: {error} {OPEN_QUOTE}") from None
+
+
+def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequence[str]) -> Iterator[CaptionEntry]:
+    header: list[str] | None = None
+    for number, row in rows:
+        where, cells = f"{path}, line {number}", [cell.strip() for cell in row]
+        if not any(cells):
+            continue
+        if header is None:
+            cells = exiftool_names(cells)
+            header = _header(path, cells, names)
+            if header is not cells:
+                yield entry_of(where, dict(zip(header, cells, strict=True)), names)
+        elif len(cells) > len(header):
+            raise UsageError(f"{where}: has more fields than the header; put captions with commas in double quotes")
+        else:
+            yield entry_of(where, dict(zip(header, mended(cells, header), strict=False)), names)
+
+
+def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
+    """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
+    has_key, has_text = find_key(ID_KEYS, cells) or picture_key(cells), text_keys(names, cells)
+    for name in (has_key, *has_text):
+        if name and cells.count(name) > 1:
+            raise UsageError(f"{path}: {cells.count(name)} columns are called '{name}'; rename or remove all but one")
+    if has_key and (has_text or MAY_LACK in names):
+        return cells
+    if len(cells) == 2 and not has_key and not has_text:
+        return ["id", "caption"]
+    raise UsageError(
+        f"{path}: the header is '{','.join(cells)}'; expected the columns 'id' (or image, file_name, …) and 'caption' "
+        "(or text, prediction, …)"
+    )
+
+
+def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
+    """The entries of a Parquet file; the bytes of pictures are not read. Raises `UsageError`."""
+    for number, row in enumerate(parquet_rows(path, names)):
+        yield entry_of(f"{path}, row {number}", row, names)
+
+
+def _without_bytes(schema: Any, name: str) -> str:
+    """A column, or of pictures in a struct only their paths."""
+    import pyarrow
+
+    kind = schema.field(name).type
+    return f"{name}.path" if pyarrow.types.is_struct(kind) and kind.get_field_index("path") >= 0 else name
+
+
+def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """All columns that hold no bytes; with ``names`` those of the texts under one of them, the id and the picture."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "reading Parquet") from None
+    try:
+        schema = pyarrow.parquet.read_schema(path)
+        columns = schema.names
+        if names:
+            if not (texts := text_keys(names, columns)) and MAY_LACK not in names:
+                raise UsageError(f"{path}: no column of captions; there are: {', '.join(columns)}")
+            columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns)))]
+        columns = [_without_bytes(schema, name) for name in columns]
+        kept = [name for name in columns if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path, columns=kept).to_pylist()
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+    except (pyarrow.ArrowException, OSError) as error:
+        raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
+    return rows

@@ -1,0 +1,97 @@
+"""Opens specifications as data sets."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tellapart.data.caption_matching import MAX_SHOWN
+from tellapart.data.dataset import Changed, Dataset, Skipped
+from tellapart.data.listed_pictures import check_unique_ids
+from tellapart.data.pictures import SUFFIXES
+from tellapart.data.reader import READERS
+from tellapart.data.references import described
+from tellapart.data.selection import Options, choose_ids, choose_part
+from tellapart.data.specification import is_picture, parse, split_query
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+
+def open_data(spec: str) -> Dataset:
+    """The data set of a specification (the module's docstring has the grammar). Raises `UsageError`."""
+    found = expanded([spec])
+    return _open(spec) if found == [spec] else _parts(found, spec)
+
+
+def expanded(specs: Sequence[str]) -> list[str]:
+    """The specifications with a pattern of picture files ('photos/*.jpg') as the files that it matches, in order."""
+    return [each for spec in specs for each in (_pictures_like(spec) or [spec])]
+
+
+def _pictures_like(spec: str) -> list[str]:
+    if not any(mark in spec for mark in "*?[") or Path(spec).exists():
+        return []
+    found = sorted(glob.glob(str(Path(spec).expanduser()), recursive=True))  # noqa: PTH207 (Path.glob takes no "/…")
+    return found if any(is_picture(Path(each)) for each in found) else []
+
+
+def _open(spec: str, empty_part: bool = False) -> Dataset:
+    """``empty_part``: a part may have no items, where others stand beside it."""
+    kind, path, options = parse(spec)
+    items, missing = READERS[kind].read(path, options)
+    items = choose_part(choose_ids(items, options, missing), options)
+    if "limit" in options.values:
+        items = items[: options.integer("limit", 0, least=1)]
+    if not len(items) and not (empty_part and "part" in options.values):
+        raise UsageError(_nothing(spec, kind, options, missing))
+    if prompt := options.text("describe").strip():
+        items = Changed(items, partial(described, prompt=prompt))
+    return Dataset(spec, items, missing)
+
+
+def open_many(specs: Sequence[str]) -> Dataset:
+    """Several specifications, folders or picture files as one data set, in that order.
+
+    One specification is `open_data`. Of several, the items of a folder without a kind get the path as it was typed
+    before their id, so that two folders may hold the same names; ids that are double all the same are a `UsageError`.
+    One of several parts may be empty. A pattern such as 'photos/*.jpg' stands for its files.
+    """
+    if len(specs) == 1:
+        return open_data(specs[0])
+    if not specs:
+        raise UsageError("no pictures were named; type a folder, files, or kind:path")
+    return _parts(expanded(specs), " ".join(specs))
+
+
+def _parts(specs: Sequence[str], typed: str) -> Dataset:
+    items: list[Item] = []
+    missing = Skipped()
+    for spec in specs:
+        part = _open(spec, empty_part=True)
+        bare = Path(spec).expanduser()
+        folder = Path(spec if bare.exists() else split_query(spec)[0])
+        for item in part:
+            if folder.expanduser().is_dir():
+                item = replace(item, id=(folder / item.id).as_posix())
+            items.append(replace(item, id=Path(spec).as_posix()) if is_picture(bare) else item)
+        missing.extend(part.missing)
+    if not items:
+        raise UsageError(f"{typed}: no items in these parts; name more pictures, or fewer parts")
+    check_unique_ids(items, typed)
+    return Dataset(typed, items, missing)
+
+
+def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
+    left_out = missing.line(len(missing), what="were left out", shown=2)
+    if left_out and "images" in READERS[kind].keys and "images" not in options.values:
+        folders = dict.fromkeys(str(Path(name).parent) for name, _ in missing if "/" in name)
+        looked = f"; looked in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
+        return f"{spec}: no items; {left_out}{looked}; if the pictures are elsewhere, type images=FOLDER"
+    if left_out:
+        return f"{spec}: no items; {left_out}"
+    if kind == "folder":
+        return f"{spec}: no pictures in this folder ({' '.join(sorted(SUFFIXES))} are looked for)"
+    return f"{spec}: no items"

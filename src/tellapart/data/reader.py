@@ -1,0 +1,121 @@
+"""`READERS`, the table of the kinds of data, and what a reader says about itself.
+
+A reader is a module of `tellapart.data.readers`, an entry point of the group ``tellapart.readers`` in an installed
+package (which loads to a `Reader`, or to its function), or an entry that a program registers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.dataset import Skipped
+from tellapart.data.selection import Options
+from tellapart.errors import UsageError
+from tellapart.types import Item
+from tellapart.utils.registry import Entry, Registry
+
+ReadFunction = Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader(Entry[ReadFunction]):
+    """One layout of a data set.
+
+    ``factory`` reads a path, with the options of its specification, to items and to what it had to leave out.
+    ``needs``: extras that must be installed.
+
+    keys: the keys that it knows beside `COMMON_KEYS`, each with one line of help. needs_path: False where nothing is
+    read from disk. layouts: (what a user has, what to type), for the docs. suffixes: of files that are of this kind
+    without ``kind:``. json_layout: whether the content of a ``.json`` file is of this kind. folder_markers: names of
+    files that make a folder one of this kind; folder_suffixes: suffixes that do, where it holds no picture.
+    """
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+    needs_path: bool = True
+    layouts: tuple[tuple[str, str], ...] = ()
+    suffixes: tuple[str, ...] = ()
+    json_layout: Callable[[Any], bool] | None = None
+    folder_markers: tuple[str, ...] = ()
+    folder_suffixes: tuple[str, ...] = ()
+
+    @property
+    def read(self) -> ReadFunction:
+        """The function that reads."""
+        return self.factory
+
+
+READERS: Registry[Reader] = Registry(
+    "kind of data", Reader, group="tellapart.readers", package="tellapart.data.readers"
+)
+
+# Keys that every kind knows, in the order in which they apply.
+COMMON_KEYS: Mapping[str, str] = {
+    "split": "`test`; `dev`, `valid` and `validation` are `val`; several: `train,val`",
+    "ids": "`list.json`: the pictures that a list names, matched as captions are: ids, file names or COCO's numbers",
+    "part": "`1/3`: one of three disjoint parts, the same on every machine; two of them: `1,2/3`",
+    "limit": "`100`: the first hundred",
+    "describe": "`in this picture`: each picture's references joined to one text behind this prompt, in place of them",
+}
+IMAGES = {"images": "the folder of the pictures; by default where the layout usually has them"}
+
+
+def recognize(fits: Callable[[Reader], bool], *, plugins: bool = True) -> str | None:
+    """The first kind that fits. Plug-ins are asked, and loaded, only where no reader of the package fits."""
+    readers = chain(_builtin(), _installed()) if plugins else _builtin()
+    return next((reader.name for reader in readers if fits(reader)), None)
+
+
+def known_suffixes() -> list[str]:
+    """The suffixes of files whose kind need not be typed."""
+    return [suffix for reader in chain(_builtin(), _installed()) for suffix in reader.suffixes]
+
+
+def layouts_table() -> str:
+    """A Markdown table of the layouts, by kind."""
+    rows = [
+        f"| `{reader.name}` | {have} | {typed} | {', '.join(f'`{extra}`' for extra in reader.needs)} |"
+        for reader in _builtin()
+        for have, typed in reader.layouts
+    ]
+    return "\n".join(["| kind | what you have | what to type | extra |", "|---|---|---|---|", *rows]) + "\n"
+
+
+def keys_table() -> str:
+    """A Markdown table of the keys and the kinds that know them."""
+    kinds: dict[tuple[str, str], list[str]] = {}
+    for reader in _builtin():
+        for key, text in reader.keys.items():
+            kinds.setdefault((key, text), []).append(f"`{reader.name}`")
+    common = [f"| `{key}` | all | {text} |" for key, text in COMMON_KEYS.items()]
+    rows = [f"| `{key}` | {', '.join(names)} | {text} |" for (key, text), names in kinds.items()]
+    return "\n".join(["| key | kinds | value |", "|---|---|---|", *common, *rows]) + "\n"
+
+
+def kinds_help() -> str:
+    """A paragraph that says each kind, plug-ins included, for the help of a command."""
+    broken: list[str] = []
+    kinds = [f"{reader.name} ({reader.help})" for reader in _by_name(READERS.entries(broken=broken.append))]
+    return f"Kinds of data, as kind:path?key=value: {'; '.join([*kinds, *broken])}."
+
+
+def _by_name(readers: Iterable[Reader]) -> list[Reader]:
+    """The registry has them in the order of import."""
+    return sorted(readers, key=lambda reader: reader.name)
+
+
+def _builtin() -> Iterator[Reader]:
+    """The readers of the package, and those that the program registered."""
+    installed = READERS.installed()
+    return (READERS.find(name) for name in sorted(READERS) if name not in installed)
+
+
+def _installed() -> Iterator[Reader]:
+    """Those of installed packages; one that cannot be loaded is passed over, as long as nobody names it."""
+    for name in READERS.installed():
+        with contextlib.suppress(UsageError):
+            yield READERS.find(name)

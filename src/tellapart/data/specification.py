@@ -1,0 +1,127 @@
+"""Parses a specification ``kind:path?key=value`` (`tellapart.data` has the grammar); finds the kind of a bare path."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from tellapart.data.pictures import CLIP_SUFFIXES, SUFFIXES, UNSUPPORTED_SUFFIXES
+from tellapart.data.reader import COMMON_KEYS, READERS, Reader, known_suffixes, recognize
+from tellapart.data.selection import Options
+from tellapart.data.text_files import plain_suffix, read_json, refuse_unread
+from tellapart.errors import UsageError, nearest
+
+
+def parse(spec: str) -> tuple[str, Path, Options]:
+    """A specification as (kind, path, options), with kind and keys checked. Raises `UsageError`."""
+    if not spec:
+        raise UsageError(f"an empty specification; type kind:path, where kind is one of {', '.join(sorted(READERS))}")
+    body, query = (spec, "") if Path(spec).exists() else split_query(spec)
+    kind, colon, rest = body.partition(":")
+    if not colon or Path(body).exists() or kind not in READERS:
+        kind, rest = _bare_kind(spec, body, kind if colon else ""), body
+    options = Options(spec, _values(spec, query))
+    reader = READERS.find(kind)
+    known = (*COMMON_KEYS, *reader.keys)
+    for key in options.values:
+        if key not in known:
+            raise UsageError(f"{spec}: '{kind}:' has no key '{key}'{nearest(key, known)}")
+    if not rest and reader.needs_path:
+        raise UsageError(f"{spec}: no path after '{kind}:'")
+    return kind, Path(rest).expanduser(), options
+
+
+def listed(spec: str, path: Path) -> str:
+    """Returns the specification of the pictures that a list of ids names, of all splits of ``spec``."""
+    body, query = (spec, "") if Path(spec).exists() else split_query(spec)
+    kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
+    return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
+
+
+_CHOOSING = ("split", "ids", "part", "limit", "only")  # keys that take some of the items
+
+
+def split_query(spec: str) -> tuple[str, str]:
+    body, mark, query = spec.rpartition("?")
+    return (body, query) if mark else (spec, "")
+
+
+def _values(spec: str, query: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in filter(None, query.split("&")):
+        key, equals, value = pair.partition("=")
+        if not equals or not key or not value:
+            raise UsageError(f"{spec}: '{pair}' is not key=value")
+        if key in values:
+            raise UsageError(f"{spec}: the key '{key}' stands there twice")
+        values[key] = unquote(value)
+    return values
+
+
+def _bare_kind(spec: str, body: str, kind: str) -> str:
+    """The kind of a path without one; a `UsageError` where there is no such path or its kind is unclear."""
+    path = Path(body).expanduser()
+    if path.is_dir():
+        return _folder_kind(path)
+    if is_picture(path):
+        return "folder"
+    suffix, is_file = plain_suffix(path), path.is_file()
+    if is_file:
+        refuse_unread(path)
+    if is_file or any(mark in body for mark in "*{["):
+        if suffix and (by_suffix := recognize(lambda reader: suffix in reader.suffixes)):
+            return by_suffix
+        if is_file and suffix == ".json":
+            return _json_kind(path, spec)
+        if is_file:
+            raise UsageError(
+                f"{spec}: neither a picture, a folder of pictures, nor one of {' '.join(known_suffixes())}"
+            )
+    if len(kind) > 1 and "/" not in kind:
+        raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
+    kinds = ", ".join(sorted(READERS))
+    raise UsageError(f"{spec}: no such file or folder{_similar_path(path)} (or type kind:path, kinds: {kinds})")
+
+
+def _similar_path(path: Path) -> str:
+    """``; did you mean 'photos'?``, of the names beside it; empty without one."""
+    try:
+        names = [file.name for file in path.parent.iterdir() if not file.name.startswith(".")]
+    except (OSError, ValueError):
+        return ""
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"; did you mean '{path.parent / close[0]}'?" if close else ""
+
+
+def _json_kind(path: Path, spec: str) -> str:
+    """The kind of a JSON file, by its content."""
+    content = read_json(path)
+    if found := recognize(lambda reader: reader.json_layout is not None and reader.json_layout(content)):
+        return found
+    raise UsageError(f"{spec}: which layout is this JSON file? type coco:{spec} or karpathy:{spec}")
+
+
+def _folder_kind(folder: Path) -> str:
+    """By a marker file; else a folder that holds a picture is one of pictures; else by the suffixes in it."""
+
+    def has_marker(reader: Reader) -> bool:
+        return any((folder / name).is_file() for name in reader.folder_markers)
+
+    if found := recognize(has_marker, plugins=False):
+        return found
+    try:
+        names = {file.name for file in folder.iterdir()}
+    except OSError:  # its reader says why
+        return "folder"
+    suffixes = {Path(name).suffix.lower() for name in names}
+    stems = {Path(name).stem for name in names if name.endswith(".parquet")}
+    if suffixes & (SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet says what is in 00000/
+        return "folder"
+    if {f"{stem}.tar" for stem in stems} & names:  # or in 00000.tar
+        return "webdataset"
+    return recognize(lambda reader: has_marker(reader) or bool(suffixes & {*reader.folder_suffixes})) or "folder"
+
+
+def is_picture(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES | CLIP_SUFFIXES | UNSUPPORTED_SUFFIXES and path.is_file()

@@ -1,0 +1,106 @@
+"""Text and JSON files as people write them: encodings, compression, and errors that name the file."""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.utils.messages import parse_json
+
+MAX_UNPACKED_BYTES = 8 << 30
+
+
+def refuse_unread(path: Path) -> None:
+    """A `UsageError` that says how to convert it, for a file of a kind that is not opened: a pickle, a zip."""
+    if path.suffix.lower() in (".pkl", ".pickle"):
+        names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
+        raise UsageError(
+            f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: python -c "
+            f'\'import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[2], "w"))\' '
+            f"{names}"
+        )
+    if path.suffix.lower() == ".zip":
+        names = f"{shlex.quote(str(path))} -d {shlex.quote(str(path.with_suffix('')))}"
+        raise UsageError(f"{path}: an archive is not read here; name the folder that this makes of it: unzip {names}")
+
+
+def plain_suffix(path: Path) -> str:
+    """The suffix of a file without a ``.gz`` after it, in lower case."""
+    return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content, unpacked where it is ``.gz``. Raises `OSError`."""
+    if path.suffix.lower() != ".gz":
+        return path.read_bytes()
+    with gzip.open(path) as file:
+        try:
+            data = file.read(MAX_UNPACKED_BYTES + 1)
+        except (EOFError, zlib.error) as error:
+            raise OSError(f"damaged ({error})") from None
+    if len(data) > MAX_UNPACKED_BYTES:
+        raise OSError(f"is more than {MAX_UNPACKED_BYTES >> 30} GiB when unpacked")
+    return data
+
+
+def read_text(path: Path) -> str:
+    """The text of a file (`decode_text`), or a `UsageError` that names it."""
+    with usage_errors(path):
+        return decode_text(read_bytes(path))
+
+
+def read_nonempty(path: Path) -> str:
+    """The text of a file of captions, or a `UsageError` that names it, also where it has none."""
+    text = read_text(path)
+    if not text.strip():
+        raise UsageError(f"{path}: is empty; expected at least one caption")
+    return text
+
+
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text", Notepad's "UTF-16"
+
+
+def decode_text(data: bytes) -> str:
+    """Decodes what people write: UTF-8, or UTF-16 that begins with its byte order mark. Lines end in a line feed.
+
+    Raises UnicodeDecodeError: another encoding is not guessed, for a wrong guess changes letters.
+    """
+    text = data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@contextmanager
+def usage_errors(path: Path) -> Iterator[None]:
+    """Turns errors of opening and decoding a file into a `UsageError` that names it."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise UsageError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: a folder where a file was expected") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
+    except ValueError as error:  # NUL in the path
+        raise UsageError(f"{path}: cannot be read ({error})") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None
+
+
+def utf8_bytes(text: str) -> bytes:
+    """UTF-8, also of names that are no proper text."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file, or a `UsageError` that names it and the line at fault."""
+    text = read_text(path)
+    try:
+        return parse_json(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: not JSON ({error})") from None
