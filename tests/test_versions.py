@@ -160,6 +160,8 @@ PARTS: dict[str, tuple[Callable[[dict[str, Any]], Result], int, Result]] = {
     "loop": (loop, 1, [5.780023, 0.576152, 0.0, 5.851057, 0.670548, 0.001, 5.777861, 0.558318, 0.000904508]),
     "mle": (first_step({"kind": "mle", "label_smoothing": 0.1}), 1, [5.770467, 0.577777]),
     "smile": (first_step({"kind": "smile", "mle_weight": 0.01}), 1, [2.630303, 0.398152]),
+    "gem": (first_step({"kind": "gem"}), 1, [0.381617, 0.726563]),
+    "sparsemax": (first_step({"kind": "sparsemax"}), 1, [1.250673, 1.351439]),
     "contrastive": (first_step({"kind": "contrastive", "word_dropout": 0.1}, captioner=None), 1, [4.284008, 104.5143]),
     "self_distillation": (
         first_step({"kind": "self_distillation", "prompt": "in this picture"}),

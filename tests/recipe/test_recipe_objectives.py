@@ -10,7 +10,8 @@ import torch
 
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderD
-from tellapart.objectives.reinforce import Reinforce, RunningMean, leave_one_out
+from tellapart.objectives.baselines import RunningMean, leave_one_out
+from tellapart.objectives.reinforce import Reinforce
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.rewards import Alternating, Averaged, CiderReward, MetricReward, SelfRetrieval

@@ -1,25 +1,22 @@
 """Objectives: a batch to a loss.
 
 A module holds an objective whole: its equations, its options in a recipe (``Config``), and its entry in `OBJECTIVES`.
-`base` has the interface, `exploration` is the diversity term of paper 4.
+`base` has the interface. `baselines`, `exploration`, `max_at_k` and `set_quality` are parts of `reinforce`.
 """
 
 from __future__ import annotations
 
 from tellapart.objectives.base import OBJECTIVES, Objective, ObjectiveEntry, ObjectiveOptions
+from tellapart.objectives.baselines import Baseline, RunningMean, group_mean, leave_one_out, no_baseline
 from tellapart.objectives.contrastive import Contrastive
 from tellapart.objectives.exploration import Exploration
+from tellapart.objectives.gem import Gem, gem_loss
+from tellapart.objectives.max_at_k import MaxAtK, max_at_k
 from tellapart.objectives.mle import Mle, mle_head_loss, mle_loss, shift_labels
-from tellapart.objectives.reinforce import (
-    Baseline,
-    Reinforce,
-    RewardTerm,
-    RunningMean,
-    group_mean,
-    leave_one_out,
-    no_baseline,
-)
+from tellapart.objectives.reinforce import Reinforce, RewardTerm
+from tellapart.objectives.set_quality import SetQuality
 from tellapart.objectives.smile import Smile, smile_head_loss, smile_loss
+from tellapart.objectives.sparsemax import Sparsemax, sparsemax_loss
 from tellapart.types import Loss
 
 __all__ = [
@@ -27,7 +24,9 @@ __all__ = [
     "Baseline",
     "Contrastive",
     "Exploration",
+    "Gem",
     "Loss",
+    "MaxAtK",
     "Mle",
     "Objective",
     "ObjectiveEntry",
@@ -35,13 +34,18 @@ __all__ = [
     "Reinforce",
     "RewardTerm",
     "RunningMean",
+    "SetQuality",
     "Smile",
+    "Sparsemax",
+    "gem_loss",
     "group_mean",
     "leave_one_out",
+    "max_at_k",
     "mle_head_loss",
     "mle_loss",
     "no_baseline",
     "shift_labels",
     "smile_head_loss",
     "smile_loss",
+    "sparsemax_loss",
 ]

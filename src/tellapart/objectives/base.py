@@ -102,13 +102,13 @@ class ObjectiveOptions(Strict):
         """The validation metric that the objective improves: it selects the checkpoint unless a recipe names another.
 
         The negative log-likelihood of references if these are the labels, CIDEr-D if every reward compares captions
-        with references, otherwise R@1. SMILE learns references, too, but raises their negative log-likelihood; its
-        paper selects by self-retrieval.
+        with references, otherwise R@1. SMILE, GEM and sparsemax learn references, too, but raise their negative
+        log-likelihood; SMILE's paper selects by self-retrieval.
         """
         if self.reward_options:
             return "cider" if all("references" in reward.needs() for reward in self.reward_options) else "recall"
         labels = self.trains == "captioner" and self.learns_references
-        return "loss" if labels and self.kind != "smile" else "recall"
+        return "loss" if labels and self.kind not in ("smile", "gem", "sparsemax") else "recall"
 
     def scorer_names(self) -> tuple[str, ...]:
         """Returns scorers named here in place of the recipe's [scorer]; rewards name their own."""

@@ -1,14 +1,13 @@
 """REINFORCE: makes the captioner's own captions likelier or less likely, as their rewards say.
 
-`Reinforce.step` reads from top to bottom: captions, rewards, baselines, advantages, loss, backward. The baselines that
-rewards are compared with stand below it.
+`Reinforce.step` reads from top to bottom: captions, rewards, baselines (`baselines`), advantages, loss, backward.
 """
 
 from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
@@ -20,8 +19,18 @@ from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike
 from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions
+from tellapart.objectives.baselines import (
+    Baseline,
+    build_baseline,
+    group_deviation,
+    leave_one_out,
+    leave_one_out_tokens,
+    like_class_means,
+)
 from tellapart.objectives.detail import DetailLevel, Levels, contradictions, evenly, price_list
 from tellapart.objectives.exploration import Exploration
+from tellapart.objectives.max_at_k import MaxAtK, max_at_k
+from tellapart.objectives.set_quality import SetQuality
 from tellapart.rewards.base import (
     REWARDS,
     BaselineName,
@@ -44,8 +53,6 @@ else:
     TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
     RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
-# ``baseline(reward_BS, batch) -> value_BS``, or B×S×T alike: what each reward is compared with.
-Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
 MANY_LOGITS = 2**22  # from here on one operation, which needs less memory, in another order of adding up
 EPSILON = 1e-4  # added to standard deviations that advantages are divided by
 
@@ -99,6 +106,10 @@ class Reinforce:
         )
         dropout_in_rollout: bool = True
         exploration: Exploration | None = Field(None, description="adds paper 4's diversity to the advantage")
+        max_at_k: MaxAtK | None = Field(None, description="trains for the best of k captions of a picture (PKPO)")
+        set_quality: SetQuality | None = Field(
+            None, description="rewards sets of captions that are good and different (Darling, SetPO)"
+        )
         whiten: bool = Field(False, description="scales the batch's advantages to mean 0 and deviation 1")
         group_normalization: bool = Field(
             False,
@@ -143,8 +154,24 @@ class Reinforce:
                     yield f"baseline '{baseline}' compares samples of a picture; set decoding.samples = 4, say"
             if self.group_normalization and self.decoding.samples < 2:
                 yield "group_normalization compares samples of a picture; set decoding.samples = 4, say"
-            if self.exploration is not None and any(reward.per_token for reward in self.rewards):
-                yield "exploration is of whole captions, and a reward here is of single tokens; leave one of them out"
+            for name in ("exploration", "max_at_k", "set_quality"):
+                if getattr(self, name) is not None and any(reward.per_token for reward in self.rewards):
+                    yield f"{name} is of whole captions, and a reward here is of single tokens; leave one of them out"
+            if self.exploration is not None and self.set_quality is not None:
+                yield "exploration and set_quality both add diversity; leave one of them out"
+            if self.max_at_k is not None and self.decoding.samples < max(2, self.max_at_k.largest):
+                yield (
+                    f"max_at_k needs at least {self.max_at_k.largest} samples of a picture, and decoding.samples is "
+                    f"{self.decoding.samples}; set decoding.kind = 'sample', decoding.samples = "
+                    f"{2 * self.max_at_k.largest}, say"
+                )
+            if self.set_quality is not None and self.decoding.samples < 2:
+                yield "set_quality compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
+            if self.set_quality is not None and self.set_quality.form == "product" and "greedy" in used:
+                yield (
+                    "baseline 'greedy' is the reward of one caption, and set_quality multiplies those of several; "
+                    "set baseline = 'leave_one_out'"
+                )
             if self.exploration is not None and self.decoding.samples < 2:
                 yield "exploration compares samples of a picture; set decoding.kind = 'sample', decoding.samples = 5"
             elif self.exploration is not None and self.exploration.apart and self.decoding.samples < 3:
@@ -290,12 +317,18 @@ class Reinforce:
         Runs in full precision: a scorer's cosines times its scale lose tenths of a nat in bf16.
         """
         device = rollout.tokens_RT.device
+        k = 1 if self.cfg.max_at_k is None else self.cfg.max_at_k.at(batch.step)
         with torch.no_grad(), torch.autocast(device.type, enabled=False):
             rewards, gains, weights = [], [], []
             for term in self.terms:
                 reward = compute_reward(term, rollout, batch).to(device)
                 rewards.append(reward)
-                gain = reward_minus_baseline(term, reward, rollout, greedy, batch)
+                if self.cfg.set_quality is not None:
+                    reward = self.cfg.set_quality.rewards(term.name, reward, rollout)
+                if k > 1:  # the loss is a mean over captions, and PKPO's estimator a sum
+                    gain = rollout.samples * max_at_k(reward, k).to(reward.dtype)
+                else:
+                    gain = reward_minus_baseline(term, reward, rollout, greedy, batch)
                 if self.cfg.group_normalization:  # GDPO
                     gain = gain / (group_deviation(reward) + EPSILON)
                 weights.append(self.weight(term, reward, batch))
@@ -308,6 +341,10 @@ class Reinforce:
             logs = reward_logs(self.terms, weights, rewards, rollout)
             if self.cfg.exploration is not None:  # eq. 16 of paper 4
                 advantage, logs["diversity"] = self.cfg.exploration(advantage, rollout)
+            if self.cfg.set_quality is not None:
+                advantage, logs["diversity"] = self.cfg.set_quality.gains(advantage, rollout)
+            if self.cfg.max_at_k is not None:
+                logs["k"] = float(k)
         return (whitened(advantage) if self.cfg.whiten else advantage), logs
 
     def log_probs(
@@ -541,113 +578,6 @@ def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
     if (classify := getattr(term.reward, "word_classes", None)) is not None:
         classes_RT = classify(rollout).to(classes_RT.device)
     return classes_RT.view(-1, rollout.samples, classes_RT.shape[1])
-
-
-# Baselines. Rewards are B×S, or B×S×T with NaN where a token has none; those are compared within a class of words.
-
-
-class RunningMean:
-    """DiscriTune's baseline: the mean of all previous batch means, 0 at first."""
-
-    def __init__(self) -> None:
-        self.mean, self.count = 0.0, 0
-
-    def __call__(self, reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-        value = torch.full_like(reward_BS, self.mean)
-        caption_BS = caption_means(reward_BS)
-        known = caption_BS[~caption_BS.isnan()]
-        if len(known):
-            self.count += 1
-            self.mean += (float(known.mean()) - self.mean) / self.count
-        return value
-
-    def state_dict(self) -> dict[str, float]:
-        return {"mean": self.mean, "count": self.count}
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        self.mean, self.count = float(state["mean"]), int(state["count"])
-
-
-def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Returns zeros: plain REINFORCE."""
-    return torch.zeros_like(reward_BS)
-
-
-def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes the mean reward of the picture's samples, its own included (GRPO, Shao et al. 2024)."""
-    mean_B = caption_means(reward_BS).nanmean(1)
-    return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
-
-
-def caption_means(reward: torch.Tensor) -> torch.Tensor:
-    """Returns rewards of captions B×S as they are, and the mean over each caption of rewards of tokens B×S×T."""
-    return reward if reward.ndim == 2 else reward.nanmean(2)
-
-
-def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes for each sample the mean reward of the picture's other samples (Kool et al. 2019; RLOO).
-
-    NaN abstains, and the value of a sample whose others all abstain is NaN. Raises ValueError for a single sample.
-    """
-    if reward_BS.shape[1] < 2:
-        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
-    known_BS = ~reward_BS.isnan()
-    value_BS = reward_BS.nan_to_num()
-    others_BS = known_BS.sum(1, keepdim=True) - known_BS.long()
-    return (value_BS.sum(1, keepdim=True) - value_BS) / torch.where(others_BS > 0, others_BS, torch.nan)
-
-
-def like_class_means(
-    reward_BST: torch.Tensor, class_BST: torch.Tensor, other_BST: torch.Tensor, other_class_BST: torch.Tensor
-) -> torch.Tensor:
-    """Computes value_BSTO: the mean reward of words of the token's class in each of O other captions of the picture.
-
-    reward_BST, class_BST: B×S×T; other_*: B×O×U, of the captions to compare with. A caption without a word of the class
-    gives its mean over all tokens; one that abstains gives NaN.
-    """
-    same_BSTOU = class_BST[:, :, :, None, None] == other_class_BST[:, None, None]
-    known_BOU = ~other_BST.isnan()
-    counted_BSTOU = same_BSTOU & known_BOU[:, None, None]
-    value_BOU = other_BST.nan_to_num()
-    number_BSTO = counted_BSTOU.sum(-1)
-    own_class = torch.einsum("bstou,bou->bsto", counted_BSTOU.to(value_BOU), value_BOU) / number_BSTO.clamp(min=1)
-    whole_BO = value_BOU.sum(2) / torch.where(known_BOU.any(2), known_BOU.sum(2), torch.nan)
-    return torch.where(number_BSTO > 0, own_class, whole_BO[:, None, None])
-
-
-def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
-    """Computes for each token the mean reward of words of its class in the picture's other samples.
-
-    Equal to `leave_one_out` if a reward is the same for all tokens of a caption. NaN abstains. Raises ValueError for a
-    single sample.
-    """
-    S = reward_BST.shape[1]
-    if S < 2:
-        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
-    value_BSTS = like_class_means(reward_BST, class_BST, reward_BST, class_BST)
-    itself = torch.eye(S, dtype=torch.bool, device=reward_BST.device)[None, :, None]
-    return value_BSTS.masked_fill(itself, torch.nan).nanmean(-1)
-
-
-def group_deviation(reward: torch.Tensor) -> torch.Tensor:
-    """Computes the standard deviation of a reward over the samples of a picture, B×1 or B×1×1, without NaN.
-
-    For a reward of tokens it is over the tokens, with equal weight for each sample. GDPO divides each reward by it
-    before rewards are summed, so that all have the same scale (Liu et al. 2026).
-    """
-    mean_B = caption_means(reward).nanmean(1)
-    shape = (-1, *[1] * (reward.ndim - 1))
-    variance_B = caption_means((reward - mean_B.view(shape)) ** 2).nanmean(1)
-    return variance_B.sqrt().view(shape)
-
-
-def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
-    """Returns a new baseline by its name in a recipe."""
-    if name == "greedy":
-        return "greedy"
-    if name == "running_mean":
-        return RunningMean()
-    return {"leave_one_out": leave_one_out, "group_mean": group_mean, "none": no_baseline}[name]
 
 
 OBJECTIVES.register(

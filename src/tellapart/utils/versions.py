@@ -19,6 +19,8 @@ VERSIONS: dict[str, int] = {
     "stop_tokens": 1,  # of a start from ClipCap's published weights; without the number: none but the end token
     "mle": 1,
     "smile": 1,
+    "gem": 1,
+    "sparsemax": 1,
     "contrastive": 1,
     "self_distillation": 1,
     "reinforce": 2,  # with its rewards and baselines

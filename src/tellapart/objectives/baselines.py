@@ -1,0 +1,121 @@
+"""What rewards are compared with before they become advantages.
+
+Rewards are B×S, or B×S×T with NaN where a token has none; those are compared within a class of words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+
+from tellapart.rewards.base import BaselineName
+from tellapart.types import Batch
+
+# ``baseline(reward_BS, batch) -> value_BS``, or B×S×T alike: what each reward is compared with.
+Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
+
+
+class RunningMean:
+    """DiscriTune's baseline: the mean of all previous batch means, 0 at first."""
+
+    def __init__(self) -> None:
+        self.mean, self.count = 0.0, 0
+
+    def __call__(self, reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+        value = torch.full_like(reward_BS, self.mean)
+        caption_BS = caption_means(reward_BS)
+        known = caption_BS[~caption_BS.isnan()]
+        if len(known):
+            self.count += 1
+            self.mean += (float(known.mean()) - self.mean) / self.count
+        return value
+
+    def state_dict(self) -> dict[str, float]:
+        return {"mean": self.mean, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.mean, self.count = float(state["mean"]), int(state["count"])
+
+
+def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Returns zeros: plain REINFORCE."""
+    return torch.zeros_like(reward_BS)
+
+
+def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Computes the mean reward of the picture's samples, its own included (GRPO, Shao et al. 2024)."""
+    mean_B = caption_means(reward_BS).nanmean(1)
+    return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
+
+
+def caption_means(reward: torch.Tensor) -> torch.Tensor:
+    """Returns rewards of captions B×S as they are, and the mean over each caption of rewards of tokens B×S×T."""
+    return reward if reward.ndim == 2 else reward.nanmean(2)
+
+
+def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """Computes for each sample the mean reward of the picture's other samples (Kool et al. 2019; RLOO).
+
+    NaN abstains, and the value of a sample whose others all abstain is NaN. Raises ValueError for a single sample.
+    """
+    if reward_BS.shape[1] < 2:
+        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
+    known_BS = ~reward_BS.isnan()
+    value_BS = reward_BS.nan_to_num()
+    others_BS = known_BS.sum(1, keepdim=True) - known_BS.long()
+    return (value_BS.sum(1, keepdim=True) - value_BS) / torch.where(others_BS > 0, others_BS, torch.nan)
+
+
+def like_class_means(
+    reward_BST: torch.Tensor, class_BST: torch.Tensor, other_BST: torch.Tensor, other_class_BST: torch.Tensor
+) -> torch.Tensor:
+    """Computes value_BSTO: the mean reward of words of the token's class in each of O other captions of the picture.
+
+    reward_BST, class_BST: B×S×T; other_*: B×O×U, of the captions to compare with. A caption without a word of the class
+    gives its mean over all tokens; one that abstains gives NaN.
+    """
+    same_BSTOU = class_BST[:, :, :, None, None] == other_class_BST[:, None, None]
+    known_BOU = ~other_BST.isnan()
+    counted_BSTOU = same_BSTOU & known_BOU[:, None, None]
+    value_BOU = other_BST.nan_to_num()
+    number_BSTO = counted_BSTOU.sum(-1)
+    own_class = torch.einsum("bstou,bou->bsto", counted_BSTOU.to(value_BOU), value_BOU) / number_BSTO.clamp(min=1)
+    whole_BO = value_BOU.sum(2) / torch.where(known_BOU.any(2), known_BOU.sum(2), torch.nan)
+    return torch.where(number_BSTO > 0, own_class, whole_BO[:, None, None])
+
+
+def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
+    """Computes for each token the mean reward of words of its class in the picture's other samples.
+
+    Equal to `leave_one_out` if a reward is the same for all tokens of a caption. NaN abstains. Raises ValueError for a
+    single sample.
+    """
+    S = reward_BST.shape[1]
+    if S < 2:
+        raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
+    value_BSTS = like_class_means(reward_BST, class_BST, reward_BST, class_BST)
+    itself = torch.eye(S, dtype=torch.bool, device=reward_BST.device)[None, :, None]
+    return value_BSTS.masked_fill(itself, torch.nan).nanmean(-1)
+
+
+def group_deviation(reward: torch.Tensor) -> torch.Tensor:
+    """Computes the standard deviation of a reward over the samples of a picture, B×1 or B×1×1, without NaN.
+
+    For a reward of tokens it is over the tokens, with equal weight for each sample. GDPO divides each reward by it
+    before rewards are summed, so that all have the same scale (Liu et al. 2026).
+    """
+    mean_B = caption_means(reward).nanmean(1)
+    shape = (-1, *[1] * (reward.ndim - 1))
+    variance_B = caption_means((reward - mean_B.view(shape)) ** 2).nanmean(1)
+    return variance_B.sqrt().view(shape)
+
+
+def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
+    """Returns a new baseline by its name in a recipe."""
+    if name == "greedy":
+        return "greedy"
+    if name == "running_mean":
+        return RunningMean()
+    return {"leave_one_out": leave_one_out, "group_mean": group_mean, "none": no_baseline}[name]

@@ -1,0 +1,114 @@
+"""GEM: maximum likelihood that leaves probability where the model already has it (Li et al. 2025, arXiv 2408.16673).
+
+Cross-entropy moves probability from all words to the label. GEM moves it only from the words that a sharpened copy q
+of the model prefers, and stops when the label is the most probable word, so that samples stay diverse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from pydantic import Field
+
+from tellapart.models import output_layer as head
+from tellapart.models.protocols import CaptionerLike
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.rewards.base import RunParts
+from tellapart.types import Batch, Loss
+
+Weighting = Literal["linear", "log_sigmoid"]
+SIGMOID_SLOPE = 0.01  # of the authors' program, for h = log-sigmoid
+
+
+def gem_loss(
+    logits_BTV: torch.Tensor,
+    labels_BT: torch.Tensor,
+    valid_BT: torch.Tensor,
+    *,
+    beta: float = 0.7,
+    h: Weighting = "linear",
+) -> torch.Tensor:
+    """Computes GEM: the mean over valid tokens of −Σ_v q_v · w_v · (log p_y − log p_v), in nats.
+
+    p is the softmax of the logits, q that of logits / ``beta``; y is the label. q and w get no gradient.
+    h: ``linear`` sets w to 1; ``log_sigmoid`` sets w_v to sigmoid(0.01 · (z_v − z_y)), as the authors' program.
+    beta: in (0, 1]; the lower, the fewer words lose probability.
+    Raises ValueError where no token is valid.
+    """
+    check_labels(labels_BT, valid_BT)
+    scores_NV, label_N1 = at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT][:, None]
+    log_p_NV = scores_NV.log_softmax(-1)
+    weight_NV = gem_weights(scores_NV.detach(), label_N1, beta, h)
+    return -(weight_NV * (log_p_NV.gather(1, label_N1) - log_p_NV)).sum(1).mean()
+
+
+def gem_weights(scores_NV: torch.Tensor, label_N1: torch.Tensor, beta: float, h: Weighting) -> torch.Tensor:
+    """Computes q_v · w_v of `gem_loss`, N×V."""
+    q_NV = (scores_NV / beta).softmax(-1)
+    if h == "log_sigmoid":
+        q_NV = q_NV * torch.sigmoid(SIGMOID_SLOPE * (scores_NV - scores_NV.gather(1, label_N1)))
+    return q_NV
+
+
+@dataclass(frozen=True)
+class GemTerm(head.VocabularyTerm):
+    """`gem_loss` of tokens as a term of `head_loss`, times ``share``."""
+
+    beta: float = 0.7
+    h: Weighting = "linear"
+
+    def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Computes the loss of a few tokens and its gradient with respect to the scores."""
+        label_n1 = self.label_N[n, None]
+        weight_nV = gem_weights(scores_nV, label_n1, self.beta, self.h)
+        log_p_nV = scores_nV.log_softmax(-1)
+        total_n1 = weight_nV.sum(1, keepdim=True)
+        expected_n1 = (weight_nV * log_p_nV).sum(1, keepdim=True)
+        loss = self.share * (expected_n1 - total_n1 * log_p_nV.gather(1, label_n1)).sum()
+        # The softmax's own part of the gradient cancels: both sides have the same total weight.
+        return loss, weight_nV.scatter_add_(1, label_n1, -total_n1).mul_(self.share)
+
+
+class Gem(Stateless[CaptionerLike]):
+    """`gem_loss` of the batch's references."""
+
+    class Config(ObjectiveOptions):
+        """GEM (Li et al. 2025): maximum likelihood of the references that keeps samples diverse."""
+
+        kind: Literal["gem"]
+        beta: float = Field(
+            0.7, gt=0, le=1, description="temperature of the sharpened copy q; lower changes fewer words"
+        )
+        h: Weighting = Field("linear", description="weighting of the words: linear, or log_sigmoid")
+
+        def build(self, parts: RunParts) -> Gem:
+            return Gem(self)
+
+    def __init__(self, cfg: Gem.Config) -> None:
+        self.cfg = cfg
+
+    def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        labels_RT, valid_RT, cfg = batch.tokens_RT, batch.valid_RT, self.cfg
+        if (layer := learner.head()) is None:
+            logits_RTV = learner.logits(batch.visual, labels_RT, valid_RT)
+            return Loss(gem_loss(logits_RTV, labels_RT, valid_RT, beta=cfg.beta, h=cfg.h))
+        weight_VH, bias_V = layer
+        hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
+        term = GemTerm(flat_positions(valid_RT), labels_RT[valid_RT], 1 / count_valid(valid_RT), beta=cfg.beta, h=cfg.h)
+        return Loss(head.head_loss(hidden_RTH, weight_VH, bias_V, [term]))
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="gem",
+        factory=Gem.Config.build,
+        help="Maximum likelihood of the references that keeps samples diverse (GEM).",
+        options=Gem.Config,
+        label="GEM",
+        direction="lower",
+    )
+)

@@ -1,0 +1,109 @@
+"""Diversity as a quality of the set of captions: the product form of Darling and the marginal form of SetPO.
+
+Darling (Li et al. 2025, arXiv 2509.02534) multiplies each reward by how many of the other samples say something else.
+SetPO (Li et al. 2026, arXiv 2602.01062) adds to the advantage what a sample contributes to the diversity of its set.
+Both papers compare reasoning with learned models; here captions are compared by their words.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+
+from tellapart.errors import TellapartError
+from tellapart.language.words import content_words
+from tellapart.objectives.exploration import bleu_distance, edit_distance
+from tellapart.types import Rollout
+from tellapart.utils.options import Strict
+
+
+def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
+    """Computes Darling's diversity of each sample, B×S: its mean distance from the other samples, 0 to 1.
+
+    distance_BSS: 0 to 1, with 0 on the diagonal. With distances of 0 and 1 it is the share of samples in other classes.
+    """
+    return distance_BSS.sum(2) / (distance_BSS.shape[2] - 1)
+
+
+def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
+    """Computes the diversity of sets of S samples, B: mean over i of −log(1 + Σ_{j≠i} k(i, j) / (S − 1)), at most 0.
+
+    similarity_BSS: k, 0 to 1. A single sample has diversity 0. SetPO's abstract names kernels, diminishing returns and
+    leave-one-out; means in place of sums are a choice made here, so that sets of different sizes are comparable.
+    """
+    S = similarity_BSS.shape[2]
+    if S < 2:
+        return similarity_BSS.new_zeros(len(similarity_BSS))
+    others_BS = similarity_BSS.sum(2) - similarity_BSS.diagonal(dim1=1, dim2=2)
+    return -torch.log1p(others_BS / (S - 1)).mean(1)
+
+
+def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
+    """Computes for each sample, B×S, the diversity of its set minus that of the set without it."""
+    S = similarity_BSS.shape[2]
+    whole_B = set_diversity(similarity_BSS)
+    without = []
+    for i in range(S):
+        rest = [j for j in range(S) if j != i]
+        without.append(whole_B - set_diversity(similarity_BSS[:, rest][:, :, rest]))
+    return torch.stack(without, dim=1)
+
+
+def word_distance(rollout: Rollout) -> torch.Tensor:
+    """Computes whether two samples of a picture say different content words, B×S×S: 0 for the same set, else 1."""
+    spoken = [
+        frozenset(text[word.start : word.end] for word in content_words(text))
+        for text in (text.lower() for text in rollout.texts)
+    ]
+    names = {words: number for number, words in enumerate(dict.fromkeys(spoken))}
+    class_BS = torch.tensor([names[words] for words in spoken]).view(-1, rollout.samples)
+    return (class_BS[:, :, None] != class_BS[:, None]).float()
+
+
+DISTANCES = {"words": word_distance, "edit": edit_distance, "bleu": lambda rollout: bleu_distance(rollout) / 2}
+
+
+class SetQuality(Strict):
+    """Rewards sets of captions that are good and different.
+
+    ``product`` multiplies each reward, which must be at least 0, by the sample's diversity (Darling). ``marginal`` adds
+    ``weight`` times the sample's centred marginal diversity to the advantage (SetPO).
+    """
+
+    form: Literal["product", "marginal"] = "product"
+    distance: Literal["words", "edit", "bleu"] = Field(
+        "words",
+        description="0 to 1 between two samples: other content words, word edits, or 1 − mean BLEU-3 and BLEU-4",
+    )
+    weight: float = Field(1.0, gt=0, description="of the marginal diversity")
+
+    @model_validator(mode="after")
+    def has_an_effect(self) -> SetQuality:
+        if self.form == "product" and self.weight != 1.0:
+            raise ValueError("weight belongs to form 'marginal'; leave it out, or set form = 'marginal'")
+        return self
+
+    def rewards(self, name: str, reward_BS: torch.Tensor, rollout: Rollout) -> torch.Tensor:
+        """Returns the rewards of form ``product``; those of ``marginal`` are unchanged.
+
+        Raises `TellapartError` for a negative reward, which a product would increase for captions that are alike.
+        """
+        if self.form == "marginal":
+            return reward_BS
+        if bool((reward_BS < 0).any()):
+            raise TellapartError(
+                f"reward '{name}' is {float(reward_BS.nan_to_num().min()):.3g} for a caption; objective.set_quality "
+                "multiplies rewards that are at least 0: use a reward such as self_retrieval with score = 'accuracy', "
+                "or form = 'marginal'"
+            )
+        return reward_BS * share_of_others(DISTANCES[self.distance](rollout)).to(reward_BS)
+
+    def gains(self, advantage_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
+        """Returns the advantages B×S, and the mean distance between two samples of a picture, for the log."""
+        distance_BSS = DISTANCES[self.distance](rollout).to(advantage_BS)
+        if self.form == "marginal":
+            marginal_BS = marginal_diversity(1 - distance_BSS)
+            advantage_BS = advantage_BS + self.weight * (marginal_BS - marginal_BS.mean(1, keepdim=True))
+        return advantage_BS, float(share_of_others(distance_BSS).mean())

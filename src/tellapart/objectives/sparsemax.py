@@ -1,0 +1,101 @@
+"""Sparsemax loss: maximum likelihood that stops at words which are improbable enough (Martins and Astudillo 2016).
+
+Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0, and
+words outside this support get no gradient.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from tellapart.models import output_layer as head
+from tellapart.models.protocols import CaptionerLike
+from tellapart.objectives.base import OBJECTIVES, ObjectiveEntry, ObjectiveOptions, Stateless
+from tellapart.objectives.mle import at_least_float32, check_labels, count_valid, flat_positions
+from tellapart.rewards.base import RunParts
+from tellapart.types import Batch, Loss
+
+
+def sparsemax_threshold(scores_NV: torch.Tensor) -> torch.Tensor:
+    """Computes τ, N×1: the threshold for which Σ_v max(0, z_v − τ) = 1."""
+    sorted_NV = scores_NV.sort(1, descending=True).values
+    total_NV = sorted_NV.cumsum(1)
+    rank_V = torch.arange(1, scores_NV.shape[1] + 1, device=scores_NV.device, dtype=scores_NV.dtype)
+    size_N1 = (1 + rank_V * sorted_NV > total_NV).sum(1, keepdim=True)
+    return (total_NV.gather(1, size_N1 - 1) - 1) / size_N1
+
+
+def sparsemax(scores_NV: torch.Tensor) -> torch.Tensor:
+    """Computes max(0, z − τ), the projection of scores onto the probability simplex, N×V."""
+    # The largest score is subtracted so that sums of thousands of scores keep their digits.
+    centred_NV = scores_NV - scores_NV.amax(1, keepdim=True)
+    return (centred_NV - sparsemax_threshold(centred_NV)).clamp(min=0)
+
+
+def sparsemax_loss(logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> torch.Tensor:
+    """Computes the mean over valid tokens of −z_y + ½ Σ_{v∈S} (z_v² − τ²) + ½, at least 0.
+
+    S is the support of `sparsemax`. The gradient with respect to the scores is sparsemax(z) minus the one-hot label.
+    Raises ValueError where no token is valid.
+    """
+    check_labels(labels_BT, valid_BT)
+    return token_losses(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT][:, None]).mean()
+
+
+def token_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tensor:
+    """Computes the sparsemax loss of each token, N×1. Adding a constant to a token's scores leaves it unchanged."""
+    centred_NV = scores_NV - scores_NV.detach().amax(1, keepdim=True)
+    tau_N1 = sparsemax_threshold(centred_NV)
+    support_NV = centred_NV > tau_N1
+    inside_N1 = torch.where(support_NV, centred_NV**2 - tau_N1**2, 0.0).sum(1, keepdim=True)
+    return inside_N1 / 2 - centred_NV.gather(1, label_N1) + 0.5
+
+
+@dataclass(frozen=True)
+class SparsemaxTerm(head.VocabularyTerm):
+    """`sparsemax_loss` of tokens as a term of `head_loss`, times ``share``."""
+
+    def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        """Computes the loss of a few tokens and its gradient with respect to the scores."""
+        label_n1 = self.label_N[n, None]
+        loss = self.share * token_losses(scores_nV, label_n1).sum()
+        slope_nV = sparsemax(scores_nV)
+        one_n1 = torch.ones_like(slope_nV[:, :1])
+        return loss, slope_nV.scatter_add_(1, label_n1, -one_n1).mul_(self.share)
+
+
+class Sparsemax(Stateless[CaptionerLike]):
+    """`sparsemax_loss` of the batch's references."""
+
+    class Config(ObjectiveOptions):
+        """Sparsemax loss of the references. Captions are still generated with softmax."""
+
+        kind: Literal["sparsemax"]
+
+        def build(self, parts: RunParts) -> Sparsemax:
+            return Sparsemax()
+
+    def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
+        assert batch.tokens_RT is not None and batch.valid_RT is not None
+        labels_RT, valid_RT = batch.tokens_RT, batch.valid_RT
+        if (layer := learner.head()) is None:
+            return Loss(sparsemax_loss(learner.logits(batch.visual, labels_RT, valid_RT), labels_RT, valid_RT))
+        weight_VH, bias_V = layer
+        hidden_RTH = learner.hidden(batch.visual, labels_RT, valid_RT)
+        term = SparsemaxTerm(flat_positions(valid_RT), labels_RT[valid_RT], 1 / count_valid(valid_RT))
+        return Loss(head.head_loss(hidden_RTH, weight_VH, bias_V, [term]))
+
+
+OBJECTIVES.register(
+    ObjectiveEntry(
+        name="sparsemax",
+        factory=Sparsemax.Config.build,
+        help="Sparsemax loss of the references: improbable words get no gradient.",
+        options=Sparsemax.Config,
+        label="sparsemax",
+        direction="lower",
+    )
+)
