@@ -1,4 +1,4 @@
-"""What rewards are compared with before they become advantages.
+"""Baselines: subtracted from rewards, they make advantages.
 
 Rewards are B×S, or B×S×T with NaN where a token has none; those are compared within a class of words.
 """

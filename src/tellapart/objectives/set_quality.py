@@ -7,6 +7,7 @@ Both papers compare reasoning with learned models; here captions are compared by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -62,7 +63,16 @@ def word_distance(rollout: Rollout) -> torch.Tensor:
     return (class_BS[:, :, None] != class_BS[:, None]).float()
 
 
-DISTANCES = {"words": word_distance, "edit": edit_distance, "bleu": lambda rollout: bleu_distance(rollout) / 2}
+def half_bleu_distance(rollout: Rollout) -> torch.Tensor:
+    """Computes 1 minus the mean of BLEU-3 and BLEU-4 of every two samples, B×S×S."""
+    return bleu_distance(rollout) / 2
+
+
+DISTANCES: dict[str, Callable[[Rollout], torch.Tensor]] = {
+    "words": word_distance,
+    "edit": edit_distance,
+    "bleu": half_bleu_distance,
+}
 
 
 class SetQuality(Strict):
