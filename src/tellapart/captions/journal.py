@@ -1,0 +1,278 @@
+"""The journal of a folder's captions: who changed what and when, and each text before, in the log of `provenance`.
+
+A change is a head line and a line for each row, which are on disk before any caption is written:
+
+    {"change": "2026-11-28T00:30:00.123456Z-1f2e", "what": "edit", "by": {"model": …}}    no "by": a person
+    {"file": "*.txt", "id": "1.txt", "change": …, "person": HASH, "before": TEXT}         "text": HASH if ours
+    {"file": "*.txt", "id": "1.txt", "change": …, "removed": true, "before": TEXT}
+    {"file": "*.txt", "id": "1.txt", "change": …, "state": {"accepted": true}, "was": {}}
+
+No "before": there was no text. A process that is killed between the journal and the captions leaves rows whose text is
+still the one before; they count as not changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from tellapart.captions.provenance import FILE_NAME, TextRow, text_hash
+from tellapart.errors import TellapartError
+from tellapart.utils.files import replace_file
+from tellapart.utils.messages import parse_json
+
+COMPACT_BYTES = 1 << 20  # a smaller log is left as it is
+
+
+@dataclass(frozen=True)
+class Author:
+    """The writer of a text: a model with its prompt and decoding, or a person (no model)."""
+
+    model: str = ""
+    prompt: str = ""
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_person(self) -> bool:
+        """Returns whether a person wrote the text."""
+        return not self.model
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields that are set; {} for a person."""
+        fields = {"model": self.model, "prompt": self.prompt, "decoding": dict(self.decoding)}
+        return {name: value for name, value in fields.items() if value}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Author:
+        """Reads what `to_json` returned."""
+        return cls(str(value.get("model", "")), str(value.get("prompt", "")), dict(value.get("decoding") or {}))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Author:
+        """Returns the author of captions that were begun with these settings of ``tellapart caption``."""
+        options = settings.get("captioner_options") or {}
+        prompt = settings.get("prompt") or (options.get("prompt") if isinstance(options, Mapping) else "")
+        return cls(str(settings.get("captioner") or UNKNOWN.model), str(prompt or ""), settings.get("decoding") or {})
+
+
+PERSON = Author()
+UNKNOWN = Author("tellapart")  # of earlier logs, which do not name the model
+
+
+@dataclass
+class RowChange:
+    """The change of one row. ``after``: the hash of its text, None if it was removed; ``text``: whether it changed."""
+
+    before: str | None = None
+    after: str | None = None
+    text: bool = False
+    state: dict[str, Any] | None = None
+    was: dict[str, Any] = field(default_factory=dict)
+    author: Author = PERSON
+
+    def add(self, value: Mapping[str, Any], author: Author) -> None:
+        """Takes one more line of the same change: the first text before and the last one after count."""
+        if "state" in value:
+            self.was = dict(value.get("was") or {}) if self.state is None else self.was
+            self.state = dict(value["state"])
+        if {"text", "person", "removed"} & value.keys():
+            self.before = self.before if self.text else value.get("before")
+            self.after = None if value.get("removed") else str(value.get("text", value.get("person")))
+            self.text, self.author = True, author
+
+
+@dataclass
+class Change:
+    """One change of any number of rows. ``id`` begins with its time in UTC; ``undoes``: the changes that it undoes."""
+
+    id: str
+    what: str
+    author: Author
+    undoes: tuple[str, ...] = ()
+    rows: dict[tuple[str, str], RowChange] = field(default_factory=dict)
+
+    @property
+    def time(self) -> str:
+        """Returns the time in UTC, such as ``2026-11-28T00:30:00``."""
+        return self.id[:19]
+
+
+@dataclass
+class LoggedRow:
+    """One row in the log: what tellapart wrote there, the authors by the hash of their text, and its state."""
+
+    row: TextRow = field(default_factory=TextRow)
+    authors: dict[str, Author] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)
+
+    def author(self, text: str) -> Author:
+        """Returns who wrote this text of the row."""
+        hash_ = text_hash(text)
+        return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
+
+
+def new_change_id() -> str:
+    """Returns the id of a change that begins now; ids sort by time."""
+    now = time.time_ns() // 1000
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**6))
+    return f"{seconds}.{now % 10**6:06d}Z-{os.urandom(2).hex()}"
+
+
+def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()) -> str:
+    """Returns the head line of a change."""
+    value: dict[str, Any] = {"change": change, "what": what}
+    value |= {"by": author.to_json()} if not author.is_person else {}
+    return json.dumps(value | ({"undoes": list(undoes)} if undoes else {})) + "\n"
+
+
+class Log:
+    """The log of one folder, with its rows by (file, id) and its changes in the order of time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._clear()
+
+    def _clear(self) -> None:
+        self.rows: dict[tuple[str, str], LoggedRow] = {}
+        self.changes: dict[str, Change] = {}
+        self._settings: dict[str, Author] = {}
+        self._read: tuple[int, int] = (0, 0)  # inode, and the bytes of it that are read
+        self._lines = 0
+
+    @classmethod
+    def open(cls, folder: Path) -> Log:
+        """Reads the log of a folder. Raises `TellapartError` for one that cannot be read."""
+        log = cls(folder / FILE_NAME)
+        log.refresh()
+        return log
+
+    def refresh(self) -> None:
+        """Reads what was appended since, or all of it if the file was replaced."""
+        try:
+            with self.path.open("rb") as file:
+                self._refresh(file)
+        except FileNotFoundError:
+            self._clear()
+        except OSError as error:
+            raise TellapartError(f"{self.path}: cannot be read ({error.strerror}), and it says who wrote which text; "
+                                 "make it readable") from None  # fmt: skip
+
+    def _refresh(self, file: BinaryIO) -> None:
+        status = os.fstat(file.fileno())
+        if self._read[0] != status.st_ino or status.st_size < self._read[1]:
+            self._clear()
+        file.seek(self._read[1])
+        data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        for line in whole.splitlines():
+            with contextlib.suppress(
+                ValueError, KeyError, TypeError, AttributeError
+            ):  # half a line of a killed process
+                self._take(parse_json(line))
+        self._read = status.st_ino, self._read[1] + len(whole)
+
+    def _take(self, value: Mapping[str, Any]) -> None:
+        self._lines += 1
+        if "what" in value:
+            author = Author.from_json(value.get("by") or {})
+            self.changes[value["change"]] = Change(
+                value["change"], str(value["what"]), author, tuple(map(str, value.get("undoes") or ()))
+            )
+            return
+        file = str(value["file"])
+        if "settings" in value:
+            self._settings[file] = Author.from_settings(value["settings"])
+            for key in [key for key in self.rows if key[0] == file]:
+                self.rows[key].row = TextRow()
+            return
+        key = file, str(value["id"])
+        change = self.changes.get(value.get("change", ""))
+        logged = self.rows.setdefault(key, LoggedRow())
+        logged.row = logged.row.with_line(value)
+        author = change.author if change is not None else self._settings.get(file, UNKNOWN)
+        if "by" in value:
+            author = Author.from_json(value["by"])
+        if "text" in value:
+            logged.authors[str(value["text"])] = author
+        if "state" in value:
+            logged.state = dict(value["state"])
+        if change is not None:
+            change.rows.setdefault(key, RowChange()).add(value, author if "text" in value else PERSON)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the log for this process alone, and reads what others appended before."""
+        while True:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if not self.path.exists() or not os.path.samestat(os.fstat(file.fileno()), self.path.stat()):
+                    continue  # it was compacted between our opening and locking
+                self._refresh(file)
+                self._file = file
+                try:
+                    yield
+                finally:
+                    if not os.fstat(file.fileno()).st_size:
+                        self.path.unlink(missing_ok=True)  # nothing happened here
+                return
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Appends whole lines, and flushes them to disk; only inside `locked`."""
+        append_lines(self._file, lines, self.path)
+        self._refresh(self._file)
+
+    def compact(self) -> None:
+        """Drops what later lines of the log replace, if most of it is that; only inside `locked`.
+
+        Texts and changes all stay; records of pictures and captions of a captioner only stay where they are the last.
+        """
+        if self._read[1] < COMPACT_BYTES or self._lines < 2 * len(self.rows):
+            return
+        data = self.path.read_bytes()
+        lines = _compacted(data)
+        if sum(map(len, lines)) < len(data) // 2:
+            replace_file(self.path, lambda new: new.write_bytes(b"".join(lines)))
+
+
+def _compacted(data: bytes) -> list[bytes]:
+    """The lines that a log needs, in their order: without those before a file's last beginning that are no change."""
+    lines: list[bytes] = []
+    later: dict[tuple[str, str], set[str]] = {}  # by row: the fields of later lines
+    begun = set[str]()  # files that a later line begins anew
+    for line in reversed(data.splitlines(keepends=True)):
+        with contextlib.suppress(ValueError, AttributeError):
+            value = parse_json(line)
+            key = str(value.get("file")), str(value.get("id"))
+            if "change" not in value and key[0] in begun:
+                continue
+            begun |= {key[0]} if "settings" in value else set()
+            replaced = {"picture", "captions"} & value.keys() & later.get(key, set())
+            later.setdefault(key, set()).update({"picture", "captions"} & value.keys())
+            value = {name: each for name, each in value.items() if name not in replaced}
+            if value.keys() - {"file", "id"}:
+                lines.append(json.dumps(value).encode() + b"\n" if replaced else line)
+    return lines[::-1]
+
+
+def append_lines(file: BinaryIO, lines: Sequence[str], path: Path, *, sync: bool = True) -> None:
+    """Appends whole lines to an open and locked log, also after half a line of a process that was killed."""
+    size = file.seek(0, os.SEEK_END)
+    whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
+    try:
+        file.write(("" if whole else "\n").encode() + "".join(lines).encode("utf-8", "surrogatepass"))
+        file.flush()
+        if sync:
+            os.fsync(file.fileno())
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            file.truncate(size)
+        error.filename = str(path)
+        raise

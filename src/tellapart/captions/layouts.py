@@ -1,0 +1,461 @@
+"""The layouts that captions of a folder have: a text beside each picture, a list of lines or rows, XMP, Parquet.
+
+A layout reads and writes raw texts by the ids of pictures. The raw text of a file beside a picture is all of it; of a
+row of a list it is its captions, a line each. Rows and fields that are not changed stay byte by byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import io
+import json
+import os
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tellapart.captions.lines import METADATA, name_in
+from tellapart.data import xmp
+from tellapart.data.caption_files import METADATA_FILES, read_caption_file, sidecars
+from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
+from tellapart.data.dataset import files_below, plain_suffix
+from tellapart.data.pictures import FilePicture
+from tellapart.data.records import GENERATED_KEYS, ID_KEYS, find_key, find_value, picture_path, text_keys
+from tellapart.errors import UsageError
+from tellapart.types import Item
+from tellapart.utils.files import is_url, replace_text, writable_file, write_errors
+from tellapart.utils.messages import parse_json
+
+BESIDE = (".txt", ".caption")
+LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # names that a folder's list may have
+MIRRORED = ("accepted", "decorative", "language", "texts")  # fields of a row that a .jsonl shows, too
+
+
+class Place(NamedTuple):
+    """Where the log knows a picture's text: the folder of the log, ``file`` and ``id`` there."""
+
+    folder: Path
+    file: str
+    key: str
+
+
+class Layout(ABC):
+    """One way in which the captions of pictures lie on disk. ``name`` is for messages."""
+
+    name: str
+    writable = True
+
+    @abstractmethod
+    def place(self, id_: str) -> Place:
+        """Returns where the log knows this picture's text."""
+
+    @abstractmethod
+    def read(self, ids: Sequence[str]) -> dict[str, str]:
+        """Returns the raw texts of these pictures as they are on disk now, of those that have one."""
+
+    @abstractmethod
+    def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Writes raw texts (None removes one), and the states that the layout shows."""
+
+    def raw(self, id_: str, text: str) -> str:
+        """Returns the raw text for the caption that a person or a model wrote."""
+        return text
+
+    def state(self, id_: str) -> dict[str, Any]:
+        """Returns what the layout itself says of a picture's text: accepted, decorative, …"""
+        return {}
+
+    def strays(self) -> dict[Place, str]:
+        """Returns the raw texts that belong to no picture of the folder, by their places."""
+        return {}
+
+    def move(self, stray: Place, id_: str) -> None:
+        """Makes the text of no picture that of this one; the text itself stays."""
+        raise NotImplementedError
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the files for this process alone where another command may append to them."""
+        yield
+
+
+class Sidecars(Layout):
+    """A ``.txt`` or ``.caption`` beside each picture, or the alt text in a ``.xmp``."""
+
+    def __init__(self, items: Sequence[Item], suffixes: Sequence[str], files: Mapping[str, Path]) -> None:
+        self.name = f"{suffixes[0]} files"
+        self._suffixes, self._files = suffixes, dict(files)
+
+    @classmethod
+    def find(cls, items: Sequence[Item], suffixes: Sequence[str]) -> Sidecars:
+        """Finds the files beside the pictures. Raises `UsageError` for pictures that are not files."""
+        by_folder: dict[Path, list[tuple[str, str]]] = {}
+        for item in items:
+            if not isinstance(item.picture, FilePicture):
+                raise UsageError(f"{item.picture.name} is not a file, so no {suffixes[0]} can lie beside it; name a "
+                                 "file of captions after the folder")  # fmt: skip
+            by_folder.setdefault(item.picture.path.parent, []).append((item.id, item.picture.path.name))
+        files: dict[str, Path] = {}
+        for folder, pictures in by_folder.items():
+            texts = [
+                entry.name for entry in os.scandir(folder) if posixpath.splitext(entry.name)[1].lower() in suffixes
+            ]
+            names = [name for _, name in pictures]
+            beside = sidecars(names, texts, suffixes)
+            stems = [posixpath.splitext(name)[0] for name in names]
+            taken = {stem for stem in stems if stems.count(stem) > 1} if len(set(stems)) < len(stems) else set()
+            for id_, name in pictures:
+                stem = posixpath.splitext(name)[0]
+                files[id_] = folder / beside.get(name, (name if stem in taken else stem) + suffixes[0])
+        return cls(items, suffixes, files)
+
+    @property
+    def is_empty(self) -> bool:
+        """Returns whether no picture has a text."""
+        return not any(path.exists() for path in self._files.values())
+
+    def place(self, id_: str) -> Place:
+        path = self._files[id_]
+        return Place(path.parent, f"*{path.suffix.lower()}", path.name)
+
+    def read(self, ids: Sequence[str]) -> dict[str, str]:
+        texts = {id_: self._read(self._files[id_]) for id_ in ids}
+        return {id_: text for id_, text in texts.items() if text is not None}
+
+    def _read(self, path: Path) -> str | None:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror}); make it readable") from None
+        if self._suffixes[0] == ".xmp":
+            return xmp.texts_of(data.decode("utf-8-sig", "replace"), str(path)).get(xmp.ALT)
+        return data.decode("utf-8", "surrogateescape")
+
+    def raw(self, id_: str, text: str) -> str:
+        return text if self._suffixes[0] == ".xmp" or not text else text + "\n"
+
+    def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
+        for id_, raw in raws.items():
+            self._write(self._files[id_], raw)
+
+    def _write(self, path: Path, raw: str | None) -> None:
+        with write_errors(path, "make the folder writable", "free some space and save again"):
+            if self._suffixes[0] == ".xmp":
+                packet = xmp.read_sidecar(path)
+                if packet or raw:
+                    replace_text(path, xmp.with_texts(packet, {xmp.ALT: raw or ""}, str(path)))
+            elif raw is None:
+                path.unlink(missing_ok=True)
+            else:
+                replace_text(path, raw, errors="surrogateescape", sync=False)
+
+    def strays(self) -> dict[Place, str]:
+        used, found = set(self._files.values()), dict[Place, str]()
+        for folder in {path.parent for path in used}:
+            for suffix in self._suffixes:
+                for path in sorted(set(folder.glob(f"*{suffix}")) - used):
+                    if (raw := self._read(path)) is not None:
+                        found[Place(folder, f"*{suffix}", path.name)] = raw
+        return found
+
+    def move(self, stray: Place, id_: str) -> None:
+        target, source = self._files[id_], stray.folder / stray.key
+        with write_errors(source, "make the folder writable"):
+            source.rename(target.with_suffix(source.suffix))
+        self._files[id_] = target.with_suffix(source.suffix)
+
+
+@dataclass
+class Row:
+    """One row of a list as it is in the file. ``record``: its fields; ``key``: the id, ``field``: that of its text."""
+
+    line: str
+    record: dict[str, Any]
+    key: str = ""
+    file: str = ""
+    field: str = ""
+
+    @property
+    def raw(self) -> str | None:
+        """Returns its captions, a line each; None for values that are no text."""
+        value = self.record.get(self.field)
+        texts = value if isinstance(value, list) else [value]
+        return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None
+
+
+class ListFile(Layout):
+    """A list with one row of each picture: JSON lines, or a table (CSV, TSV) with a header."""
+
+    def __init__(self, path: Path, items: Sequence[Item]) -> None:
+        self.path, self.name = path, path.name
+        self._items = {item.id: item for item in items}
+        self._table = plain_suffix(path) in (".csv", ".tsv")
+        self._signature: tuple[int, ...] | None = None
+        self._header: list[str] = []
+        self._head, self._separator = "", ","
+        self._rows: list[Row] = []
+        self._by_id: dict[str, list[Row]] = {}
+
+    def place(self, id_: str) -> Place:
+        rows = self._by_id.get(id_)
+        return Place(self.path.parent, self.path.name, rows[0].key if rows else id_)
+
+    def read(self, ids: Sequence[str]) -> dict[str, str]:
+        self._refresh()
+        raws = {id_: [row.raw for row in self._by_id[id_]] for id_ in ids if id_ in self._by_id}
+        return {id_: "\n".join(raw or "" for raw in own) for id_, own in raws.items()}
+
+    def state(self, id_: str) -> dict[str, Any]:
+        record = self._by_id[id_][0].record if id_ in self._by_id else {}
+        state = {name: record[name] for name in MIRRORED if record.get(name)}
+        scored = record.get("candidates")
+        if isinstance(scored, list) and all(isinstance(one, Mapping) and "caption" in one for one in scored):
+            state["candidates"] = [str(one["caption"]) for one in scored]
+        return state
+
+    def _refresh(self) -> None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            self._signature, self._rows, self._by_id = None, [], {}
+            return
+        signature = status.st_ino, status.st_size, status.st_mtime_ns
+        if signature == self._signature:
+            return
+        text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
+        self._rows = self._table_rows(text) if self._table else self._json_rows(text)
+        self._signature = signature
+        self._match()
+
+    def _json_rows(self, text: str) -> list[Row]:
+        rows = []
+        for number, line in enumerate(text.splitlines(keepends=True) if "\n" in text else [text], 1):
+            if not line.strip():
+                continue
+            try:
+                record = parse_json(line)
+                if not isinstance(record, dict):
+                    raise ValueError(f"a {type(record).__name__}, expected an object")
+            except ValueError as error:
+                raise UsageError(f"{self.path}, line {number}: is not a caption ({error}); mend or remove it") from None
+            rows.append(self._row(line if line.endswith("\n") else line + "\n", record))
+        return rows
+
+    def _table_rows(self, text: str) -> list[Row]:
+        lines = text.splitlines(keepends=True)
+        first = lines[0] if lines else ""
+        self._separator = "\t" if plain_suffix(self.path) == ".tsv" else max(",;\t", key=first.count)
+        reader, start, rows = csv.reader(lines, delimiter=self._separator), 0, list[Row]()
+        try:
+            for cells in reader:
+                line, start = "".join(lines[start : reader.line_num]), reader.line_num
+                if not rows and not self._header_of(cells, line):
+                    continue
+                if any(cells):
+                    line = line if line.endswith("\n") else line + "\n"
+                    rows.append(self._row(line, dict(zip(self._header, cells, strict=False))))
+        except csv.Error as error:
+            raise UsageError(f"{self.path}, line {reader.line_num}: {error}; mend the line") from None
+        return rows
+
+    def _header_of(self, cells: list[str], line: str) -> bool:
+        """Takes the header; returns whether this is a row."""
+        if self._header and self._head != line:
+            return True
+        has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
+        if not (has_key and text_keys(GENERATED_KEYS, cells)):
+            raise UsageError(f"{self.path}: the header is '{','.join(cells)}'; expected the columns 'id' (or image, "
+                             "file_name, …) and 'caption' (or text, …)")  # fmt: skip
+        self._header, self._head = cells, line
+        return False
+
+    def _row(self, line: str, record: dict[str, Any]) -> Row:
+        file = picture_path(record)
+        key = str(find_value(ID_KEYS, record) or file)
+        fields = text_keys(GENERATED_KEYS, record)
+        return Row(line, record, key, file, fields[0] if fields else "caption")
+
+    def _match(self) -> None:
+        """Finds the picture of each row, as ``eval`` does."""
+        known = KnownIds("the pictures", list(self._items), {id_: one.picture.name for id_, one in self._items.items()})
+        by_key: dict[str, list[Row]] = {}
+        for row in self._rows:
+            by_key.setdefault(row.key, []).append(row)
+        files = {key: rows[0].file for key, rows in by_key.items() if rows[0].file}
+        given = CaptionFile(str(self.path), {key: [key] for key in by_key}, files)
+        matched = match_captions(given, known, str(self.path)).texts if by_key else {}
+        self._by_id = {
+            id_: [row for key in keys for row in by_key[key]] for id_, keys in matched.items() if id_ in self._items
+        }
+
+    def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
+        changed = dict.fromkeys([*raws, *(states if not self._table and self.path.name != METADATA else ())])
+        for id_ in changed:
+            self._change(id_, raws[id_] if id_ in raws else self.read([id_]).get(id_), states.get(id_))
+        if not changed:
+            return
+        if self._table and not self._head:
+            self._head = self._header_line()
+        text = self._head + "".join(row.line for row in self._rows)
+        with write_errors(self.path, "make the folder writable", "free some space and save again"):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            replace_text(self.path, text, errors="surrogateescape")
+        self._signature = None
+
+    def _header_line(self) -> str:
+        self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
+        return self._csv_line(self._header)
+
+    def _change(self, id_: str, raw: str | None, state: Mapping[str, Any] | None) -> None:
+        before = self._by_id.get(id_, [])
+        at = self._rows.index(before[0]) if before else len(self._rows)
+        self._rows = [row for row in self._rows if not any(row is one for one in before)]
+        new = [] if raw is None else self._new_rows(id_, raw, before, state)
+        self._rows[at:at] = new
+        self._by_id[id_] = new
+        if not new:
+            del self._by_id[id_]
+
+    def _new_rows(self, id_: str, raw: str, before: list[Row], state: Mapping[str, Any] | None) -> list[Row]:
+        """The rows of a picture: as many as there were, if each holds one of its captions."""
+        template = before or [self._blank(id_)]
+        texts = raw.split("\n")
+        if len(before) > 1 or (self._table and not before):
+            return [self._with_text(template[min(n, len(template) - 1)], text) for n, text in enumerate(texts)]
+        row = template[0]
+        if isinstance(row.record.get(row.field), list) or (len(texts) > 1 and not before and not self._table):
+            return [self._with_text(row, texts, state)]
+        return [self._with_text(row, raw, state)]
+
+    def _with_text(self, row: Row, value: Any, state: Mapping[str, Any] | None = None) -> Row:
+        if row.raw is None and row.field in row.record:
+            raise UsageError(f"{self.path}: the text of '{row.key}' is no plain text; edit the file itself")
+        name = "captions" if isinstance(value, list) and row.field == "caption" and not row.line else row.field
+        record = {**row.record, name: value} if row.raw != value or name not in row.record else dict(row.record)
+        if name != row.field:
+            del record[row.field]
+        if state is not None:
+            record = {key: one for key, one in record.items() if key not in MIRRORED}
+            record |= {key: state[key] for key in MIRRORED if state.get(key)}
+            if not state.get("candidates"):  # they were of the text before
+                record = {key: one for key, one in record.items() if key not in ("candidates", "score")}
+        if self._table:
+            header = self._header or list(record)
+            line = self._csv_line([str(record.get(cell, "")) for cell in header])
+        else:
+            line = json.dumps(record, ensure_ascii=False) + "\n"
+        return Row(line, record, row.key, row.file, name)
+
+    def _blank(self, id_: str) -> Row:
+        """A row of a picture that has none yet, as the file's other rows are."""
+        if self._table and not self._head:
+            self._head = self._header_line()
+        item = self._items[id_]
+        listed = self.path.name in METADATA_FILES
+        pattern = dict.fromkeys(self._header, "") if self._table else self._rows[0].record if self._rows else {}
+        named = find_key(ID_KEYS, pattern) or next((key for key in pattern if picture_path({key: "a.jpg"})), "")
+        texts = text_keys(GENERATED_KEYS, pattern)
+        field = texts[0] if texts else ("text" if listed else "caption")
+        key = name_in(item, self.path.parent) if listed else id_
+        blank = pattern if self._table else {}
+        return Row("", {**blank, named or ("file_name" if listed else "id"): key, field: ""}, key, "", field)
+
+    def _csv_line(self, cells: Sequence[str]) -> str:
+        text = io.StringIO()
+        csv.writer(text, delimiter=self._separator, lineterminator="\n").writerow(cells)
+        return text.getvalue()
+
+    def strays(self) -> dict[Place, str]:
+        self._refresh()
+        used = {id(row) for rows in self._by_id.values() for row in rows}
+        return {Place(self.path.parent, self.path.name, row.key): row.raw or ""
+                for row in self._rows if id(row) not in used}  # fmt: skip
+
+    def move(self, stray: Place, id_: str) -> None:
+        rows = [row for row in self._rows if row.key == stray.key]
+        for row in rows:
+            name = find_key(ID_KEYS, row.record) or next(key for key in row.record if picture_path({key: "a.jpg"}))
+            key = name_in(self._items[id_], self.path.parent) if self.path.name in METADATA_FILES else id_
+            row.record = {**row.record, name: key}
+            row.key = key
+        self._by_id[id_] = rows
+        raw = "\n".join(row.raw or "" for row in rows)
+        self.write({id_: raw}, {})
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Raises `UsageError` if ``tellapart caption`` is appending to the file."""
+        if not self.path.exists():
+            yield
+            return
+        with writable_file(self.path).open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(f"{self.path}: another process is writing it; save again when it has ended") from None
+            yield
+
+
+class ReadOnly(Layout):
+    """Captions in a layout that is read and not written: Parquet, JSON, Excel."""
+
+    writable = False
+
+    def __init__(self, path: Path, texts: Mapping[str, str]) -> None:
+        self.path, self.name, self._texts = path, path.name, texts
+
+    @classmethod
+    def open(cls, path: Path, items: Sequence[Item]) -> ReadOnly:
+        """Reads the file. Raises `UsageError`."""
+        known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
+        texts = match_captions(read_caption_file(path), known, str(path)).texts
+        return cls(path, {id_: "\n".join(each) for id_, each in texts.items()})
+
+    def place(self, id_: str) -> Place:
+        return Place(self.path.parent, self.path.name, id_)
+
+    def read(self, ids: Sequence[str]) -> dict[str, str]:
+        return {id_: self._texts[id_] for id_ in ids if id_ in self._texts}
+
+    def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
+        raise UsageError(f"{self.path}: is read only; convert it to .jsonl or .csv to change captions")
+
+
+def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> Layout:
+    """Returns the layout of the captions of these pictures.
+
+    Args:
+        folder: where lists are looked for if ``captions`` is None.
+        captions: a file, or a suffix such as ``.txt`` or ``.xmp`` for files beside the pictures; None: what is there.
+
+    Raises `UsageError` if a folder has captions in several layouts, or the file is of no known kind.
+    """
+    if captions is not None and str(captions).lower() in (*BESIDE, ".xmp"):
+        suffix = str(captions).lower()
+        return Sidecars.find(items, (suffix,))
+    if captions is not None:
+        if is_url(str(captions)) or captions.is_dir():
+            raise UsageError(f"{captions}: expected a file of captions on disk, such as captions.jsonl")
+        if plain_suffix(captions) in (".jsonl", ".ndjson", ".csv", ".tsv") and captions.suffix.lower() != ".gz":
+            return ListFile(captions, items)
+        if not captions.exists():
+            raise UsageError(f"{captions}: no such file; expected .jsonl, .csv, or .txt for a file beside each picture")
+        return ReadOnly.open(captions, items)
+    lists = [path for name in LISTS for path in (files_below(folder, name) if folder is not None else ())]
+    beside = Sidecars.find(items, BESIDE) if all(isinstance(item.picture, FilePicture) for item in items) else None
+    has_texts = beside is not None and not beside.is_empty
+    if len(lists) + has_texts > 1:
+        names = ", ".join([*(str(path) for path in lists), *([".txt"] if has_texts else [])])
+        raise UsageError(f"{folder}: has captions in several layouts; name one of them after the folder: {names}")
+    if lists:
+        return open_layout(items, folder, lists[0])
+    if beside is None:
+        raise UsageError("name the file of captions after the pictures, such as captions.jsonl")
+    return beside

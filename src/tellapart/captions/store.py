@@ -1,0 +1,455 @@
+"""The captions of a folder: per picture the text, who wrote it and its state; every change can be undone.
+
+    store = CaptionStore.open("photos")                    # or open("photos", Path("captions.jsonl"))
+    store.captions()["1.jpg"].text
+    store.write({"1.jpg": Edit("a red bus")}, "edit")      # by a person
+    store.write(texts, "caption", Author("blip", prompt))  # by a model: texts of people stay
+    store.undo(store.last(1))
+
+A text that tellapart did not write counts as a person's. A write is in the journal (`captions.journal`) before it is in
+the files, each of which is written aside and renamed: a process that is killed leaves both whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart.captions.journal import PERSON, Author, Change, Log, LoggedRow, head_line, new_change_id
+from tellapart.captions.layouts import Layout, Place, open_layout
+from tellapart.captions.provenance import PictureRecord, TextRow, text_hash
+from tellapart.data.dataset import Dataset, open_many, parse
+from tellapart.data.pictures import StoredPicture
+from tellapart.errors import PictureError, UsageError
+from tellapart.types import Item
+
+STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts")
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A picture's caption. ``text``: "" without one; ``author``: None without one; ``version`` changes with any part.
+
+    ``texts``: further texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail).
+    """
+
+    id: str
+    text: str = ""
+    author: Author | None = None
+    accepted: bool = False
+    decorative: bool = False
+    language: str = ""
+    candidates: tuple[str, ...] = ()
+    doubts: tuple[tuple[str, str], ...] = ()
+    texts: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+
+    @property
+    def is_persons(self) -> bool:
+        """Returns whether a person wrote or accepted the text, or said that the picture needs none."""
+        return (self.author is not None and self.author.is_person) or self.accepted or self.decorative
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A change of one caption. ``text``: None leaves it; ``state``: fields of `STATE` to set, None removes one."""
+
+    text: str | None = None
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a write: the change (None if nothing changed), and ids by what happened to them.
+
+    ``stayed``: texts of people that a model's write left; ``replaced``: those that it replaced; ``conflicts``: rows
+    that somebody changed since the version that the caller has seen.
+    """
+
+    change: str | None
+    written: tuple[str, ...] = ()
+    stayed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
+    conflicts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Version:
+    """One entry of a picture's history: the change, the text before it and after it (None: there was none)."""
+
+    change: Change
+    author: Author
+    before: str | None
+    after: str | None
+    state: Mapping[str, Any]
+
+
+class CaptionStore:
+    """The captions of some pictures, in one layout. Threads may share it."""
+
+    def __init__(self, items: Sequence[Item], layout: Layout) -> None:
+        self.items = {item.id: item for item in items}
+        self.layout = layout
+        self._logs: dict[Path, Log] = {}
+        self._lock = threading.RLock()
+
+    @classmethod
+    def open(cls, pictures: str | Path | Dataset, captions: Path | None = None) -> CaptionStore:
+        """Opens the captions of a folder (or other data set).
+
+        Args:
+            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the layout that the folder has, else
+                a ``.txt`` beside each picture.
+
+        Raises `UsageError` for data or captions that cannot be read.
+        """
+        dataset = pictures if isinstance(pictures, Dataset) else open_many([str(pictures)])
+        folder = None if isinstance(pictures, Dataset) else parse(str(pictures))[1]
+        layout = open_layout(list(dataset), folder if folder is not None and folder.is_dir() else None, captions)
+        return cls(list(dataset), layout)
+
+    # Reading.
+
+    def captions(self) -> dict[str, Caption]:
+        """Returns the captions of all pictures as they are on disk now, by id, in the order of the pictures."""
+        with self._lock:
+            raws = self.layout.read(list(self.items))
+            self._refresh(raws)
+            return {id_: self._caption(id_, raws.get(id_)) for id_ in self.items}
+
+    def caption(self, id_: str) -> Caption:
+        """Returns the caption of one picture as it is on disk now."""
+        with self._lock:
+            raw = self.layout.read([id_]).get(id_)
+            self._refresh([id_])
+            return self._caption(id_, raw)
+
+    def _caption(self, id_: str, raw: str | None) -> Caption:
+        logged = self._row(self.layout.place(id_))
+        state = self._state(id_, logged)
+        author = None if raw is None or not (raw.strip() or logged.row.hashes) else logged.author(raw)
+        return Caption(
+            id_,
+            _text(raw),
+            author,
+            bool(state.get("accepted")),
+            bool(state.get("decorative")),
+            str(state.get("language") or ""),
+            tuple(map(str, state.get("candidates") or ())),
+            tuple((str(kind), str(detail)) for kind, detail in state.get("doubts") or ()),
+            {str(name): str(text) for name, text in (state.get("texts") or {}).items()},
+            text_hash(json.dumps([raw, state], sort_keys=True)),
+        )
+
+    def _state(self, id_: str, logged: LoggedRow) -> dict[str, Any]:
+        return {**logged.state, **self.layout.state(id_)}
+
+    def _row(self, place: Place) -> LoggedRow:
+        log = self._logs.get(place.folder)
+        return (log and log.rows.get((place.file, place.key))) or LoggedRow()
+
+    def _refresh(self, ids: Iterable[str]) -> None:
+        for folder in {self.layout.place(id_).folder for id_ in ids}:
+            if folder in self._logs:
+                self._logs[folder].refresh()
+            else:
+                self._logs[folder] = Log.open(folder)
+
+    # Writing.
+
+    def write(
+        self,
+        edits: Mapping[str, Edit],
+        what: str,
+        author: Author = PERSON,
+        *,
+        versions: Mapping[str, str] | None = None,
+        replace_edited: bool = False,
+    ) -> Outcome:
+        """Writes texts and states as one change of the journal.
+
+        Args:
+            what: the kind of change for the history, such as ``edit`` or ``lora``.
+            author: a model's write leaves what a person wrote or accepted, unless ``replace_edited``; the journal
+                keeps the text that it replaces.
+            versions: the `Caption.version` that the caller has seen; a row that changed since is a conflict, and stays.
+
+        Raises `UsageError` for a layout that is read only, or while another process writes the file; `TellapartError`
+        where the disk is full or the files cannot be written.
+        """
+        with self._locked(edits):
+            raws = self.layout.read(list(edits))
+            now = {id_: self._caption(id_, raws.get(id_)) for id_ in edits}
+            conflicts = [id_ for id_ in edits if versions is not None and versions.get(id_) != now[id_].version]
+            new: dict[str, tuple[str | None, dict[str, Any]]] = {}
+            stayed, replaced = list[str](), list[str]()
+            for id_, edit in edits.items():
+                before = raws.get(id_), self._state(id_, self._row(self.layout.place(id_)))
+                after = self._edited(id_, edit, before, author)
+                if id_ in conflicts or before == after:
+                    continue
+                if not author.is_person and now[id_].is_persons:
+                    (replaced if replace_edited else stayed).append(id_)
+                    if not replace_edited:
+                        continue
+                new[id_] = after
+            authors = {id_: author for id_, (raw, _) in new.items() if raw != raws.get(id_)}
+            change = self._commit(what, author, new, raws, authors)
+            return Outcome(change, tuple(new), tuple(stayed), tuple(replaced), tuple(conflicts))
+
+    def _edited(
+        self, id_: str, edit: Edit, before: tuple[str | None, dict[str, Any]], author: Author
+    ) -> tuple[str | None, dict[str, Any]]:
+        raw, state = before
+        changed = edit.text is not None and edit.text != _text(raw)
+        if changed and edit.text is not None:
+            raw = self.layout.raw(id_, edit.text)
+        if changed and not author.is_person:  # said of the text before
+            state = {name: value for name, value in state.items() if name in ("language", "texts")}
+        return raw, _without_empty({**state, **edit.state})
+
+    def _commit(
+        self,
+        what: str,
+        author: Author,
+        new: Mapping[str, tuple[str | None, Mapping[str, Any]]],
+        raws: Mapping[str, str],
+        authors: Mapping[str, Author],
+        undoes: Sequence[str] = (),
+    ) -> str | None:
+        """Writes the journal, then the files. ``authors``: of the texts that change."""
+        if not new:
+            return None
+        change = new_change_id()
+        lines: dict[Path, list[str]] = {}
+        for id_, (raw, state) in new.items():
+            place = self.layout.place(id_)
+            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change}
+            if id_ in authors:
+                value |= _text_fields(raw, raws.get(id_), authors[id_], author)
+            before = self._state(id_, self._row(place))
+            if dict(state) != before:
+                value |= {"state": dict(state), "was": before}
+            picture = self._picture(id_)
+            if picture is not None and picture != self._row(place).row.picture:
+                value["picture"] = [picture.size, picture.time_ns, picture.content, picture.place]
+            lines.setdefault(place.folder, [head_line(change, what, author, undoes)]).append(json.dumps(value) + "\n")
+        for folder, some in lines.items():
+            self._logs[folder].append(some)
+        texts = {id_: raw for id_, (raw, _) in new.items() if id_ in authors}
+        self.layout.write(texts, {id_: state for id_, (_, state) in new.items()})
+        for folder in lines:
+            self._logs[folder].compact()
+        return change
+
+    def _picture(self, id_: str) -> PictureRecord | None:
+        """The record of the picture; a file that did not change since the last one is not read."""
+        picture, known = self.items[id_].picture, self._row(self.layout.place(id_)).row.picture
+        with contextlib.suppress(PictureError):
+            unchanged = known is not None and isinstance(picture, StoredPicture) and known.content
+            if unchanged and known is not None and picture.signature() == (known.size, known.time_ns):
+                return known
+        return PictureRecord.of(picture)
+
+    @contextlib.contextmanager
+    def _locked(self, ids: Iterable[str]) -> Iterator[None]:
+        """Holds the store, its files and the logs of these pictures. Raises `UsageError`, see `write`."""
+        ids = list(ids)
+        with self._lock, contextlib.ExitStack() as stack:
+            if not self.layout.writable:
+                self.layout.write({}, {})
+            if unknown := next((id_ for id_ in ids if id_ not in self.items), None):
+                raise UsageError(f"no picture '{unknown}'; there are {len(self.items):,}")
+            stack.enter_context(self.layout.locked())
+            self.layout.read(ids)
+            self._refresh(ids)
+            for folder in sorted({self.layout.place(id_).folder for id_ in ids}):
+                stack.enter_context(self._logs[folder].locked())
+            yield
+
+    # History.
+
+    def changes(self) -> list[Change]:
+        """Returns all changes of these captions, the oldest first; one in several folders is one."""
+        with self._lock:
+            self._refresh(self.items)
+            files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
+            merged: dict[str, Change] = {}
+            for log in self._logs.values():
+                for change in log.changes.values():
+                    if any((log.path.parent, file) in files for file, _ in change.rows):
+                        merged.setdefault(change.id, change)
+            return [merged[id_] for id_ in sorted(merged)]
+
+    def _changes_of(self, place: Place) -> Iterator[Change]:
+        """The changes of one row, the newest first."""
+        log = self._logs.get(place.folder)
+        for change in reversed(list(log.changes.values())) if log else ():
+            if (place.file, place.key) in change.rows:
+                yield change
+
+    def active(self) -> list[Change]:
+        """Returns the changes that are not undone, the oldest first; an undo that was undone is none, either."""
+        undone, active = set[str](), list[Change]()
+        for change in reversed(self.changes()):
+            if change.id not in undone:
+                active.append(change)
+                undone |= set(change.undoes)
+        return active[::-1]
+
+    def last(self, count: int) -> list[str]:
+        """Returns the ids of the last changes that are not undone, and are no undo themselves."""
+        return [change.id for change in self.active() if not change.undoes][-count:] if count > 0 else []
+
+    def since(self, time: str) -> list[str]:
+        """Returns the ids of all changes after a time in UTC (``2026-11-28T00:30:00``), undos among them."""
+        return [change.id for change in self.changes() if change.id > time]
+
+    def history(self, id_: str) -> list[Version]:
+        """Returns the versions of a picture's caption, the newest first; interrupted changes are left out."""
+        with self._lock:
+            raw: str | None = self.layout.read([id_]).get(id_)
+            self._refresh([id_])
+            place, versions = self.layout.place(id_), list[Version]()
+            for change in self._changes_of(place):
+                row = change.rows[place.file, place.key]
+                if row.text and row.after == _hash(raw):
+                    versions.append(Version(change, row.author, row.before, raw, row.state or {}))
+                    raw = row.before
+                elif row.state is not None and not row.text:
+                    versions.append(Version(change, change.author, raw, raw, row.state))
+            return versions
+
+    def undo(self, ids: Sequence[str]) -> Outcome:
+        """Undoes these changes, the newest first, as one change. What was changed since otherwise stays.
+
+        Raises as `write`.
+        """
+        chosen = set(ids)
+        changes = [change for change in self.changes() if change.id in chosen]
+        touched = {(file, key) for change in changes for file, key in change.rows}
+        rows = [id_ for id_ in self.items if self.layout.place(id_)[1:] in touched]
+        with self._locked(rows):
+            raws = self.layout.read(rows)
+            new: dict[str, tuple[str | None, dict[str, Any]]] = {}
+            stayed, authors = list[str](), dict[str, Author]()
+            for id_ in rows:
+                place = self.layout.place(id_)
+                logged = self._row(place)
+                before = raw, state = raws.get(id_), self._state(id_, logged)
+                for change in self._changes_of(place):
+                    row = change.rows[place.file, place.key]
+                    if change.id not in chosen:
+                        continue
+                    if row.text and row.after == _hash(raw):
+                        raw = row.before
+                    elif row.text and row.before != raw:
+                        stayed.append(id_)
+                        break
+                    for name in {*(row.state or {}), *row.was}:
+                        if row.state is not None and state.get(name) == row.state.get(name):
+                            state = {**state, name: row.was.get(name)}
+                state = _without_empty(state)
+                if (raw, state) == before:
+                    continue
+                new[id_] = raw, state
+                if raw != before[0]:
+                    known = logged.authors.get(text_hash(raw)) if raw is not None else None
+                    authors[id_] = known or PERSON
+            change_id = self._commit("undo", PERSON, new, raws, authors, sorted(chosen))
+            return Outcome(change_id, tuple(new), tuple(dict.fromkeys(stayed)))
+
+    # Pictures that were renamed.
+
+    def remember(self) -> int:
+        """Writes down the content of the pictures whose text is not in the log yet; returns how many.
+
+        Their texts then follow them when they are renamed or moved (`follow`).
+        """
+        if not self.layout.writable:
+            return 0
+        with self._lock:
+            raws = self.layout.read(list(self.items))
+            self._refresh(raws)
+            todo = [id_ for id_ in raws if self._row(self.layout.place(id_)).row.picture is None]
+        records = {id_: record for id_ in todo if (record := PictureRecord.of(self.items[id_].picture))}
+        by_folder: dict[Path, list[str]] = {}
+        for id_, record in records.items():
+            place = self.layout.place(id_)
+            line = TextRow((), record).line(place.file, place.key)
+            by_folder.setdefault(place.folder, []).append(line)
+        with self._lock:
+            for folder, lines in by_folder.items():
+                with self._logs[folder].locked():
+                    self._logs[folder].append(lines)
+        return len(records)
+
+    def follow(self) -> list[str]:
+        """Gives texts whose picture was renamed or moved to that picture; returns its ids. Raises as `write`."""
+        if not self.layout.writable:
+            return []
+        with self._lock:
+            raws = self.layout.read(list(self.items))
+            strays = self.layout.strays()
+            bare = [id_ for id_ in self.items if id_ not in raws]
+            self._refresh(self.items)
+            for place in strays:
+                self._logs.setdefault(place.folder, Log.open(place.folder))
+            known = {row.picture.content: place for place in strays
+                     if (row := self._row(place).row).picture is not None and row.picture.content}  # fmt: skip
+            sizes = {row.picture.size for place in known.values() if (row := self._row(place).row).picture is not None}
+            moved = []
+            for id_ in bare if known else ():
+                with contextlib.suppress(PictureError):
+                    picture = self.items[id_].picture
+                    size = picture.signature()[0] if isinstance(picture, StoredPicture) else 0
+                    if size in sizes and (stray := known.pop(picture.key(), None)) is not None:
+                        self._move(stray, id_, strays[stray])
+                        moved.append(id_)
+            return moved
+
+    def _move(self, stray: Place, id_: str, raw: str) -> None:
+        """Moves a text to a picture; its author and state go along."""
+        logged = self._row(stray)
+        author = logged.author(raw)
+        with self.layout.locked():
+            place = self.layout.place(id_)
+            place = place._replace(file=stray.file, key=Path(place.key).with_suffix(Path(stray.key).suffix).name
+                                   if stray.file.startswith("*") else id_)  # fmt: skip
+            change = new_change_id()
+            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change}
+            value |= _text_fields(raw, None, author, PERSON)
+            value |= {"state": logged.state, "was": {}} if logged.state else {}
+            if (picture := PictureRecord.of(self.items[id_].picture)) is not None:
+                value["picture"] = [picture.size, picture.time_ns, picture.content, picture.place]
+            log = self._logs[place.folder]
+            with log.locked():
+                log.append([head_line(change, "move", PERSON), json.dumps(value) + "\n"])
+            self.layout.move(stray, id_)
+
+
+def _text(raw: str | None) -> str:
+    return (raw or "").strip("\r\n").encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _without_empty(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if value not in (None, False, "", [], (), {})}
+
+
+def _hash(raw: str | None) -> str | None:
+    return None if raw is None else text_hash(raw)
+
+
+def _text_fields(raw: str | None, before: str | None, author: Author, writer: Author) -> dict[str, Any]:
+    """The fields of a line for a text. ``author``: of the text; ``writer``: of the change."""
+    value: dict[str, Any] = {} if before is None else {"before": before}
+    if raw is None:
+        return value | {"removed": True}
+    if author.is_person:
+        return value | {"person": text_hash(raw)}
+    return value | {"text": text_hash(raw)} | ({"by": author.to_json()} if author != writer else {})

@@ -1,0 +1,335 @@
+"""The caption store: every layout, who wrote what, undo, renamed pictures, two writers, and kills at any moment."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tellapart.captions.journal import PERSON, Author, Log
+from tellapart.captions.provenance import FILE_NAME
+from tellapart.captions.store import CaptionStore, Edit
+from tellapart.data import xmp
+from tellapart.errors import UsageError
+from tellapart.scenes import Scenes
+
+BLIP = Author("blip", "a photo of", {"kind": "beam", "beams": 5})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Six scenes as photos."""
+    (tmp_path / "dogs").mkdir()
+    for number, scene in enumerate(Scenes(6, split="test", seed=3)):
+        scene.image().save(tmp_path / "dogs" / f"{number}.jpg")
+    return tmp_path / "dogs"
+
+
+def texts(store: CaptionStore) -> dict[str, str]:
+    return {id_: caption.text for id_, caption in store.captions().items() if caption.text}
+
+
+LAYOUTS: dict[str, dict[str, str]] = {
+    ".txt": {"1.txt": "by hand", "2.caption": "in two\nlines\n"},
+    "captions.jsonl": {
+        "captions.jsonl": '{"id": "1.jpg", "caption": "by hand", "x": [1]}\n'
+        '{"id": "2.jpg", "captions": ["in two", "lines"]}'
+    },
+    "captions.csv": {
+        "captions.csv": 'photo;text;by\n1.jpg;by hand;me, too\n2.jpg;"in ""two""\nlines";you\n3.jpg;"three";\n'
+    },
+    "several.csv": {"several.csv": "image,caption\n1.jpg,by hand\n2.jpg,in two\n2.jpg,lines\n"},
+    "metadata.jsonl": {"dogs/metadata.jsonl": '{"file_name": "1.jpg", "text": "by hand"}\n'},
+    ".xmp": {"1.xmp": xmp.with_texts("", {xmp.ALT: "by hand", xmp.LONG: "and long"}, "1.xmp")},
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest, folder: Path) -> tuple[CaptionStore, Path]:
+    """A store of each layout with a person's texts, and the file or folder that they are in."""
+    name, place = request.param, folder
+    for file, text in LAYOUTS[name].items():
+        path = folder / Path(file).name if "/" in file or name.startswith(".") else folder.parent / file
+        path.write_text(text, newline="")
+        place = folder if name.startswith(".") else path
+    return CaptionStore.open(folder, Path(name) if name == ".xmp" else None if place == folder else place), place
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    files = [place] if place.is_file() else [path for path in place.iterdir() if path.suffix != ".jpg"]
+    return {path.name: path.read_bytes() for path in files if path.name != FILE_NAME and path.exists()}
+
+
+def test_texts_of_people_stay_and_all_is_undone(layout: tuple[CaptionStore, Path], folder: Path) -> None:
+    store, place = layout
+    original = contents(place)
+    before = store.captions()
+    assert before["1.jpg"].text == "by hand" and before["1.jpg"].author == PERSON and before["0.jpg"].author is None
+    outcome = store.write({f"{n}.jpg": Edit(f"model {n}") for n in (0, 1, 4)}, "caption", BLIP)
+    assert outcome.written == ("0.jpg", "4.jpg") and outcome.stayed == ("1.jpg",)
+    assert store.caption("0.jpg").author == BLIP and store.caption("1.jpg").text == "by hand"
+    store.write({"0.jpg": Edit('mine, "quoted"')}, "edit")
+    store.write({"4.jpg": Edit(state={"accepted": True})}, "accept")
+    again = store.write({f"{n}.jpg": Edit(f"again {n}") for n in (0, 1, 4)}, "caption", BLIP)
+    assert again.stayed == ("0.jpg", "1.jpg", "4.jpg") and again.change is None
+    replaced = store.write({f"{n}.jpg": Edit(f"again {n}") for n in (0, 1, 4)}, "caption", BLIP, replace_edited=True)
+    assert replaced.replaced == ("0.jpg", "1.jpg", "4.jpg") and not store.caption("4.jpg").accepted
+    other = CaptionStore.open(folder, _typed(store))
+    assert other.captions() == store.captions()
+    store.undo(store.last(1))
+    assert texts(store) == {**texts(other), "0.jpg": 'mine, "quoted"', "1.jpg": "by hand", "4.jpg": "model 4"}
+    assert store.caption("4.jpg").accepted and store.caption("4.jpg").author == BLIP
+    store.undo(store.last(2))
+    assert store.caption("0.jpg").text == "model 0" and store.caption("0.jpg").author == BLIP
+    store.undo(store.last(9))
+    assert store.last(9) == [] and {id_: one.text for id_, one in store.captions().items()} == {
+        id_: one.text for id_, one in before.items()
+    }
+    left = contents(place)
+    if "1.xmp" in left:  # of a new sidecar an empty alt text stays
+        left = {"1.xmp": left["1.xmp"]}
+    assert {name: data.rstrip() for name, data in left.items()} == {
+        name: data.rstrip() for name, data in original.items()
+    }
+    assert not [path for path in place.parent.rglob(".*") if path.name not in (FILE_NAME,)]
+
+
+def _typed(store: CaptionStore) -> Path | None:
+    return getattr(store.layout, "path", Path(".xmp") if ".xmp" in store.layout.name else None)
+
+
+def test_rows_that_are_not_changed_stay_byte_by_byte(folder: Path) -> None:
+    path = folder.parent / "a.csv"
+    lines = [
+        "photo;text;by\r\n",
+        '1.jpg;"by hand";"me, too"\r\n',
+        '2.jpg;"in ""two""\r\nlines";you\r\n',
+        "3.jpg;x;\r\n",
+    ]
+    path.write_bytes("".join(lines).encode())
+    store = CaptionStore.open(folder, path)
+    store.write({"3.jpg": Edit("a; b")}, "edit")
+    store.write({"5.jpg": Edit("new")}, "edit")
+    assert path.read_bytes() == "".join([*lines[:3], '3.jpg;"a; b";\n', "5.jpg;new;\n"]).encode()
+
+
+def test_a_json_row_keeps_its_fields_and_shows_the_state(folder: Path) -> None:
+    path = folder.parent / "a.jsonl"
+    path.write_text(
+        '{"image": "photos/1.jpg", "caption": "x", "score": 1.5, "candidates": [{"caption": "y", "score": 1}]}\n'
+    )
+    store = CaptionStore.open(folder, path)
+    assert store.caption("1.jpg").candidates == ("y",)
+    store.write({"1.jpg": Edit("y", {"accepted": True, "language": "en"})}, "choose")
+    row = json.loads(path.read_text())
+    assert row["caption"] == "y" and row["accepted"] is True and row["language"] == "en" and row["score"] == 1.5
+    assert row["image"] == "photos/1.jpg"
+    store.write({"1.jpg": Edit("z")}, "caption", BLIP, replace_edited=True)
+    assert json.loads(path.read_text()) == {"image": "photos/1.jpg", "caption": "z", "language": "en"}
+
+
+def test_a_state_is_kept_and_decorative_pictures_are_a_persons(folder: Path) -> None:
+    store = CaptionStore.open(folder)
+    store.write({"1.jpg": Edit("", {"decorative": True})}, "decorative")
+    assert store.write({"1.jpg": Edit("model")}, "caption", BLIP).stayed == ("1.jpg",)
+    assert CaptionStore.open(folder).caption("1.jpg").decorative
+    assert [version.state for version in store.history("1.jpg")] == [{"decorative": True}]
+    store.undo(store.last(1))
+    assert not store.caption("1.jpg").decorative
+
+
+def test_what_was_changed_since_stays(folder: Path) -> None:
+    store = CaptionStore.open(folder)
+    store.write({f"{n}.jpg": Edit(f"model {n}") for n in range(3)}, "caption", BLIP)
+    (folder / "1.txt").write_text("edited in an editor")
+    outcome = store.undo(store.last(1))
+    assert outcome.stayed == ("1.jpg",) and texts(store) == {"1.jpg": "edited in an editor"}
+    assert store.caption("1.jpg").author == PERSON
+
+
+def test_an_undo_can_be_undone(folder: Path) -> None:
+    store = CaptionStore.open(folder)
+    store.write({"0.jpg": Edit("one")}, "edit")
+    store.write({"0.jpg": Edit("two")}, "edit")
+    undo = store.undo(store.last(1)).change
+    assert texts(store) == {"0.jpg": "one"} and len(store.last(5)) == 1
+    assert undo is not None
+    store.undo([undo])
+    assert texts(store) == {"0.jpg": "two"} and len(store.last(5)) == 2
+
+
+@pytest.mark.parametrize("suffix", [".txt", "a.jsonl", "a.csv"])
+def test_renamed_and_moved_pictures_keep_their_captions(folder: Path, suffix: str) -> None:
+    captions = None if suffix == ".txt" else folder.parent / suffix
+    store = CaptionStore.open(folder, captions)
+    store.write({f"{n}.jpg": Edit(f"model {n}") for n in range(3)}, "caption", BLIP)
+    store.write({"2.jpg": Edit("mine", {"accepted": True})}, "edit")
+    (folder / "1.jpg").rename(folder / "renamed.jpg")
+    (folder / "below").mkdir()
+    (folder / "2.jpg").rename(folder / "below" / "moved.jpg")
+    store = CaptionStore.open(folder, captions)
+    assert sorted(store.follow()) == ["below/moved.jpg", "renamed.jpg"]
+    assert texts(store) == {"0.jpg": "model 0", "renamed.jpg": "model 1", "below/moved.jpg": "mine"}
+    assert store.caption("renamed.jpg").author == BLIP and store.caption("below/moved.jpg").author == PERSON
+    assert CaptionStore.open(folder, captions).caption("below/moved.jpg").accepted
+    assert store.follow() == []
+    if captions is None:
+        assert sorted(path.name for path in folder.rglob("*.txt")) == ["0.txt", "moved.txt", "renamed.txt"]
+
+
+def test_a_text_by_hand_follows_its_picture_once_it_is_remembered(folder: Path) -> None:
+    (folder / "1.txt").write_text("by hand")
+    assert CaptionStore.open(folder).remember() == 1
+    (folder / "1.jpg").rename(folder / "other.jpg")
+    store = CaptionStore.open(folder)
+    assert store.follow() == ["other.jpg"] and store.caption("other.jpg").is_persons
+
+
+def test_a_row_that_somebody_changed_is_a_conflict(folder: Path) -> None:
+    one, two = CaptionStore.open(folder), CaptionStore.open(folder)
+    versions = {id_: caption.version for id_, caption in two.captions().items()}
+    one.write({"1.jpg": Edit("first")}, "edit")
+    outcome = two.write({"1.jpg": Edit("second"), "2.jpg": Edit("good")}, "edit", versions=versions)
+    assert outcome.conflicts == ("1.jpg",) and outcome.written == ("2.jpg",)
+    assert texts(one) == texts(two) == {"1.jpg": "first", "2.jpg": "good"}
+
+
+def test_two_pictures_of_one_stem_have_texts_of_their_own(folder: Path) -> None:
+    (folder / "1.jpg").rename(folder / "0.png")
+    store = CaptionStore.open(folder)
+    store.write({"0.jpg": Edit("a"), "0.png": Edit("b")}, "edit")
+    assert {path.name: path.read_text() for path in folder.glob("*.txt")} == {"0.jpg.txt": "a\n", "0.png.txt": "b\n"}
+
+
+def test_texts_that_are_no_utf8_survive_an_undo(folder: Path) -> None:
+    (folder / "1.txt").write_bytes("größe".encode("latin-1"))
+    store = CaptionStore.open(folder)
+    store.write({"1.jpg": Edit("model")}, "caption", BLIP, replace_edited=True)
+    store.undo(store.last(1))
+    assert (folder / "1.txt").read_bytes() == "größe".encode("latin-1")
+
+
+def test_captions_in_two_layouts_must_be_named(folder: Path) -> None:
+    (folder / "1.txt").write_text("a")
+    (folder / "captions.jsonl").write_text('{"id": "1.jpg", "caption": "b"}\n')
+    with pytest.raises(UsageError, match="several layouts; name one"):
+        CaptionStore.open(folder)
+    assert texts(CaptionStore.open(folder, Path(".txt"))) == {"1.jpg": "a"}
+
+
+def test_a_layout_that_is_read_only_is_not_written(folder: Path) -> None:
+    path = folder.parent / "a.json"
+    path.write_text('[{"id": "1.jpg", "caption": "x"}]')
+    store = CaptionStore.open(folder, path)
+    assert texts(store) == {"1.jpg": "x"}
+    with pytest.raises(UsageError, match="read only"):
+        store.write({"1.jpg": Edit("y")}, "edit")
+
+
+def test_the_log_is_compacted_and_says_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "1.txt").write_text("by hand")
+    store = CaptionStore.open(folder)
+    line = json.dumps({"file": "*.txt", "id": "0.txt", "picture": [1, 2, "x" * 32, "y" * 24]}) + "\n"
+    (folder / FILE_NAME).write_text(line * 500)
+    store.write({"1.jpg": Edit("mine")}, "edit")
+    assert (folder / FILE_NAME).stat().st_size > 50_000
+    monkeypatch.setattr("tellapart.captions.journal.COMPACT_BYTES", 1000)
+    store.write({"0.jpg": Edit("model")}, "caption", BLIP)
+    before = Log.open(folder)
+    assert (folder / FILE_NAME).stat().st_size < 2000 and len(before.changes) == 2
+    store.undo(store.last(2))
+    assert texts(store) == {"1.jpg": "by hand"}
+
+
+# Kills.
+
+
+def _in_child(work: Callable[[], None]) -> int:
+    """Runs ``work`` in a process of its own, and returns its id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(0)
+    return child
+
+
+def _worker(folder: Path, captions: Path | None, seed: int) -> None:
+    """Edits, replaces, accepts and undoes at random for ever; every text says that it is whole."""
+    draw, store = random.Random(seed), CaptionStore.open(folder, captions)
+    ids = list(store.items)
+    for number in range(10**6):
+        some = draw.sample(ids, draw.randint(1, len(ids)))
+        edits = {id_: Edit(f"<{seed} {number} {'word ' * draw.randint(0, 400)}>") for id_ in some}
+        kind = draw.choice(("edit", "caption", "accept", "undo", "to"))
+        if kind == "edit":
+            store.write(edits, "edit")
+        elif kind == "caption":
+            store.write(edits, "caption", BLIP, replace_edited=True)
+        elif kind == "accept":
+            store.write({id_: Edit(state={"accepted": draw.random() < 0.5}) for id_ in some}, "accept")
+        else:
+            store.undo(store.last(draw.randint(1, 3)) if kind == "undo" else [c.id for c in store.changes()[-2:]])
+
+
+@pytest.mark.parametrize(("suffix", "kills"), [(".txt", 30), ("a.jsonl", 20), ("a.csv", 10)])
+def test_a_kill_at_any_moment_leaves_files_and_history_whole(folder: Path, suffix: str, kills: int) -> None:
+    """After each kill every text is whole, and after all of them an undo restores what was written by hand."""
+    captions = None if suffix == ".txt" else folder.parent / suffix
+    first = CaptionStore.open(folder, captions)
+    if captions is None:
+        (folder / "1.txt").write_text("by hand\nin lines")
+        (folder / "2.txt").write_bytes("größe".encode("latin-1"))
+    else:
+        head = "id,caption\n" if suffix.endswith("csv") else ""
+        rows = ["1.jpg,by hand\n"] if head else ['{"id": "1.jpg", "caption": "by hand"}\n']
+        captions.write_text(head + "".join(rows))
+    original, before = contents(captions or folder), texts(first)
+    draw, active = random.Random(suffix), 0
+    for kill in range(kills):
+        child = _in_child(lambda kill=kill: _worker(folder, captions, kill))  # type: ignore[misc]
+        time.sleep(draw.uniform(0.02, 0.2))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        store = CaptionStore.open(folder, captions)
+        for id_, text in texts(store).items():
+            assert text == before.get(id_) or (text[0] == "<" and text[-1] == ">"), text[:80]
+        for id_ in store.items:
+            history = store.history(id_)
+            assert all(a.before == b.after for a, b in itertools.pairwise(history) if a.before is not None)
+        active = max(active, len(store.changes()))
+    assert active > kills, "the processes were killed before they did anything"
+    store = CaptionStore.open(folder, captions)
+    assert store.undo(store.since("")).stayed == ()
+    assert texts(store) == before and not any(caption.accepted for caption in store.captions().values())
+    left = contents(captions or folder)
+    assert {name: data for name, data in left.items() if not name.startswith(".")} == original
+
+
+def test_two_processes_lose_nothing_of_each_other(folder: Path) -> None:
+    path = folder.parent / "a.jsonl"
+    path.write_text('{"id": "1.jpg", "caption": "by hand"}\n')
+
+    def work(number: int) -> None:
+        store = CaptionStore.open(folder, path)
+        for turn in range(20):
+            while True:
+                try:
+                    store.write({f"{number}.jpg": Edit(f"{number} {turn}")}, "edit")
+                    break
+                except UsageError:  # the other one is writing at this moment
+                    time.sleep(0.001)
+
+    for child in [_in_child(lambda n=n: work(n)) for n in (2, 3, 4)]:  # type: ignore[misc]
+        assert os.waitpid(child, 0)[1] == 0
+    store = CaptionStore.open(folder, path)
+    assert texts(store) == {"1.jpg": "by hand", "2.jpg": "2 19", "3.jpg": "3 19", "4.jpg": "4 19"}
+    assert [len(store.history(f"{n}.jpg")) for n in (1, 2, 3, 4)] == [0, 20, 20, 20]
