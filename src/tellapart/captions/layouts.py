@@ -21,11 +21,13 @@ from typing import Any, NamedTuple
 
 from tellapart.captions.lines import METADATA, name_in
 from tellapart.data import xmp
-from tellapart.data.caption_files import METADATA_FILES, read_caption_file, sidecars
+from tellapart.data.caption_files import METADATA_FILES, read_caption_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
-from tellapart.data.dataset import files_below, plain_suffix
+from tellapart.data.file_patterns import files_below
 from tellapart.data.pictures import FilePicture
 from tellapart.data.records import GENERATED_KEYS, ID_KEYS, find_key, find_value, picture_path, text_keys
+from tellapart.data.sidecars import sidecars
+from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.files import is_url, replace_text, writable_file, write_errors
@@ -186,7 +188,7 @@ class Row:
     def raw(self) -> str | None:
         """Returns its captions, a line each; None for values that are no text."""
         value = self.record.get(self.field)
-        texts = value if isinstance(value, list) else [value]
+        texts: list[Any] = value if isinstance(value, list) else [value]
         return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None
 
 

@@ -23,8 +23,10 @@ from typing import Any
 from tellapart.captions.journal import PERSON, Author, Change, Log, LoggedRow, head_line, new_change_id
 from tellapart.captions.layouts import Layout, Place, open_layout
 from tellapart.captions.provenance import PictureRecord, TextRow, text_hash
-from tellapart.data.dataset import Dataset, open_many, parse
+from tellapart.data.dataset import Dataset
+from tellapart.data.open import open_many
 from tellapart.data.pictures import StoredPicture
+from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
@@ -251,8 +253,8 @@ class CaptionStore:
         """The record of the picture; a file that did not change since the last one is not read."""
         picture, known = self.items[id_].picture, self._row(self.layout.place(id_)).row.picture
         with contextlib.suppress(PictureError):
-            unchanged = known is not None and isinstance(picture, StoredPicture) and known.content
-            if unchanged and known is not None and picture.signature() == (known.size, known.time_ns):
+            stored = picture.signature() if isinstance(picture, StoredPicture) else None
+            if known is not None and known.content and stored == (known.size, known.time_ns):
                 return known
         return PictureRecord.of(picture)
 
