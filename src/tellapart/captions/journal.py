@@ -89,7 +89,7 @@ class RowChange:
 
 
 @dataclass
-class Change:
+class JournalChange:
     """One change of any number of rows. ``id`` begins with its time in UTC; ``undoes``: the changes that it undoes."""
 
     id: str
@@ -141,7 +141,7 @@ class Log:
 
     def _clear(self) -> None:
         self.rows: dict[tuple[str, str], LoggedRow] = {}
-        self.changes: dict[str, Change] = {}
+        self.changes: dict[str, JournalChange] = {}
         self._settings: dict[str, Author] = {}
         self._read: tuple[int, int] = (0, 0)  # inode, and the bytes of it that are read
         self._lines = 0
@@ -182,7 +182,7 @@ class Log:
         self._lines += 1
         if "what" in value:
             author = Author.from_json(value.get("by") or {})
-            self.changes[value["change"]] = Change(
+            self.changes[value["change"]] = JournalChange(
                 value["change"], str(value["what"]), author, tuple(map(str, value.get("undoes") or ()))
             )
             return

@@ -38,7 +38,7 @@ LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # names that a fold
 MIRRORED = ("accepted", "decorative", "language", "texts")  # fields of a row that a .jsonl shows, too
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """Where the log knows a picture's text: the folder of the log, ``file`` and ``id`` there."""
 
     folder: Path
@@ -46,14 +46,14 @@ class Place(NamedTuple):
     key: str
 
 
-class Layout(ABC):
+class CaptionLayout(ABC):
     """One way in which the captions of pictures lie on disk. ``name`` is for messages."""
 
     name: str
     writable = True
 
     @abstractmethod
-    def place(self, id_: str) -> Place:
+    def place(self, id_: str) -> TextPlace:
         """Returns where the log knows this picture's text."""
 
     @abstractmethod
@@ -72,11 +72,11 @@ class Layout(ABC):
         """Returns what the layout itself says of a picture's text: accepted, decorative, …"""
         return {}
 
-    def strays(self) -> dict[Place, str]:
+    def strays(self) -> dict[TextPlace, str]:
         """Returns the raw texts that belong to no picture of the folder, by their places."""
         return {}
 
-    def move(self, stray: Place, id_: str) -> None:
+    def move(self, stray: TextPlace, id_: str) -> None:
         """Makes the text of no picture that of this one; the text itself stays."""
         raise NotImplementedError
 
@@ -86,7 +86,7 @@ class Layout(ABC):
         yield
 
 
-class Sidecars(Layout):
+class Sidecars(CaptionLayout):
     """A ``.txt`` or ``.caption`` beside each picture, or the alt text in a ``.xmp``."""
 
     def __init__(self, items: Sequence[Item], suffixes: Sequence[str], files: Mapping[str, Path]) -> None:
@@ -121,9 +121,9 @@ class Sidecars(Layout):
         """Returns whether no picture has a text."""
         return not any(path.exists() for path in self._files.values())
 
-    def place(self, id_: str) -> Place:
+    def place(self, id_: str) -> TextPlace:
         path = self._files[id_]
-        return Place(path.parent, f"*{path.suffix.lower()}", path.name)
+        return TextPlace(path.parent, f"*{path.suffix.lower()}", path.name)
 
     def read(self, ids: Sequence[str]) -> dict[str, str]:
         texts = {id_: self._read(self._files[id_]) for id_ in ids}
@@ -158,16 +158,16 @@ class Sidecars(Layout):
             else:
                 replace_text(path, raw, errors="surrogateescape", sync=False)
 
-    def strays(self) -> dict[Place, str]:
-        used, found = set(self._files.values()), dict[Place, str]()
+    def strays(self) -> dict[TextPlace, str]:
+        used, found = set(self._files.values()), dict[TextPlace, str]()
         for folder in {path.parent for path in used}:
             for suffix in self._suffixes:
                 for path in sorted(set(folder.glob(f"*{suffix}")) - used):
                     if (raw := self._read(path)) is not None:
-                        found[Place(folder, f"*{suffix}", path.name)] = raw
+                        found[TextPlace(folder, f"*{suffix}", path.name)] = raw
         return found
 
-    def move(self, stray: Place, id_: str) -> None:
+    def move(self, stray: TextPlace, id_: str) -> None:
         target, source = self._files[id_], stray.folder / stray.key
         with write_errors(source, "make the folder writable"):
             source.rename(target.with_suffix(source.suffix))
@@ -175,7 +175,7 @@ class Sidecars(Layout):
 
 
 @dataclass
-class Row:
+class ListRow:
     """One row of a list as it is in the file. ``record``: its fields; ``key``: the id, ``field``: that of its text."""
 
     line: str
@@ -192,7 +192,7 @@ class Row:
         return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None
 
 
-class ListFile(Layout):
+class ListFile(CaptionLayout):
     """A list with one row of each picture: JSON lines, or a table (CSV, TSV) with a header."""
 
     def __init__(self, path: Path, items: Sequence[Item]) -> None:
@@ -202,12 +202,12 @@ class ListFile(Layout):
         self._signature: tuple[int, ...] | None = None
         self._header: list[str] = []
         self._head, self._separator = "", ","
-        self._rows: list[Row] = []
-        self._by_id: dict[str, list[Row]] = {}
+        self._rows: list[ListRow] = []
+        self._by_id: dict[str, list[ListRow]] = {}
 
-    def place(self, id_: str) -> Place:
+    def place(self, id_: str) -> TextPlace:
         rows = self._by_id.get(id_)
-        return Place(self.path.parent, self.path.name, rows[0].key if rows else id_)
+        return TextPlace(self.path.parent, self.path.name, rows[0].key if rows else id_)
 
     def read(self, ids: Sequence[str]) -> dict[str, str]:
         self._refresh()
@@ -236,7 +236,7 @@ class ListFile(Layout):
         self._signature = signature
         self._match()
 
-    def _json_rows(self, text: str) -> list[Row]:
+    def _json_rows(self, text: str) -> list[ListRow]:
         rows = []
         for number, line in enumerate(text.splitlines(keepends=True) if "\n" in text else [text], 1):
             if not line.strip():
@@ -250,11 +250,11 @@ class ListFile(Layout):
             rows.append(self._row(line if line.endswith("\n") else line + "\n", record))
         return rows
 
-    def _table_rows(self, text: str) -> list[Row]:
+    def _table_rows(self, text: str) -> list[ListRow]:
         lines = text.splitlines(keepends=True)
         first = lines[0] if lines else ""
         self._separator = "\t" if plain_suffix(self.path) == ".tsv" else max(",;\t", key=first.count)
-        reader, start, rows = csv.reader(lines, delimiter=self._separator), 0, list[Row]()
+        reader, start, rows = csv.reader(lines, delimiter=self._separator), 0, list[ListRow]()
         try:
             for cells in reader:
                 line, start = "".join(lines[start : reader.line_num]), reader.line_num
@@ -278,16 +278,16 @@ class ListFile(Layout):
         self._header, self._head = cells, line
         return False
 
-    def _row(self, line: str, record: dict[str, Any]) -> Row:
+    def _row(self, line: str, record: dict[str, Any]) -> ListRow:
         file = picture_path(record)
         key = str(find_value(ID_KEYS, record) or file)
         fields = text_keys(GENERATED_KEYS, record)
-        return Row(line, record, key, file, fields[0] if fields else "caption")
+        return ListRow(line, record, key, file, fields[0] if fields else "caption")
 
     def _match(self) -> None:
         """Finds the picture of each row, as ``eval`` does."""
         known = KnownIds("the pictures", list(self._items), {id_: one.picture.name for id_, one in self._items.items()})
-        by_key: dict[str, list[Row]] = {}
+        by_key: dict[str, list[ListRow]] = {}
         for row in self._rows:
             by_key.setdefault(row.key, []).append(row)
         files = {key: rows[0].file for key, rows in by_key.items() if rows[0].file}
@@ -325,7 +325,7 @@ class ListFile(Layout):
         if not new:
             del self._by_id[id_]
 
-    def _new_rows(self, id_: str, raw: str, before: list[Row], state: Mapping[str, Any] | None) -> list[Row]:
+    def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
         """The rows of a picture: as many as there were, if each holds one of its captions."""
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
@@ -336,7 +336,7 @@ class ListFile(Layout):
             return [self._with_text(row, texts, state)]
         return [self._with_text(row, raw, state)]
 
-    def _with_text(self, row: Row, value: Any, state: Mapping[str, Any] | None = None) -> Row:
+    def _with_text(self, row: ListRow, value: Any, state: Mapping[str, Any] | None = None) -> ListRow:
         if row.raw is None and row.field in row.record:
             raise UsageError(f"{self.path}: the text of '{row.key}' is no plain text; edit the file itself")
         name = "captions" if isinstance(value, list) and row.field == "caption" and not row.line else row.field
@@ -353,9 +353,9 @@ class ListFile(Layout):
             line = self._csv_line([str(record.get(cell, "")) for cell in header])
         else:
             line = json.dumps(record, ensure_ascii=False) + "\n"
-        return Row(line, record, row.key, row.file, name)
+        return ListRow(line, record, row.key, row.file, name)
 
-    def _blank(self, id_: str) -> Row:
+    def _blank(self, id_: str) -> ListRow:
         """A row of a picture that has none yet, as the file's other rows are."""
         if self._table and not self._head:
             self._head = self._header_line()
@@ -367,20 +367,20 @@ class ListFile(Layout):
         field = texts[0] if texts else ("text" if listed else "caption")
         key = name_in(item, self.path.parent) if listed else id_
         blank = pattern if self._table else {}
-        return Row("", {**blank, named or ("file_name" if listed else "id"): key, field: ""}, key, "", field)
+        return ListRow("", {**blank, named or ("file_name" if listed else "id"): key, field: ""}, key, "", field)
 
     def _csv_line(self, cells: Sequence[str]) -> str:
         text = io.StringIO()
         csv.writer(text, delimiter=self._separator, lineterminator="\n").writerow(cells)
         return text.getvalue()
 
-    def strays(self) -> dict[Place, str]:
+    def strays(self) -> dict[TextPlace, str]:
         self._refresh()
         used = {id(row) for rows in self._by_id.values() for row in rows}
-        return {Place(self.path.parent, self.path.name, row.key): row.raw or ""
+        return {TextPlace(self.path.parent, self.path.name, row.key): row.raw or ""
                 for row in self._rows if id(row) not in used}  # fmt: skip
 
-    def move(self, stray: Place, id_: str) -> None:
+    def move(self, stray: TextPlace, id_: str) -> None:
         rows = [row for row in self._rows if row.key == stray.key]
         for row in rows:
             name = find_key(ID_KEYS, row.record) or next(key for key in row.record if picture_path({key: "a.jpg"}))
@@ -405,7 +405,7 @@ class ListFile(Layout):
             yield
 
 
-class ReadOnly(Layout):
+class ReadOnly(CaptionLayout):
     """Captions in a layout that is read and not written: Parquet, JSON, Excel."""
 
     writable = False
@@ -420,8 +420,8 @@ class ReadOnly(Layout):
         texts = match_captions(read_caption_file(path), known, str(path)).texts
         return cls(path, {id_: "\n".join(each) for id_, each in texts.items()})
 
-    def place(self, id_: str) -> Place:
-        return Place(self.path.parent, self.path.name, id_)
+    def place(self, id_: str) -> TextPlace:
+        return TextPlace(self.path.parent, self.path.name, id_)
 
     def read(self, ids: Sequence[str]) -> dict[str, str]:
         return {id_: self._texts[id_] for id_ in ids if id_ in self._texts}
@@ -430,7 +430,7 @@ class ReadOnly(Layout):
         raise UsageError(f"{self.path}: is read only; convert it to .jsonl or .csv to change captions")
 
 
-def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> Layout:
+def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
     """Returns the layout of the captions of these pictures.
 
     Args:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.journal import PERSON, Author, Change, Log, LoggedRow, head_line, new_change_id
-from tellapart.captions.layouts import Layout, Place, open_layout
+from tellapart.captions.journal import PERSON, Author, JournalChange, Log, LoggedRow, head_line, new_change_id
+from tellapart.captions.layouts import CaptionLayout, TextPlace, open_layout
 from tellapart.captions.provenance import PictureRecord, TextRow, text_hash
 from tellapart.data.dataset import Dataset
 from tellapart.data.open import open_many
@@ -34,7 +34,7 @@ STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts")
 
 
 @dataclass(frozen=True)
-class Caption:
+class StoredCaption:
     """A picture's caption. ``text``: "" without one; ``author``: None without one; ``version`` changes with any part.
 
     ``texts``: further texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail).
@@ -66,7 +66,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class WriteResult:
     """The result of a write: the change (None if nothing changed), and ids by what happened to them.
 
     ``stayed``: texts of people that a model's write left; ``replaced``: those that it replaced; ``conflicts``: rows
@@ -84,7 +84,7 @@ class Outcome:
 class Version:
     """One entry of a picture's history: the change, the text before it and after it (None: there was none)."""
 
-    change: Change
+    change: JournalChange
     author: Author
     before: str | None
     after: str | None
@@ -94,7 +94,7 @@ class Version:
 class CaptionStore:
     """The captions of some pictures, in one layout. Threads may share it."""
 
-    def __init__(self, items: Sequence[Item], layout: Layout) -> None:
+    def __init__(self, items: Sequence[Item], layout: CaptionLayout) -> None:
         self.items = {item.id: item for item in items}
         self.layout = layout
         self._logs: dict[Path, Log] = {}
@@ -117,25 +117,25 @@ class CaptionStore:
 
     # Reading.
 
-    def captions(self) -> dict[str, Caption]:
+    def captions(self) -> dict[str, StoredCaption]:
         """Returns the captions of all pictures as they are on disk now, by id, in the order of the pictures."""
         with self._lock:
             raws = self.layout.read(list(self.items))
             self._refresh(raws)
             return {id_: self._caption(id_, raws.get(id_)) for id_ in self.items}
 
-    def caption(self, id_: str) -> Caption:
+    def caption(self, id_: str) -> StoredCaption:
         """Returns the caption of one picture as it is on disk now."""
         with self._lock:
             raw = self.layout.read([id_]).get(id_)
             self._refresh([id_])
             return self._caption(id_, raw)
 
-    def _caption(self, id_: str, raw: str | None) -> Caption:
+    def _caption(self, id_: str, raw: str | None) -> StoredCaption:
         logged = self._row(self.layout.place(id_))
         state = self._state(id_, logged)
         author = None if raw is None or not (raw.strip() or logged.row.hashes) else logged.author(raw)
-        return Caption(
+        return StoredCaption(
             id_,
             _text(raw),
             author,
@@ -151,7 +151,7 @@ class CaptionStore:
     def _state(self, id_: str, logged: LoggedRow) -> dict[str, Any]:
         return {**logged.state, **self.layout.state(id_)}
 
-    def _row(self, place: Place) -> LoggedRow:
+    def _row(self, place: TextPlace) -> LoggedRow:
         log = self._logs.get(place.folder)
         return (log and log.rows.get((place.file, place.key))) or LoggedRow()
 
@@ -172,14 +172,15 @@ class CaptionStore:
         *,
         versions: Mapping[str, str] | None = None,
         replace_edited: bool = False,
-    ) -> Outcome:
+    ) -> WriteResult:
         """Writes texts and states as one change of the journal.
 
         Args:
             what: the kind of change for the history, such as ``edit`` or ``lora``.
             author: a model's write leaves what a person wrote or accepted, unless ``replace_edited``; the journal
                 keeps the text that it replaces.
-            versions: the `Caption.version` that the caller has seen; a row that changed since is a conflict, and stays.
+            versions: the `StoredCaption.version` that the caller has seen; a row that changed since is a conflict, and
+                stays.
 
         Raises `UsageError` for a layout that is read only, or while another process writes the file; `TellapartError`
         where the disk is full or the files cannot be written.
@@ -202,7 +203,7 @@ class CaptionStore:
                 new[id_] = after
             authors = {id_: author for id_, (raw, _) in new.items() if raw != raws.get(id_)}
             change = self._commit(what, author, new, raws, authors)
-            return Outcome(change, tuple(new), tuple(stayed), tuple(replaced), tuple(conflicts))
+            return WriteResult(change, tuple(new), tuple(stayed), tuple(replaced), tuple(conflicts))
 
     def _edited(
         self, id_: str, edit: Edit, before: tuple[str | None, dict[str, Any]], author: Author
@@ -276,28 +277,28 @@ class CaptionStore:
 
     # History.
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[JournalChange]:
         """Returns all changes of these captions, the oldest first; one in several folders is one."""
         with self._lock:
             self._refresh(self.items)
             files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
-            merged: dict[str, Change] = {}
+            merged: dict[str, JournalChange] = {}
             for log in self._logs.values():
                 for change in log.changes.values():
                     if any((log.path.parent, file) in files for file, _ in change.rows):
                         merged.setdefault(change.id, change)
             return [merged[id_] for id_ in sorted(merged)]
 
-    def _changes_of(self, place: Place) -> Iterator[Change]:
+    def _changes_of(self, place: TextPlace) -> Iterator[JournalChange]:
         """The changes of one row, the newest first."""
         log = self._logs.get(place.folder)
         for change in reversed(list(log.changes.values())) if log else ():
             if (place.file, place.key) in change.rows:
                 yield change
 
-    def active(self) -> list[Change]:
+    def active(self) -> list[JournalChange]:
         """Returns the changes that are not undone, the oldest first; an undo that was undone is none, either."""
-        undone, active = set[str](), list[Change]()
+        undone, active = set[str](), list[JournalChange]()
         for change in reversed(self.changes()):
             if change.id not in undone:
                 active.append(change)
@@ -327,7 +328,7 @@ class CaptionStore:
                     versions.append(Version(change, change.author, raw, raw, row.state))
             return versions
 
-    def undo(self, ids: Sequence[str]) -> Outcome:
+    def undo(self, ids: Sequence[str]) -> WriteResult:
         """Undoes these changes, the newest first, as one change. What was changed since otherwise stays.
 
         Raises as `write`.
@@ -364,7 +365,7 @@ class CaptionStore:
                     known = logged.authors.get(text_hash(raw)) if raw is not None else None
                     authors[id_] = known or PERSON
             change_id = self._commit("undo", PERSON, new, raws, authors, sorted(chosen))
-            return Outcome(change_id, tuple(new), tuple(dict.fromkeys(stayed)))
+            return WriteResult(change_id, tuple(new), tuple(dict.fromkeys(stayed)))
 
     # Pictures that were renamed.
 
@@ -415,7 +416,7 @@ class CaptionStore:
                         moved.append(id_)
             return moved
 
-    def _move(self, stray: Place, id_: str, raw: str) -> None:
+    def _move(self, stray: TextPlace, id_: str, raw: str) -> None:
         """Moves a text to a picture; its author and state go along."""
         logged = self._row(stray)
         author = logged.author(raw)
