@@ -55,7 +55,7 @@ LONG_FUNCTIONS = {
     "training/finetune.py:plan",
     "training/loop.py:fit",
 }
-LONG_COMMANDS = {"caption", "eval"}
+LONG_COMMANDS = {"caption"}
 
 Tree = tuple[ast.Module, int]  # and its number of lines
 

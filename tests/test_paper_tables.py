@@ -230,7 +230,7 @@ def test_a_run_measures_further_test_sets_as_the_tables_do(world: World, cli: Cl
     assert longest <= 3
     # The same captions through `eval` give the same figures.
     captions = ("--captions", "runs/wide/captions/imagecode/before.jsonl")
-    captions += ("--captions", "runs/wide/captions/imagecode/after.jsonl", "--lookalike", "5", "--human", "mean")
+    captions += ("--captions", "runs/wide/captions/imagecode/after.jsonl", "--set", "lookalike=5", "--human", "mean")
     imagecode = paper_test("3:imagecode")
     again = cli("eval", "--data", fill_in(imagecode.data), *captions, "--scorer", "openai/clip-vit-base-patch32",
                 "--metrics", "all", "--allow-missing", *map(fill_in, imagecode.options()), "--json")  # fmt: skip

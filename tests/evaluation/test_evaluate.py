@@ -26,7 +26,7 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import caption_gallery, gallery
 from tellapart.evaluation.inputs import name_systems, read_references, run_eval
 from tellapart.evaluation.metrics.scorer import order_digest
-from tellapart.evaluation.options import EvalOptions, JudgeInputs
+from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve
 from tellapart.metrics.registry import METRICS, Metric
 from tellapart.metrics.results import Results
@@ -503,7 +503,7 @@ def test_run_eval_names_systems_after_their_files(files):
     assert {(pair.a, pair.b) for pair in every.pairs} - {(pair.a, pair.b) for pair in results.pairs} == {
         ("after", "human")
     }
-    with pytest.raises(UsageError, match="--pairs is 'some'; expected one of first, all"):
+    with pytest.raises(UsageError, match="pairs is 'some'; expected one of first, all"):
         run_eval(EvalOptions([files / "before.txt"], files / "references.txt", pairs="some"))
 
 
@@ -688,10 +688,10 @@ def test_references_with_and_without_ids_are_not_joined(tmp_path, order):
 def test_options_of_metrics_that_nobody_named_are_refused(tmp_path):
     (tmp_path / "captions.jsonl").write_text('{"id": "1", "caption": "a dog"}\n')
     (tmp_path / "synonyms.txt").write_text("dog, puppy\n")
-    with pytest.raises(UsageError, match=r"--synonyms is of metrics .* add --metrics chair_i,chair_s"):
+    with pytest.raises(UsageError, match=r"synonyms serves metrics .* add --metrics chair_i,chair_s"):
         run_eval(EvalOptions([tmp_path / "captions.jsonl"], synonyms=tmp_path / "synonyms.txt"))
     with pytest.raises(UsageError, match=r"--llm-judge is of metrics .* add --metrics clair"):
-        run_eval(EvalOptions([tmp_path / "captions.jsonl"], judge=JudgeInputs("openai:m@http://127.0.0.1:9/v1")))
+        run_eval(EvalOptions([tmp_path / "captions.jsonl"], llm_judge="openai:m@http://127.0.0.1:9/v1"))
 
 
 def test_a_wrong_metric_is_told_before_anything_is_loaded(photos):

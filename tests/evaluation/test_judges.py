@@ -97,7 +97,7 @@ def test_relative_ratings_are_of_the_instructions_and_by_category(tmp_path: Path
         done = cli(
             "eval", "--data", f"instructions:{tmp_path}/question.jsonl", "--references", tmp_path / "answer.jsonl",
             "--captions", tmp_path / "system.jsonl", "--metrics", ",".join(names), "--json",
-            "--llm-judge", f"openai:m@{server.url}", "--ledger", tmp_path / "j.ledger.jsonl",
+            "--llm-judge", f"openai:m@{server.url}", "--set", f"ledger={tmp_path}/j.ledger.jsonl",
         )  # fmt: skip
         assert done.status == 0, done.err
         asked = [body["messages"][-1]["content"] for body in server.bodies]

@@ -155,21 +155,21 @@ def test_chair_in_eval_with_cocos_instances(cli: Cli, synonyms_file: Path, tmp_p
     }
     (tmp_path / "instances_val2017.json").write_text(json.dumps(instances))
     words = ["eval", "--captions", tmp_path / "captions.json", "--references", tmp_path / "references.json"]
-    words += ["--metrics", "chair_i,chair_s,coverage", "--synonyms", synonyms_file, "--json"]
-    value = json.loads(cli(*words, "--instances", tmp_path / "instances_val2017.json").out)
+    words += ["--metrics", "chair_i,chair_s,coverage", "--set", f"synonyms={synonyms_file}", "--json"]
+    value = json.loads(cli(*words, "--set", f"instances={tmp_path}/instances_val2017.json").out)
     found = {name: interval["value"] for name, interval in value["systems"]["captions"].items()}
     assert found == pytest.approx({"chair_i": 25.0, "chair_s": 50.0, "chair_coverage": 100.0})
     assert "instances|synonyms:synonyms.txt@" in value["signatures"]["chair_i"]
     without = json.loads(cli(*words).out)["systems"]["captions"]
     assert without["chair_i"]["value"] == 50.0 and without["chair_s"]["value"] == 100.0
-    assert "add --synonyms FILE" in cli(*words[:-3], "--instances", tmp_path / "instances_val2017.json").line
+    assert "add --set synonyms=FILE" in cli(*words[:-3], "--set", f"instances={tmp_path}/instances_val2017.json").line
 
 
 def test_chair_without_a_list_of_objects_is_refused() -> None:
     one = {"captions": {"1": "a dog on a meadow", "2": "a cat"}}
     references = {"1": ["a dog on grass"], "2": ["a cat"]}
     for name in ("chair", "chair_s", "coverage"):
-        with pytest.raises(UsageError, match=r"add --synonyms FILE.*facts_precision_object"):
+        with pytest.raises(UsageError, match=r"add --set synonyms=FILE.*facts_precision_object"):
             evaluate(one, references=references, metrics=[name])
     found = evaluate(one, references=references, metrics=["facts_precision_object"]).systems["captions"]
     assert found["facts_precision_object"].value == pytest.approx(200 / 3)
@@ -191,14 +191,14 @@ def test_instances_are_those_of_the_pictures_files(cli: Cli, synonyms_file: Path
     }  # fmt: skip
     (tmp_path / "instances.json").write_text(json.dumps(instances))
     words = ["eval", "--captions", tmp_path / "captions.jsonl", "--data", tmp_path / "photos", "--metrics", "chair_s"]
-    words += ["--synonyms", synonyms_file, "--instances", tmp_path / "instances.json"]
+    words += ["--set", f"synonyms={synonyms_file}", "--set", f"instances={tmp_path}/instances.json"]
     found = cli(*words, "--json")
     value = json.loads(found.out)["systems"]["captions"]["chair_s"]["value"]
     assert value == pytest.approx(200 / 3)
     assert "1 of 3 pictures are not in the instances" in cli(*words).out
     instances["images"] = [{"id": 1, "file_name": "COCO_train2014_000000000001.jpg"}]
     (tmp_path / "instances.json").write_text(json.dumps({**instances, "annotations": []}))
-    assert "--instances has none of the 3 pictures" in cli(*words).line
+    assert "instances has none of the 3 pictures" in cli(*words).line
 
 
 def test_claims_that_are_all_wrong_have_an_f_of_zero_and_no_rate_leaves_0_to_100() -> None:
@@ -274,7 +274,7 @@ def test_soft_matching_takes_a_hound_for_a_dog(cli: Cli, tmp_path: Path) -> None
         (tmp_path / f"{name}.json").write_text(json.dumps(captions))
     files = [tmp_path / f"{name}.json" for name in ("near", "far", "references")]
     typed = ("eval", "--captions", files[0], "--captions", files[1], "--references", files[2], "--json")
-    done = cli(*typed, "--metrics", "capture_like,capture_soft", "--query-encoder", "minilm-l6")
+    done = cli(*typed, "--metrics", "capture_like,capture_soft", "--set", "query_encoder=minilm-l6")
     assert done.status == 0, done.err
     found = json.loads(done.out)
     near, far = (found["systems"][name] for name in ("near", "far"))
@@ -282,8 +282,8 @@ def test_soft_matching_takes_a_hound_for_a_dog(cli: Cli, tmp_path: Path) -> None
     assert near["capture_like"]["value"] < 25 and near["capture_soft"]["value"] > 50
     assert "cosine" in found["signatures"]["capture_soft"] and "minilm" in found["signatures"]["capture_soft"].lower()
     plain = cli(*typed, "--metrics", "capture_soft")
-    assert plain.status == 2 and "--query-encoder" in plain.err
-    unused = cli(*typed, "--metrics", "capture_like", "--query-encoder", "minilm-l6")
+    assert plain.status == 2 and "query_encoder" in plain.err
+    unused = cli(*typed, "--metrics", "capture_like", "--set", "query_encoder=minilm-l6")
     assert unused.status == 2 and "capture_soft" in unused.err
 
 

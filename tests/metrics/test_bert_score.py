@@ -145,9 +145,9 @@ def test_in_an_evaluation(folder: Path, tmp_path: Path, cli: Cli) -> None:
         f"bertscore_f|best-reference|layer:3|idf:none|rescaled:no|model:{folder.name}@"
     )
     command = ["eval", "--captions", str(tmp_path / "own.txt"), "--references", str(tmp_path / "told.txt")]
-    out = cli(*command, "--bertscore", str(folder), "--metrics", "bertscore_f", "--json").out
+    out = cli(*command, "--set", f"bertscore={folder}", "--metrics", "bertscore_f", "--json").out
     assert json.loads(out)["systems"]["own"]["bertscore_f"]["value"] == pytest.approx(100 * found.f[0], abs=1e-3)
-    with pytest.raises(UsageError, match="'bertscore_f' needs a text encoder; add --bertscore roberta-large"):
+    with pytest.raises(UsageError, match="'bertscore_f' needs a text encoder; add --set bertscore=roberta-large"):
         run_eval(EvalOptions([tmp_path / "own.txt"], [tmp_path / "told.txt"], metrics=["bertscore_f"]))
     with pytest.raises(TellapartError, match="no such model folder"):
         load_text_encoder("./nowhere")

@@ -222,7 +222,7 @@ def test_texts_beyond_the_window_are_counted_and_cut_or_scored_by_sentence(tiny_
     np.testing.assert_allclose(cut.text_features(slot), scorer.text_features(slot.captions).numpy(), atol=1e-6)
     assert cut.long_note() == (
         f"1 distinct texts are longer than the window of {scorer.window} tokens of {tiny_scorer}; cut there "
-        "(--long-texts sentences scores them by sentence)"
+        "(--set long_texts=sentences scores them by sentence)"
     )
     whole = EvalContext(["1", "2"], scorer=scorer, inputs=EvalInputs(long_texts="sentences"))
     sentence_SD = scorer.text_features(["a red circle and a blue star."] * 3 + ["a green tree on sand."] * 15).numpy()
@@ -251,5 +251,5 @@ def test_the_command_says_how_many_texts_were_cut(tiny_scorer: Path, tmp_path: P
     for wrong in ({"long_texts": "shorten"}, {"emscore_idf": "both"}):
         with pytest.raises(UsageError, match="expected one of"):
             run_eval(EvalOptions([tmp_path / "long.csv"], **settings, **wrong))  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="are of a scorer; add --scorer MODEL"):
+    with pytest.raises(UsageError, match="require a scorer; add --scorer MODEL"):
         run_eval(EvalOptions([tmp_path / "long.csv"], long_texts="sentences"))

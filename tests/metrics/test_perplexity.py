@@ -124,7 +124,7 @@ def test_other_weights_or_no_start_have_another_signature(folder: Path) -> None:
 
 def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("a\nb\n")
-    with pytest.raises(UsageError, match="'ppl' needs a language model; add --language-model gpt2"):
+    with pytest.raises(UsageError, match="'ppl' needs a language model; add --set language_model=gpt2"):
         run_eval(EvalOptions([tmp_path / "c.txt"], metrics=["ppl"]))
     with pytest.raises(UsageError, match="no language model ships"):
         load_language_model("scenes")
@@ -136,7 +136,7 @@ def test_wrong_models_are_told_in_one_line(folder: Path, tiny_scorer: Path, tmp_
 
 def test_the_command(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "said.txt").write_text("\n".join(CAPTIONS))
-    command = ["eval", "--captions", str(tmp_path / "said.txt"), "--language-model", str(folder), "--json"]
+    command = ["eval", "--captions", str(tmp_path / "said.txt"), "--set", f"language_model={folder}", "--json"]
     found = json.loads(
         CliRunner().invoke(whole_app(), [*command, "--metrics", "ppl,ppl_corpus", "--resamples", "5"]).stdout
     )

@@ -102,7 +102,7 @@ def test_the_command_prints_them(tmp_path: Path) -> None:
     (tmp_path / "plain.txt").write_text("\n".join(PLAIN))
     (tmp_path / "rich.txt").write_text("\n".join(RICH[:3]))
     command = ["eval", "--captions", str(tmp_path / "plain.txt"), "--captions", str(tmp_path / "rich.txt")]
-    command += ["--metrics", "length", "--resamples", "5", "--words", "2"]
+    command += ["--metrics", "length", "--resamples", "5", "--set", "words=2"]
     found = json.loads(CliRunner().invoke(whole_app(), [*command, "--json"]).stdout)
     assert found["words"]["rich"][0]["lemma"] == "red" and found["words"]["rich"][0]["pos"] == "adjective"
     assert "nouns most associated with each system" in CliRunner().invoke(whole_app(), command).stdout

@@ -24,10 +24,11 @@ from copy import copy
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.models import OptionInfo
 
 from tellapart import __version__
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
@@ -47,6 +48,7 @@ from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
     from tellapart.jobs.run import Workers as ClusterWorkers
 
@@ -245,7 +247,7 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_parameters(kind: Any) -> list[inspect.Parameter]:
-    """Returns the annotated fields of a dataclass as parameters. Other fields are no options."""
+    """Returns the fields of a dataclass that are annotated with a `typer.Option`, as parameters."""
 
     class Names(dict[str, Any]):
         def __missing__(self, name: str) -> Any:  # imported for type checkers only
@@ -256,7 +258,7 @@ def option_parameters(kind: Any) -> list[inspect.Parameter]:
     return [
         inspect.Parameter(each.name, keyword, default=each.default, annotation=hints[each.name])
         for each in fields(kind)
-        if get_origin(hints[each.name]) is Annotated
+        if any(isinstance(note, OptionInfo) for note in getattr(hints[each.name], "__metadata__", ()))
     ]
 
 
@@ -322,6 +324,22 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
             print(rendered if as_json else for_terminal(rendered))
         else:
             console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
+
+
+def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
+    """Returns a table for the terminal. Columns of numbers are set right; texts are no markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [*map(list, rows)]
+    table = Table(box=box.SIMPLE_HEAD, title=title and Text(title), title_justify="left")
+    for column, head in enumerate(heads):
+        numeric = rows and all(re.match(r"[+\-−–]?\d|–?$", row[column]) for row in rows)
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
 
 
 def show_run(folder: Path, as_json: bool) -> None:

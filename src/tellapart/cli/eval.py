@@ -1,4 +1,4 @@
-"""``tellapart eval``: measure caption files; ``eval headroom``: how much of what a captioner knows its captions say."""
+"""``tellapart eval``: measures caption files; ``eval headroom``: how much of its knowledge a captioner states."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, WorkerOptions, show
-from tellapart.cli.workers import encode_ahead
+from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, show, table_of
 from tellapart.errors import UsageError
-from tellapart.evaluation.options import EvalOptions, JudgeInputs
+from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors, typed_command
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from tellapart.evaluation.headroom import Headroom, Interval
     from tellapart.metrics.results import Results
 
 app = App()
@@ -31,50 +27,52 @@ def evaluate(
     *,
     captioner: Annotated[
         list[str] | None,
+        typer.Option(help="Captioner to run on --data first: a name, or openai:MODEL@URL. Repeatable."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
         typer.Option(
-            help="A captioner, which writes captions of --data first: a name, or openai:MODEL@URL. Repeatable."
+            "--set", metavar="KEY=VALUE", help="Change a less common setting; '--set list' shows all. Repeatable."
         ),
     ] = None,
-    judge: JudgeInputs,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write the result: .json, .csv, .md, .tex, or .txt.", dir_okay=False),
+        typer.Option("--out", "-o", help="Output file: .json, .csv, .md, .tex, or .txt.", dir_okay=False),
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="table, markdown, latex, csv, or json. Default: as -o ends, else a table.")
+        str | None,
+        typer.Option(help="table, markdown, latex, csv, or json. [default: from the suffix of --out, else table]"),
     ] = None,
     per_caption: Annotated[
-        Path | None, typer.Option("--per-caption", help="Write each caption's scores: .jsonl or .csv.")
+        Path | None, typer.Option("--per-caption", help="Output file of each caption's scores: .jsonl or .csv.")
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write a page, with a gallery where --data has the pictures: .html.")
+        Path | None, typer.Option(help="Output page, with a gallery if --data provides pictures: .html.")
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
-    job: WorkerOptions,
     as_json: Json = False,
 ) -> None:
-    """Measure captions: retrieval among similar pictures, agreement with references, diversity, truth."""
+    """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.inputs import run_eval
+    from tellapart.inference.server import captions_of
 
-    metrics = options.metrics
-    names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
-    if names is not None and [name.lower() for name in names] == ["list"]:
-        show_metrics(as_json)
+    if settings == ["list"] or _metric_names(options) == ["list"]:
+        show_metrics(as_json) if settings != ["list"] else show_keys(as_json)
         return
-    check_inputs(options, captioner, names)
+    options = with_keys(replace(options, device=device, precision=precision), settings or ())
+    options = replace(options, metrics=_metric_names(options))
+    check_inputs(options, captioner)
     if as_json and format not in (None, "json") and out is None:
         raise UsageError(f"--json and --format {format} contradict each other; leave one of them out")
     chosen_format = formats.format_of(out, format)
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
             check_output(path, *suffixes)
-    options = replace(options, metrics=names, device=device, precision=precision, judge=judge)
-    if job.wanted:
-        encode_pictures(options, job, out)
     if captioner:
-        options = with_captions_of(captioner, options)
+        files = [captions_of(name, str(options.data), device) for name in captioner]
+        options = options.with_captions(files)
     results = run_eval(options)
     if out is not None:
         write_output(out, formats.FORMATS[chosen_format](results))
@@ -86,55 +84,50 @@ def evaluate(
         with stdout_errors():
             print(formats.FORMATS[chosen_format](results), end="")
     else:
-        show_results(results, as_json or (out is None and chosen_format == "json"), five=names is None)
+        as_json = as_json or (out is None and chosen_format == "json")
+        show_results(results, as_json, five=options.metrics is None)
     for label, path in (("result", out), ("per caption", per_caption), ("report", report)):
         if path is not None:
             say(f"{label}: {path}")
+
+
+def _metric_names(options: EvalOptions) -> list[str] | None:
+    """Returns the metrics of all ``--metrics``, split at commas."""
+    if options.metrics is None:
+        return None
+    names = [name.strip() for name in ",".join(options.metrics).split(",") if name.strip()]
+    return ["list"] if [name.lower() for name in names] == ["list"] else names
 
 
 def show_metrics(as_json: bool) -> None:
     """Prints all metrics: ``--metrics list``."""
     from tellapart.evaluation.selection import list_metrics, metric_table
 
-    found = list_metrics()
-    show({"metrics": [metric.to_json() for metric in found]}, lambda: metric_table(found), as_json)
+    metrics = list_metrics()
+    show({"metrics": [metric.to_json() for metric in metrics]}, lambda: metric_table(metrics), as_json)
 
 
-def check_inputs(options: EvalOptions, captioner: list[str] | None, names: list[str] | None) -> None:
+def show_keys(as_json: bool) -> None:
+    """Prints the settings of ``--set``: ``--set list``."""
+    rows = key_rows()
+    value = {name: {"default": default, "help": text} for name, default, text in rows}
+    show(value, lambda: table_of(("key", "default", "meaning"), rows), as_json)
+
+
+def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
     """Raises `UsageError` where there is nothing to measure, or no metric."""
     if not options.captions and not captioner and (options.human is None or options.data is None):
         raise UsageError("Missing option '--captions'; type: tellapart eval --help")
     if captioner and options.data is None:
-        raise UsageError("--captioner writes captions of pictures; add --data SPEC, or type --captions FILE")
-    if names == []:
+        raise UsageError("--captioner needs pictures to caption; add --data SPEC, or type --captions FILE")
+    if options.metrics == []:
         raise UsageError(
-            "--metrics names none; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
+            "--metrics is empty; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
         )
 
 
-def encode_pictures(options: EvalOptions, job: WorkerOptions, out: Path | None) -> None:
-    """Lets workers encode the pictures for the scorers."""
-    if options.data is None or options.scorer is None:
-        raise UsageError("--workers encode the pictures of --data for --scorer; type both, or leave out --workers")
-    specs = [[spec] for spec in (options.data, options.distractors) if spec is not None]
-    models, place = [options.scorer, *(options.eval_scorers or ())], None if out is None else str(out)
-    encode_ahead(models, specs, place, job, device=options.device, precision=options.precision)
-
-
-def with_captions_of(captioners: list[str], options: EvalOptions) -> EvalOptions:
-    """Returns the options with captions that these captioners write of the data."""
-    from tellapart.inference.server import captions_of
-
-    # --precision is of metrics, which are exact by default; captions are written as `caption` writes them.
-    files = [captions_of(name, str(options.data), options.device) for name in captioners]
-    options = replace(options, captions=[*(options.captions or ()), *files])
-    if not (options.scorer or options.language_model or options.bertscore) and options.precision == "auto":
-        return replace(options, device="auto")  # was the captioner's; text metrics refuse one
-    return options
-
-
 def show_results(results: Results, as_json: bool, *, five: bool) -> None:
-    """Prints the results. five: of the table the main metrics only."""
+    """Prints the results. five: only the main metrics in the table."""
     from tellapart.evaluation.selection import main_metrics
     from tellapart.metrics.results import WORDS
 
@@ -144,51 +137,23 @@ def show_results(results: Results, as_json: bool, *, five: bool) -> None:
 
 @app.command("eval headroom", hidden=True)
 def headroom(
-    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
-    pictures: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, with references or scenes.")],
-    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Sampled captions of each picture.")] = 10,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Longest caption, in tokens.")] = 40,
-    seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
+    model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
+    pictures: Annotated[list[str], typer.Argument(help="Data sets with references or scenes, as kind:path?key=value.")],
+    samples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of sampled captions per picture.")] = 10,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum caption length, in tokens.")] = 40,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the samples.")] = 0,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Rank what a captioner states of pictures by its own confidence, and see how much of it its captions say.
+    """Compare what a captioner states with what it could state at the same precision.
 
-    Prints precision and recall of the greedy captions beside what the captioner could state at the same precision. On
-    scenes claims are compared with the scenes themselves, elsewhere words with the words of the references.
+    Ranks the claims of sampled captions by the captioner's confidence, and prints precision and recall of greedy
+    captions beside them. Claims about scenes are compared with the scene, others with the words of the references.
     """
-    from tellapart.captioners import load_captioner
-    from tellapart.data import open_many
-    from tellapart.evaluation.headroom import measure_headroom
-    from tellapart.features.store import FeatureStore
-    from tellapart.features.views import make_view
-    from tellapart.models.devices import resolve_device
+    from tellapart.evaluation.headroom import headroom_of
 
-    captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(pictures)
-    view = make_view(captioner, FeatureStore())
-    items = view.readable(dataset, dataset.unreadable)
-    found = measure_headroom(captioner, items, view.rows(items), samples=samples, max_tokens=max_tokens, seed=seed)
-    show(found.to_json(), lambda: headroom_table(found, model), as_json)
-    for line in dataset.report():
+    result, notes = headroom_of(model, pictures, device=device, samples=samples, max_tokens=max_tokens, seed=seed)
+    heads = ("claims", "precision, %", "recall, %")
+    show(result.to_json(), lambda: table_of(heads, result.rows(), title=result.title(model)), as_json)
+    for line in notes:
         say(line)
-
-
-def headroom_table(found: Headroom, model: str) -> Table:
-    """For the terminal: the greedy captions, and points of the curve."""
-    from rich.table import Table
-
-    from tellapart.evaluation.headroom import LEVELS
-
-    greedy = found.greedy()
-    shown = Table(title=f"{model}: {len(found.facts_N):,} pictures, by {found.truth}; 95 % intervals over pictures")
-    for name in ("claims", "precision, %", "recall, %"):
-        shown.add_column(name, justify="left" if name == "claims" else "right")
-    shown.add_row("of the greedy captions", _cell(greedy.precision), _cell(greedy.recall))
-    shown.add_row("at their precision", f"{greedy.precision[0]:.1f}", _cell(found.recall_at(greedy.precision[0])))
-    for level in LEVELS:
-        shown.add_row(f"at a precision of {level}", f"{level:.1f}", _cell(found.recall_at(level)))
-    return shown
-
-
-def _cell(value: Interval) -> str:
-    return f"{value[0]:.1f} [{value[1]:.1f}, {value[2]:.1f}]"

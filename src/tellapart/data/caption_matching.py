@@ -236,7 +236,7 @@ def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: f
     if both < min_overlap * largest:
         raise UsageError(
             f"{name} and {other} share only {both:,} of {largest:,} ids; are they about the same pictures? "
-            f"To score these {both:,} all the same, type --allow-missing --min-overlap 0"
+            f"To score these {both:,} all the same, type --allow-missing --set min_overlap=0"
         )
 
 

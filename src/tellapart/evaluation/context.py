@@ -90,7 +90,7 @@ class ScorerTexts:
         line = f"{len(self._long)} distinct texts are longer than {window}"
         if self.long_texts == "sentences":
             return f"{line}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
-        return f"{line}; cut there (--long-texts sentences scores them by sentence)"
+        return f"{line}; cut there (--set long_texts=sentences scores them by sentence)"
 
 
 def _encode_all(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:
@@ -471,7 +471,7 @@ NEEDS: dict[str, Need] = {
     "synonyms": Need(
         lambda context: bool(context.inputs.synonyms),
         "objects with their synonyms",
-        "add --synonyms FILE, CHAIR's synonyms.txt; without one, facts_precision_object compares all nouns",
+        "add --set synonyms=FILE, CHAIR's synonyms.txt; without one, facts_precision_object compares all nouns",
     ),
     "pictures": Need(
         lambda context: context.items is not None or context.image_ND is not None, "pictures", "add --data SPEC"
@@ -491,7 +491,7 @@ NEEDS: dict[str, Need] = {
     "six": Need(
         lambda context: min(context.inputs.lookalike, len(context.ids)) > 5,
         "look-alike sets of more than 5 pictures",
-        "raise --lookalike, or give more captions",
+        "type --set lookalike=10, or give more captions",
     ),
     "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "give more captions"),
     "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
@@ -504,12 +504,12 @@ NEEDS: dict[str, Need] = {
     "language_model": Need(
         lambda context: context.inputs.language_model is not None,
         "a language model",
-        "add --language-model gpt2, or a model's folder",
+        "add --set language_model=gpt2, or a model's folder",
     ),
     "text_encoder": Need(
         lambda context: context.inputs.text_encoder is not None,
         "a text encoder",
-        "add --bertscore roberta-large, or a model's folder",
+        "add --set bertscore=roberta-large, or a model's folder",
     ),
     "judge": Need(
         lambda context: context.inputs.judge is not None,
@@ -519,13 +519,13 @@ NEEDS: dict[str, Need] = {
     "questions": Need(
         lambda context: bool(context.inputs.questions),
         "questions about the pictures",
-        "add --questions FILE, in CaptionQA's layout",
+        "add --set questions=FILE, in CaptionQA's layout",
     ),
     "queries": Need(lambda context: bool(context.inputs.queries), "queries", "add --queries FILE"),
     "query_encoder": Need(
         lambda context: context.inputs.query_encoder is not None,
         "a sentence encoder",
-        "add --query-encoder minilm-l6, or a model's folder",
+        "add --set query_encoder=minilm-l6, or a model's folder",
     ),
     "several": Need(
         lambda context: context.several,

@@ -184,7 +184,9 @@ def make_context(
     ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
     references, notes = references_of(ids, items, inputs.references)
     if inputs.emscore_idf == "references" and references is None:
-        raise UsageError("--emscore-idf references needs references; add --references FILE, or type captions")
+        raise UsageError(
+            "emscore_idf=references requires references; add --references FILE, or --set emscore_idf=captions"
+        )
     notes += notes_on_instances(inputs.instances, ids, items)
     slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
     if human is not None:
@@ -482,7 +484,7 @@ def notes_on_instances(
     lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
     if len(lacking) == len(ids):
         raise UsageError(
-            f"--instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
+            f"instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
             f"{preview_ids(list(instances))}); give the file of the same pictures, or leave it out"
         )
     few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"

@@ -22,12 +22,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.captioners import Captioner
+from tellapart.captioners import Captioner, load_captioner
 from tellapart.captioners.generate import without_gaps
+from tellapart.data import open_many
 from tellapart.errors import UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import make_view
 from tellapart.language.english import FUNCTION_WORDS
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.models.decoding import Decoding
+from tellapart.models.devices import resolve_device
 from tellapart.scenes.parser import token_spans as word_spans
 from tellapart.scenes.truth import count_claims, stated_claims
 from tellapart.types import Item, Rollout
@@ -136,6 +140,22 @@ class Headroom:
             ],
         }
 
+    def title(self, model: str) -> str:
+        """The heading of `rows`."""
+        return f"{model}: {len(self.facts_N):,} pictures, by {self.truth}; 95 % intervals over pictures"
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """For the terminal: precision and recall of the greedy captions, and points of the curve."""
+        greedy = self.greedy()
+        levels = ((f"at a precision of {level}", level) for level in LEVELS)
+        points = [("at their precision", greedy.precision[0]), *levels]
+        curve = [(name, f"{level:.1f}", _cell(self.recall_at(level))) for name, level in points]
+        return [("of the greedy captions", _cell(greedy.precision), _cell(greedy.recall)), *curve]
+
+
+def _cell(value: Interval) -> str:
+    return f"{value[0]:.1f} [{value[1]:.1f}, {value[2]:.1f}]"
+
 
 def _interval(value_R: np.ndarray) -> Interval:
     """The value, and the 95 % interval of the resamples behind it."""
@@ -145,6 +165,14 @@ def _interval(value_R: np.ndarray) -> Interval:
 
 def _named(value: Interval) -> dict[str, float]:
     return dict(zip(("value", "low", "high"), (round(number, 2) for number in value), strict=True))
+
+
+def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: Any) -> tuple[Headroom, list[str]]:
+    """Loads a captioner and data sets and returns `measure_headroom` of them, and notes on pictures left out."""
+    captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(specs)
+    view = make_view(captioner, FeatureStore())
+    items = view.readable(dataset, dataset.unreadable)
+    return measure_headroom(captioner, items, view.rows(items), **settings), dataset.report()
 
 
 def measure_headroom(

@@ -194,7 +194,7 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
     """The files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
     if instances is not None and synonyms is None:
         raise UsageError(
-            "--instances names objects as COCO does; add --synonyms FILE, which says what captions call them"
+            "instances names objects as COCO does; add --set synonyms=FILE, which says what captions call them"
         )
     known = verify.read_synonyms(synonyms) if synonyms is not None else Synonyms()
     return known, {} if instances is None else verify.read_instances(instances, known)
@@ -353,23 +353,22 @@ def check_options(options: EvalOptions) -> None:
     if options.eval_scorers and scorer is None:
         raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
     named_only = (
-        ("--synonyms", options.synonyms, "chair_i,chair_s"),
-        ("--llm-judge", options.judge.llm_judge, "clair"),
+        ("synonyms", options.synonyms, "chair_i,chair_s"),
+        ("--llm-judge", options.llm_judge, "clair"),
     )
     for option, given, some in named_only:
         if metrics is None and given is not None:
             raise UsageError(
-                f"{option} is of metrics that are computed where they are named; add --metrics {some}, or leave it out"
+                f"{option} serves metrics that are computed only when named; add --metrics {some}, or leave it out"
             )
     if options.words:
         check_words(len(options.captions or ()) + (options.human is not None))
     if scorer is None and (options.long_texts != "truncate" or options.emscore_idf is not None):
-        raise UsageError("--long-texts and --emscore-idf are of a scorer; add --scorer MODEL, or leave them out")
-    models = (scorer, options.language_model, options.bertscore, options.query_encoder)
-    if (options.device, options.precision) != ("auto", "auto") and not any(models):
-        raise UsageError("--device and --precision are of models; add --scorer MODEL, or leave them out")
+        raise UsageError("long_texts and emscore_idf require a scorer; add --scorer MODEL, or leave them out")
+    if (options.device, options.precision) != ("auto", "auto") and not options.models:
+        raise UsageError("--device and --precision require a model; add --scorer MODEL, or leave them out")
     if options.query_encoder is not None and options.queries is None and "capture_soft" not in (metrics or ""):
-        raise UsageError("--query-encoder encodes queries; add --queries FILE, or --metrics capture_soft for claims")
+        raise UsageError("query_encoder encodes queries; add --queries FILE, or --metrics capture_soft for claims")
     if scorer is not None and options.data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
 
@@ -404,7 +403,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
         candidates=candidates,
         synonyms=synonyms,
         instances=instances,
-        judge=options.judge.llm_judge,
+        judge=options.llm_judge,
         questions=read_choice_questions(options.questions, ids),
         queries=queries,
     )
@@ -419,7 +418,7 @@ def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalI
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
     """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
     others = options.eval_scorers or []
-    if not any((options.scorer, *others, options.language_model, options.bertscore, options.query_encoder)):
+    if not options.models:
         return replace(inputs, judge=options.judge.open()), {}
     from tellapart.evaluation import text_models
     from tellapart.models import devices

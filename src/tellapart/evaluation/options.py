@@ -1,15 +1,19 @@
-"""The settings of an evaluation, each spelled once: the command line is made of them, and `evaluate` takes them."""
+"""The settings of an evaluation, each spelled once: the command line is made of them, and `evaluate` takes them.
+
+A field is an option of ``tellapart eval`` (`typer.Option`), or a key of its ``--set KEY=VALUE`` (a line of help alone).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from tellapart.evaluation.judges.judge import Judge
@@ -18,6 +22,7 @@ PAIRS = ("first", "all")
 CORRECTIONS = ("none", "holm")
 LONG_TEXTS = ("truncate", "sentences")
 EMSCORE_IDF = ("references", "captions")
+LEDGER = Path("judge.ledger.jsonl")
 
 
 def metric_names(incomplete: str) -> list[str]:
@@ -33,20 +38,20 @@ class JudgeInputs:
 
     llm_judge: Annotated[
         str | None,
-        typer.Option(help="The model that judges: openai:MODEL@URL (its key from the environment), or local:FOLDER."),
+        typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
     ] = None
-    ledger: Annotated[
-        Path, typer.Option(help="Where the judge's answers are kept; what is there is not asked again.")
-    ] = Path("judge.ledger.jsonl")
+    ledger: Annotated[Path, typer.Option(help="File of the judge's answers; known answers are not asked again.")] = (
+        LEDGER
+    )
     prompts: Annotated[
-        Path | None, typer.Option(help="A folder with prompts of your own for the judge: clair.txt, arena.txt, …")
+        Path | None, typer.Option(help="Folder of custom prompts for the judge: clair.txt, arena.txt, …")
     ] = None
 
     def open(self) -> Judge | None:
         """Returns the judge; None where none is named. Raises `UsageError`."""
         if self.llm_judge is None:
             if self.prompts is not None:
-                raise UsageError("--prompts are of a judge; add --llm-judge openai:MODEL@URL")
+                raise UsageError("prompts: only a judge reads them; add --llm-judge openai:MODEL@URL")
             return None
         from tellapart.boost.backends import open_backend
         from tellapart.evaluation.judges.judge import Judge, check_folder
@@ -61,51 +66,46 @@ class EvalSettings:
 
     Without ``metrics`` all are computed that the inputs allow (`tellapart.evaluation.evaluate.choose`). ``human``
     scores the references as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper
-    2); it is left out of the references then. Raises `UsageError` for a value that is none.
+    2); it is left out of the references then. Raises `UsageError` for an invalid value.
     """
 
     metrics: Annotated[
         list[str] | None,
         typer.Option(
-            help="Names, with commas; 'list' shows them, 'all' is all that inputs allow. Default: five. Repeatable.",
+            help="Comma-separated metrics; 'list' shows all, 'all' computes all that the inputs allow. [default: five]",
             autocompletion=metric_names,
         ),
     ] = None
-    human: Annotated[str | None, typer.Option(help="Score references as a system too: first, random, or mean.")] = None
-    chance: Annotated[bool, typer.Option("--chance", help="Add random chance as a system.")] = False
-    lookalike: Annotated[int, typer.Option(min=2, help="Pictures in a look-alike set.")] = 10
-    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples behind each interval.")] = 1000
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap, and of the shuffled pools of 100.")] = 0
-    long_texts: Annotated[
-        str, typer.Option(help="Captions beyond the scorer's window: truncate, or sentences (scored one by one).")
-    ] = "truncate"
-    emscore_idf: Annotated[
-        str | None, typer.Option(help="Weight EMScore's tokens by IDF: of the references, or captions.")
+    human: Annotated[
+        str | None, typer.Option(help="Score the human references as a system: first, random, or mean.")
     ] = None
-    words: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Show each system's N most characteristic adjectives and nouns.")
-    ] = 0
-    pairs: Annotated[
-        str, typer.Option(help="Paired tests: first (each system against the first one), or all (every two).")
-    ] = "first"
-    correction: Annotated[str, typer.Option(help="Correct p-values over all pairs and metrics: none, or holm.")] = (
-        "none"
+    chance: Annotated[bool, typer.Option("--chance", help="Add random choice as a system.")] = False
+    resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and of shuffled pools.")] = 0
+    lookalike: Annotated[int, "pictures in a look-alike set"] = 10
+    long_texts: Annotated[str, "captions beyond the scorer's window: truncate, or sentences (score each sentence)"] = (
+        "truncate"
     )
+    emscore_idf: Annotated[str | None, "IDF weights of EMScore's tokens, from references or captions"] = None
+    words: Annotated[int, "number of characteristic adjectives and nouns to show for each system"] = 0
+    pairs: Annotated[str, "paired tests: first (each system against the first), or all"] = "first"
+    correction: Annotated[str, "correction of p-values over all pairs and metrics: none, or holm"] = "none"
 
     def __post_init__(self) -> None:
         """Checks the values."""
-        if self.resamples < 1 or self.lookalike < 2:
-            raise UsageError(
-                f"resamples is {self.resamples} and lookalike is {self.lookalike}; expected at least 1 and 2"
-            )
-        for option, value, known in (
-            ("--pairs", self.pairs, PAIRS),
-            ("--correction", self.correction, CORRECTIONS),
-            ("--long-texts", self.long_texts, LONG_TEXTS),
-            ("--emscore-idf", self.emscore_idf, (None, *EMSCORE_IDF)),
+        for name, value, least in (
+            ("resamples", self.resamples, 1), ("lookalike", self.lookalike, 2), ("words", self.words, 0)
+        ):  # fmt: skip
+            if value < least:
+                raise UsageError(f"{name} is {value}; expected at least {least}")
+        for name, choice, known in (
+            ("pairs", self.pairs, PAIRS),
+            ("correction", self.correction, CORRECTIONS),
+            ("long_texts", self.long_texts, LONG_TEXTS),
+            ("emscore_idf", self.emscore_idf, (None, *EMSCORE_IDF)),
         ):
-            if value not in known:
-                raise UsageError(f"{option} is '{value}'; expected one of {', '.join(filter(None, known))}")
+            if choice not in known:
+                raise UsageError(f"{name} is '{choice}'; expected one of {', '.join(filter(None, known))}")
 
     def settings(self) -> dict[str, Any]:
         """Returns the settings alone, without what a subclass adds."""
@@ -121,65 +121,100 @@ class EvalFiles:
     is given). ``scorer``, ``eval_scorers``, ``language_model`` and ``bertscore`` are model folders or names.
     ``allow_missing`` scores what all systems have; where two sides share less than ``min_overlap`` of the larger one's
     ids, that is an error all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.test_sets`),
-    ``distractors`` the specification of further pictures that every caption has to be told from. ``synonyms`` is a file
+    ``distractors`` the specification of further pictures that compete with every caption's own. ``synonyms`` is a file
     of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Models run on ``device`` in
     ``precision``, of which ``auto`` is fp32 here (`tellapart.models.devices`).
     """
 
     captions: Annotated[
         list[Path] | None,
-        typer.Option(help="JSON, JSONL, CSV, Parquet, a caption a line, … (docs/data.md). Repeatable."),
+        typer.Option(help="Caption file, one per system: JSON, JSONL, CSV, Parquet, text, … Repeatable."),
     ] = None
     references: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="References, in any layout of --captions or Karpathy's. Several files are joined. Repeatable."
-        ),
+        list[Path] | None, typer.Option(help="Reference captions, in any layout of --captions. Repeatable.")
     ] = None
-    data: Annotated[str | None, typer.Option(help="The pictures, as kind:path?split=test.")] = None
+    data: Annotated[str | None, typer.Option(help="Pictures, as kind:path?split=test.")] = None
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name, or 'scenes'.")] = None
     eval_scorers: Annotated[
         list[str] | None,
-        typer.Option("--eval-scorer", help="A held-out scorer, measured too: detects reward hacking. Repeatable."),
+        typer.Option("--eval-scorer", help="Held-out scorer, to detect reward hacking. Repeatable."),
     ] = None
-    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Score the ids that all files have.")] = False
-    min_overlap: Annotated[
-        float, typer.Option(min=0, max=1, help="Refuse files that share a smaller part of their ids.")
-    ] = 0.5
-    language_model: Annotated[
-        str | None, typer.Option(help="For perplexity: a causal language model, folder or hub name.")
-    ] = None
-    bertscore: Annotated[
-        str | None, typer.Option(help="For BERTScore: a text encoder such as roberta-large, folder or hub name.")
-    ] = None
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Score only the pictures that all files contain.")
+    ] = False
     bags: Annotated[
         list[Path] | None,
         typer.Option(help="Candidate sets: bags.jsonl, TrueMatch's 3.json, ImageCoDe's JSON. Repeatable."),
     ] = None
-    distractors: Annotated[str | None, typer.Option(help="A hard pool: further candidate pictures, as kind:path.")] = (
+    distractors: Annotated[str | None, typer.Option(help="Additional candidate pictures, as kind:path.")] = None
+    queries: Annotated[Path | None, typer.Option(help="Search queries by picture, for retrieval by captions.")] = None
+    llm_judge: Annotated[
+        str | None,
+        typer.Option(help="Judge model: openai:MODEL@URL (API key from the environment), or local:FOLDER."),
+    ] = None
+    min_overlap: Annotated[float, "smallest share of ids that two files must have in common"] = 0.5
+    language_model: Annotated[str | None, "causal language model for perplexity, a folder or hub name"] = None
+    bertscore: Annotated[str | None, "text encoder for BERTScore, a folder or hub name such as roberta-large"] = None
+    query_encoder: Annotated[str | None, "sentence encoder for queries and capture_soft, a folder or hub name"] = None
+    synonyms: Annotated[Path | None, "objects and their synonyms for CHAIR and facts, as in CHAIR's synonyms.txt"] = (
         None
     )
-    synonyms: Annotated[
-        Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
-    ] = None
-    instances: Annotated[
-        Path | None, typer.Option(help="For CHAIR: COCO's instances_*.json, whose objects count as there too.")
-    ] = None
-    queries: Annotated[
-        Path | None, typer.Option(help="People's queries by picture: how often do the captions find them?")
-    ] = None
-    query_encoder: Annotated[
-        str | None,
-        typer.Option(help="A sentence encoder, folder or hub name: for --queries beside BM25, for capture_soft."),
-    ] = None
-    questions: Annotated[
-        Path | None, typer.Option(help="For CaptionQA: questions by picture, {picture: [{question, choices, answer}]}.")
-    ] = None
+    instances: Annotated[Path | None, "COCO's instances_*.json for CHAIR"] = None
+    questions: Annotated[Path | None, "CaptionQA's questions: {picture: [{question, choices, answer}]}"] = None
+    ledger: Annotated[Path, "file of the judge's answers; known answers are not asked again"] = LEDGER
+    prompts: Annotated[Path | None, "folder of custom prompts for the judge"] = None
     device: str = "auto"
     precision: str = "auto"
-    judge: JudgeInputs = JudgeInputs()
+
+    @property
+    def models(self) -> list[str]:
+        """The names of all models but judges."""
+        models = (self.scorer, *(self.eval_scorers or ()), self.language_model, self.bertscore, self.query_encoder)
+        return [model for model in models if model is not None]
+
+    @property
+    def judge(self) -> JudgeInputs:
+        """The judge's model and files."""
+        return JudgeInputs(self.llm_judge, self.ledger, self.prompts)
 
 
 @dataclass(frozen=True)
 class EvalOptions(EvalSettings, EvalFiles):
     """The options of ``tellapart eval``."""
+
+    def with_captions(self, files: Sequence[Path]) -> EvalOptions:
+        """Returns the options with files that captioners have written on ``device``, which no other model may need."""
+        device = self.device if self.models or self.precision != "auto" else "auto"
+        return replace(self, captions=[*(self.captions or ()), *files], device=device)
+
+
+def keys() -> dict[str, tuple[Any, str]]:
+    """Returns the keys of ``--set`` with their types and help."""
+    hints = get_type_hints(EvalOptions, include_extras=True, localns={"Judge": Any})
+    help_of = {name: getattr(hint, "__metadata__", (None,))[0] for name, hint in hints.items()}
+    return {name: (hints[name].__origin__, text) for name, text in help_of.items() if isinstance(text, str)}
+
+
+def key_rows() -> list[tuple[str, str, str]]:
+    """Returns each key with its default and help, for ``--set list``."""
+    defaults = EvalOptions()
+    return [(name, str(getattr(defaults, name) or ""), text) for name, (_, text) in keys().items()]
+
+
+def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
+    """Returns the options with the keys of ``--set KEY=VALUE``. Raises `UsageError`."""
+    from pydantic import TypeAdapter, ValidationError
+
+    values: dict[str, Any] = {}
+    known = keys()
+    for assignment in assignments:
+        name, equals, text = assignment.partition("=")
+        if not equals or name not in known:
+            raise UsageError(f"--set {assignment}: expected KEY=VALUE{nearest(name, known)}")
+        if name in values:
+            raise UsageError(f"--set {name} is typed twice; leave one of them out")
+        try:
+            values[name] = TypeAdapter(known[name][0]).validate_python(text)
+        except ValidationError as error:
+            raise UsageError(f"--set {assignment}: {error.errors()[0]['msg']}") from error
+    return replace(options, **values)

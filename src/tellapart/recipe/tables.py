@@ -224,7 +224,7 @@ class Step:
     @property
     def uses_models(self) -> bool:
         """Returns whether the command takes ``--device``: ``eval`` without a model refuses it."""
-        scoring = self.words[0] == "eval" and ("--scorer" in self.words or "--language-model" in self.words)
+        scoring = self.words[0] == "eval" and "--scorer" in self.words
         return self.system is not None or scoring
 
     def typed(self) -> str:
@@ -439,9 +439,9 @@ class Plan:
         scorer = ["--scorer", CLIP] if on.has_pictures and any(column.metric for column in columns) else []
         words = ["eval", "--data", on.data, *scorer, "--metrics", ",".join(metrics), *on.options(metrics)]
         if any(column.words for column in columns):
-            words += ["--words", "10"]
+            words += ["--set", "words=10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
-            words += ["--llm-judge", self.given.judge, "--ledger", str(self.folder / "judge.ledger.jsonl")]
+            words += ["--llm-judge", self.given.judge, "--set", f"ledger={self.folder / 'judge.ledger.jsonl'}"]
         words.append("--allow-missing")  # pictures without a reference, and captions of further pictures
         words += self._captioned(test, systems)
         words += [option for system in systems if (own := self.paper.systems[system]).human
