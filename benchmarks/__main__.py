@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer.main import get_command
 
 from benchmarks import BENCHMARKS, machine_rows, run_bench
-from tellapart.cli.app import App, Json, run, show
+from tellapart.cli.app import App
+from tellapart.cli.entry import run
+from tellapart.cli.options import Json
+from tellapart.cli.output import show
 
 app = App(context_settings={"help_option_names": ["-h", "--help"]}, pretty_exceptions_enable=False)
 
@@ -53,7 +55,7 @@ def bench(
 
 def main() -> None:
     """Run ``python -m benchmarks NAME``."""
-    run(lambda arguments: get_command(app), "python -m benchmarks")
+    run(app, "python -m benchmarks")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, app_of, precision_settings, run, show
+from tellapart.cli.app import RESEARCH, App
+from tellapart.cli.entry import app_of, run
+from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
+from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
@@ -434,7 +437,7 @@ def tables_of(found: dict[str, Any]) -> Group:
 
 def main() -> None:
     """Run ``python -m replication COMMAND``."""
-    run(lambda arguments: app_of([app]), "python -m replication")
+    run(app_of([app]), "python -m replication")
 
 
 if __name__ == "__main__":

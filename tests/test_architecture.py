@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer.main
 
-from tellapart.cli.app import whole_app
+from tellapart.cli.entry import whole_app
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tellapart"
@@ -206,5 +206,5 @@ def modules_loaded_by(script: str) -> set[str]:
 
 def test_importing_is_light() -> None:
     assert not {"torch", "transformers", "numpy"} & modules_loaded_by("import tellapart")
-    script = "import tellapart.cli.app, tellapart.metrics; tellapart.cli.app.whole_app()"
+    script = "import tellapart.cli.entry, tellapart.metrics; tellapart.cli.entry.whole_app()"
     assert "torch" not in modules_loaded_by(script)

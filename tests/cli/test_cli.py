@@ -22,7 +22,9 @@ from PIL import Image
 from typer.main import get_command
 
 from tellapart import __version__
-from tellapart.cli.app import refuse_repeats, show_run, whole_app
+from tellapart.cli.app import refuse_repeats
+from tellapart.cli.entry import whole_app
+from tellapart.cli.output import show_run
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scenes import Scenes
@@ -114,25 +116,6 @@ def test_references_and_metrics_of_several_options_all_count(cli: Cli, tmp_path:
     assert json.loads(one.out)["systems"]["said"]["bleu1"]["value"] == pytest.approx(0)
 
 
-@pytest.mark.parametrize(
-    ("command", "alias", "ours"),
-    [
-        ("caption", "--num-beams", "--beams"),
-        ("caption", "--max-new-tokens", "--max-tokens"),
-        ("caption", "--output", "--out"),
-        ("finetune", "--lr", "--rate"),
-        ("finetune", "--max-new-tokens", "--max-tokens"),
-        ("train", "--output", "--out"),
-    ],
-)
-def test_names_that_other_tools_give_an_option_are_understood_and_not_shown(
-    cli: Cli, command: str, alias: str, ours: str
-) -> None:
-    done = cli(command, "model", "pictures", alias, "1", f"{ours}=2", "--out", "x")
-    assert " times and takes one value" in done.line and done.line.startswith(f"{ours} is typed")
-    assert alias not in cli(command, "--help").out
-
-
 def test_judge_is_no_name_of_eval_scorer(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"id": "1", "caption": "a dog"}\n', encoding="utf-8")
     done = cli("eval", "--captions", tmp_path / "a.jsonl", "--judge", "openai:m@http://127.0.0.1:1/v1")
@@ -208,7 +191,7 @@ def test_the_shell_completes(typed: str, completed: list[str]) -> None:
             "--temperature is for sampling",
         ),
         (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams has no effect with --best-of"),
-        (["eval", "--captions", "c", "--metrics", ","], "--metrics names none"),
+        (["eval", "--captions", "c", "--metrics", ","], "--metrics is empty"),
         (["eval", "--captions", "c", "--format", "csv", "-o", "-"], "--out -: expected a name, for this is neither"),
         (["data", "simplify", "-", "-o", "x.jsonl"], "captions -: expected a name, for this is neither stdin"),
         (["train", "nowhere.toml"], "no such recipe: nowhere.toml; expected a TOML file"),

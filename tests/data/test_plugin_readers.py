@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from command_line import Cli
 from reader_help import draw, wrong
 
 from tellapart.data import READERS, Reader, open_data
-from tellapart.data.reader import kinds_help
+from tellapart.data.reader import kinds_of_data
 from tellapart.data.specification import parse
 
 MODULE = """
@@ -77,19 +78,20 @@ def test_a_folder_and_an_unknown_file_by_a_plugin(installed: Path) -> None:
     assert ".tar .pairs" in wrong(installed / "notes.md")
 
 
-def test_the_help_of_a_command_says_every_kind(installed: Path, cli: Cli) -> None:
-    text = " ".join(cli("caption", "--help").out.split())
-    assert "pairs (name=caption a line); parquet (" in text and "plain (Only a function.); scenes (" in text
-    text = kinds_help()
-    assert all(f"{reader.name} ({reader.help})" in text for reader in READERS.entries(broken=lambda line: None))
-    assert "kind of data 'broken' of the installed package outside cannot be loaded" in text
+def test_data_kinds_lists_every_kind(installed: Path, cli: Cli) -> None:
+    assert "tellapart data kinds" in cli("caption", "--help").out
+    done = cli("data", "kinds", "--json")
+    kinds = json.loads(done.out)
+    assert kinds["pairs"] == "name=caption a line" and kinds["plain"] == "Only a function."
+    assert kinds == {reader.name: reader.help for reader in READERS.entries(broken=lambda line: None)}
+    assert "kind of data 'broken' of the installed package outside cannot be loaded" in done.err
 
 
 def test_a_reader_that_a_program_registers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(READERS, "_entries", dict(READERS._entries) if list(READERS) else {})
     READERS.register(Reader(name="again", factory=READERS["folder"].factory, help="pictures again"))
     draw(tmp_path / "a.png")
-    assert open_data(f"again:{tmp_path}")[0].id == "a.png" and "again (pictures again)" in kinds_help()
+    assert open_data(f"again:{tmp_path}")[0].id == "a.png" and ("again", "pictures again") in kinds_of_data()[0]
 
 
 def test_the_tables_in_the_docs_are_those_of_the_readers() -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tellapart.cli.app import whole_app
+from tellapart.cli.entry import whole_app
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval

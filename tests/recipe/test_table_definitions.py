@@ -10,7 +10,7 @@ import pytest
 import typer
 from command_line import Cli
 
-from tellapart.cli.app import whole_app
+from tellapart.cli.entry import whole_app
 from tellapart.errors import UsageError
 from tellapart.recipe.tables import PAPERS, Given, PaperTable, estimates, find_tables, make_plan, read_paper, recipe_of
 

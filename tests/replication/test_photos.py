@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from replication import photo_findings, photos, price
 from replication.__main__ import app
 from replication.lab import joined
-from tellapart.cli.app import app_of
+from tellapart.cli.entry import app_of
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training.runs import train

@@ -1,8 +1,8 @@
-"""The command line: each module with an `app` is a verb, `app` finds them and has what they share.
+"""The command line: each module with an `app` is a verb, or a group of them, and `entry` runs them.
 
 Verbs are thin: they read options, call one function of the package, and show what it returns.
 """
 
 from tellapart.utils.registry import lazily
 
-__getattr__, __dir__ = lazily(__name__, {"main": "app"})
+__getattr__, __dir__ = lazily(__name__, {"main": "entry"})

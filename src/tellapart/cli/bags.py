@@ -14,7 +14,9 @@ import rich.table
 import typer
 from rich import box
 
-from tellapart.cli.app import DATA, App, Device, ExactPrecision, Json, WorkerOptions, show
+from tellapart.cli.app import DATA, App
+from tellapart.cli.options import Device, ExactPrecision, Json, WorkerOptions
+from tellapart.cli.output import show
 from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.files import check_output, locked, write_output

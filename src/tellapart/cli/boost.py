@@ -12,7 +12,9 @@ import rich.table
 import typer
 from rich import box
 
-from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
+from tellapart.cli.app import DATA, App
+from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
+from tellapart.cli.output import show
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say, typed_command

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.app import HOUSEKEEPING, App, Json, show
+from tellapart.cli.app import HOUSEKEEPING, App
+from tellapart.cli.options import Json
+from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from urllib.parse import quote
 
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, InferencePrecision, JobOptions
+from tellapart.cli.app import MEASURING, App
 from tellapart.cli.caption_purpose import LORA, PurposeOptions
+from tellapart.cli.options import Device, InferencePrecision, JobOptions
 from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say

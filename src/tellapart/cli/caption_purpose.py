@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tellapart.cli.app import show
+from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors

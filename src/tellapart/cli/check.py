@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, Json, show
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, Json
+from tellapart.cli.output import show
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import say, typed_command

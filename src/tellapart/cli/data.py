@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.app import DATA, App, Device, InferencePrecision, JobOptions, Json, show
+from tellapart.cli.app import DATA, App
+from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
+from tellapart.cli.output import show, table_of
 from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
@@ -23,6 +25,17 @@ KEPT = ("subject", "svo")
 @app.callback(rich_help_panel=DATA)
 def data() -> None:
     """Make other data sets of captions."""
+
+
+@app.command()
+def kinds(as_json: Json = False) -> None:
+    """List the kinds of data sets, for kind:path?key=value."""
+    from tellapart.data.reader import kinds_of_data
+
+    rows, broken = kinds_of_data()
+    show(dict(rows), lambda: table_of(("kind", "what it reads"), rows), as_json)
+    for line in broken:
+        say(line)
 
 
 @app.command()

@@ -18,7 +18,9 @@ import typer
 from PIL import Image
 from rich import box
 
-from tellapart.cli.app import TRAINING, App, Device, Json, RecipePrecision, precision_settings, show
+from tellapart.cli.app import TRAINING, App
+from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
+from tellapart.cli.output import show
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, ExactPrecision, Json, show, table_of
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, ExactPrecision, Json
+from tellapart.cli.output import show, table_of
 from tellapart.errors import UsageError
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
 from tellapart.utils.files import check_output, write_output
@@ -56,7 +58,6 @@ def evaluate(
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
     from tellapart.evaluation import formats
     from tellapart.evaluation.inputs import run_eval
-    from tellapart.inference.server import captions_of
 
     if settings == ["list"] or _metric_names(options) == ["list"]:
         show_metrics(as_json) if settings != ["list"] else show_keys(as_json)
@@ -71,6 +72,8 @@ def evaluate(
         if path is not None:
             check_output(path, *suffixes)
     if captioner:
+        from tellapart.inference.server import captions_of
+
         files = [captions_of(name, str(options.data), device) for name in captioner]
         options = options.with_captions(files)
     results = run_eval(options)

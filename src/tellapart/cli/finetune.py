@@ -8,19 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperOption
 
-from tellapart.cli.app import (
-    TRAINING,
-    App,
-    Command,
-    Device,
-    Json,
-    Overwrite,
-    RecipePrecision,
-    Settings,
-    precision_settings,
-    show_run,
-)
+from tellapart.cli.app import TRAINING, App, Command
 from tellapart.cli.launch import Nproc, in_processes
+from tellapart.cli.options import Device, Json, Overwrite, RecipePrecision, Settings, precision_settings
+from tellapart.cli.output import show_run
 from tellapart.errors import UsageError
 
 app = App()

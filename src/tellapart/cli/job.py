@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.app import HOUSEKEEPING, App, Json, show
+from tellapart.cli.app import HOUSEKEEPING, App
 from tellapart.cli.boost import merge_parts
+from tellapart.cli.options import Json
+from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 

@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tellapart.cli.app import TRAINING, App, Json, recipe_names, show
+from tellapart.cli.app import TRAINING, App
+from tellapart.cli.options import Json, recipe_names
+from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import stdout_errors
 

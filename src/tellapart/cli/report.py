@@ -13,7 +13,9 @@ import rich.console
 import rich.table
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, Json, show
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, Json
+from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import for_terminal, say, stdout_errors

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tellapart.cli.app import MEASURING, App, Device, InferencePrecision
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, InferencePrecision
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import say
 

@@ -18,7 +18,9 @@ import rich.table
 import typer
 from rich import box
 
-from tellapart.cli.app import DATA, App, Json, show
+from tellapart.cli.app import DATA, App
+from tellapart.cli.options import Json
+from tellapart.cli.output import show
 from tellapart.errors import UsageError, need_extra
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.utils.files import check_output

@@ -13,7 +13,9 @@ import rich.console
 import rich.table
 import typer
 
-from tellapart.cli.app import RESEARCH, App, Device, Json, RecipePrecision, Settings, precision_settings, show
+from tellapart.cli.app import RESEARCH, App
+from tellapart.cli.options import Device, Json, RecipePrecision, Settings, precision_settings
+from tellapart.cli.output import show
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.utils.messages import say, typed_command
 

@@ -7,19 +7,10 @@ from typing import Annotated
 
 import typer
 
-from tellapart.cli.app import (
-    TRAINING,
-    App,
-    Device,
-    Json,
-    Overwrite,
-    RecipePrecision,
-    Settings,
-    precision_settings,
-    recipe_names,
-    show_run,
-)
+from tellapart.cli.app import TRAINING, App
 from tellapart.cli.launch import Nproc, in_processes
+from tellapart.cli.options import Device, Json, Overwrite, RecipePrecision, Settings, precision_settings, recipe_names
+from tellapart.cli.output import show_run
 
 app = App()
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from tellapart.cli.app import JobOptions, WorkerOptions
+from tellapart.cli.options import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import detail, say

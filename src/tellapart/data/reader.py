@@ -96,11 +96,10 @@ def keys_table() -> str:
     return "\n".join(["| key | kinds | value |", "|---|---|---|", *common, *rows]) + "\n"
 
 
-def kinds_help() -> str:
-    """A paragraph that says each kind, plug-ins included, for the help of a command."""
+def kinds_of_data() -> tuple[list[tuple[str, str]], list[str]]:
+    """Returns each kind with its help, plug-ins included, and a line on each plug-in that cannot be loaded."""
     broken: list[str] = []
-    kinds = [f"{reader.name} ({reader.help})" for reader in _by_name(READERS.entries(broken=broken.append))]
-    return f"Kinds of data, as kind:path?key=value: {'; '.join([*kinds, *broken])}."
+    return [(reader.name, reader.help) for reader in _by_name(READERS.entries(broken=broken.append))], broken
 
 
 def _by_name(readers: Iterable[Reader]) -> list[Reader]:

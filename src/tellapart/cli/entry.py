@@ -1,0 +1,238 @@
+"""Runs ``tellapart``: the app with all verbs, the flags that may stand anywhere, and how errors end a command."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from copy import copy
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from tellapart import __version__
+from tellapart.cli.app import App
+from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
+from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.messages import Verbosity, for_terminal, set_verbosity, single_line, stdout_errors
+from tellapart.utils.registry import OPTION, allow_code, allow_named_in
+
+# Flags that every command takes anywhere in the line; the short form maps to the long one.
+GLOBAL_FLAGS = {name: name for name in ("--debug", "--quiet", "--verbose")} | {"-q": "--quiet"}
+
+
+def apply_global_options(arguments: list[str], flags: set[str]) -> list[str]:
+    """Set the verbosity, allow the code that ``--allow-code`` names, and return the remaining arguments.
+
+    Raises `UsageError` for an argument that cannot be a path, and for flags that contradict each other.
+    """
+    for argument in arguments:
+        if "\0" in argument or not (argument.isascii() or _encodable(argument)):
+            raise UsageError(f"{argument[:80]!r} holds a character that no file name can hold; leave it out")
+    _apply_verbosity(flags)
+    remaining = _without_allowed_code(arguments)
+    allow_named_in(remaining)
+    return remaining
+
+
+def split_arguments(arguments: list[str]) -> tuple[list[str], set[str]]:
+    """Separate `GLOBAL_FLAGS` from the other arguments; nothing after ``--`` is a flag."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    options, positional = arguments[:end], arguments[end:]
+    flags = {GLOBAL_FLAGS[option] for option in options if option in GLOBAL_FLAGS}
+    return [option for option in options if option not in GLOBAL_FLAGS] + positional, flags
+
+
+def _encodable(argument: str) -> bool:
+    """Returns whether the operating system can hold the text: a lone surrogate that stands for no byte cannot be
+    typed.
+    """
+    try:
+        os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _apply_verbosity(flags: set[str]) -> None:
+    """Set the verbosity of this process and of the libraries below it."""
+    if {"--quiet", "--verbose"} <= flags:
+        raise UsageError("--quiet and --verbose contradict each other; leave one of them out")
+    set_verbosity(
+        Verbosity.QUIET if "--quiet" in flags else Verbosity.VERBOSE if "--verbose" in flags else Verbosity.NORMAL
+    )
+    if flags & {"--quiet", "--verbose"}:
+        level = "error" if "--quiet" in flags else "info"
+        os.environ |= {"TRANSFORMERS_VERBOSITY": level, "DATASETS_VERBOSITY": level}
+    if "--quiet" in flags:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+
+
+def _without_allowed_code(arguments: list[str]) -> list[str]:
+    """Allow the code that ``--allow-code MODULE:FACTORY`` names, and return the other arguments."""
+    remaining: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        option, equals, value = word.partition("=")
+        if option == OPTION:
+            allow_code(value if equals else next(words, ""))
+            continue
+        remaining.append(word)
+        if word == "--":  # nothing after it is an option
+            remaining += words
+    return remaining
+
+
+app = App(
+    name="tellapart",
+    help="Train image captioners to say what distinguishes a picture, and measure whether they do.",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # without its commands, which `whole_app` adds
+FOLDER = __name__.rpartition(".")[0]
+
+
+@app.callback(invoke_without_command=True)
+def common(
+    version: Annotated[bool, typer.Option("--version", "-V", help="Print the version and exit.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print results and errors only. With every command.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print every step. With every command.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error. With every command.")] = False,
+    code: Annotated[
+        list[str] | None,
+        typer.Option(
+            OPTION,
+            metavar="MODULE:FACTORY",
+            help="Let recipes and model folders run this. Repeatable. With every command.",
+        ),
+    ] = None,
+) -> None:
+    """Options that every command takes. They are here for ``--help``: `main` removes them before typer parses."""
+    if version:
+        with stdout_errors():
+            print(__version__)
+        raise typer.Exit
+
+
+def main() -> None:
+    """Runs the command ``tellapart``."""
+    _open_streams()
+    _stop_at_sigterm()
+    run(whole_app())
+
+
+def _open_streams() -> None:
+    """Opens standard streams that the caller closed (``>&-``) on the null device.
+
+    A file opened later would else take the number of stdout, and hold what libraries print there.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            if getattr(sys, name) is None:
+                setattr(sys, name, open(number, "r+" if number == 0 else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
+
+
+def _stop_at_sigterm() -> None:
+    """Makes SIGTERM (of ``timeout``, Slurm, containers) end this process as Ctrl-C does, with what it holds put away.
+
+    Processes that it forks end at once, as they would without.
+    """
+    own = os.getpid()
+
+    def stop(number: int, _: object) -> None:
+        if os.getpid() != own:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        _STOPPED_BY[:] = [number]
+        raise KeyboardInterrupt
+
+    if not os.environ.get(LAUNCHED) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, stop)
+
+
+_STOPPED_BY = [int(signal.SIGINT)]
+
+
+def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
+    """Runs the command that was typed.
+
+    An error is one line on stderr; the exit code is 2 for wrong usage and 1 for a failure.
+    """
+    for stream in (sys.stdout, sys.stderr):  # a character that the terminal's encoding lacks must not end a command
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    arguments, flags = split_arguments(sys.argv[1:])
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        arguments = apply_global_options(arguments, flags)
+        status = app(args=arguments or ["--help"], prog_name=prog_name, standalone_mode=False)
+        with stdout_errors():
+            sys.stdout.flush()
+    except Exception as error:
+        line, code = one_line(error), getattr(error, "exit_code", 1)
+        if os.environ.get(LAUNCHED):
+            end_rank(error, line, code)
+        if "--debug" in flags or line is None:
+            raise
+        fail(line, code)
+    if status == INTERRUPTED:  # typer has caught the KeyboardInterrupt
+        if os.environ.get(LAUNCHED):
+            end_rank(KeyboardInterrupt(), "stopped", INTERRUPTED)
+        resume = "the same command with --resume" if arguments[:1] == ["train"] else "the same command"
+        line = f"stopped; what was saved stays, and {resume} goes on"
+        fail(line, 128 + _STOPPED_BY[0])
+
+
+def whole_app() -> App:
+    """The app with every command."""
+    return app_of(_groups())
+
+
+def app_of(groups: Iterable[App]) -> App:
+    """Returns the app with the commands of these groups."""
+    filled = copy(app)
+    filled.registered_groups = []
+    for group in groups:
+        filled.add_typer(group)
+    return filled
+
+
+def _groups() -> Iterator[App]:
+    """Every other module of this folder with an `app` is a command, or a group of them."""
+    for name in sorted(file.stem for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py")):
+        if (module := f"{FOLDER}.{name}") != __name__:
+            group = getattr(import_module(module), "app", None)
+            if isinstance(group, App):
+                yield group
+
+
+def one_line(error: Exception) -> str | None:
+    """The message of an error that a user can mend; None for a bug, which deserves its traceback."""
+    if isinstance(error, TellapartError):
+        return str(error)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; add --debug to see where"
+    if isinstance(error, MemoryError):
+        return f"not enough memory{f' ({error})' if str(error) else ''}; ask for less at once, or use a larger machine"
+    if hasattr(error, "format_message"):  # typer's own: a wrong option, a missing argument
+        context = getattr(error, "ctx", None)
+        return f"{error.format_message().rstrip('.')}; type: {context.command_path if context else 'tellapart'} --help"
+    return None
+
+
+def fail(line: str, status: int) -> NoReturn:
+    """End the process with a message on stderr."""
+    print(for_terminal(f"tellapart: {single_line(line)}"), file=sys.stderr, flush=True)
+    sys.exit(status)

@@ -1,0 +1,55 @@
+"""Prints the result of a command: a table or a line for people, or JSON alone."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.utils.messages import console, for_terminal, json_text, say, stdout_errors
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+WIDE = 200  # columns of a table that goes to a file or a pipe, where rich would wrap at 80
+
+
+def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> None:
+    """Print ``value`` as JSON, or what ``render`` returns: a line of text or anything that rich prints."""
+    rendered = json_text(value) if as_json else render()
+    with stdout_errors():
+        if isinstance(rendered, str):
+            print(rendered if as_json else for_terminal(rendered))
+        else:
+            console(width=None if sys.stdout.isatty() else WIDE).print(rendered)
+
+
+def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
+    """Returns a table for the terminal. Columns of numbers are set right; texts are no markup."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    rows = [*map(list, rows)]
+    table = Table(box=box.SIMPLE_HEAD, title=title and Text(title), title_justify="left")
+    for column, head in enumerate(heads):
+        numeric = rows and all(re.match(r"[+\-−–]?\d|–?$", row[column]) for row in rows)
+        table.add_column(head, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def show_run(folder: Path, as_json: bool) -> None:
+    """Print the results of a finished run, and where its model and report are."""
+    from tellapart.evaluation.formats import read_results
+
+    value, results = read_results(folder)
+    none = "Not measured: the recipe names no test set. To measure the model, type: tellapart eval"
+    show(value, lambda: results.table(without=("human", "chance")) if results.systems else none, as_json)
+    for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
+        if file.exists():
+            say(f"{label}: {file}")
