@@ -19,7 +19,7 @@ from tellapart.data.records import (
     picture_path,
     record_id,
     text_keys,
-    vizwiz_flag,
+    with_flags,
 )
 from tellapart.errors import UsageError
 
@@ -62,8 +62,7 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
     key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
     texts = texts_in(where, record, text_value(names, record))
-    if flag := vizwiz_flag(record):
-        texts = [MarkedText(text, flag=flag) for text in texts]
+    texts = with_flags(texts, record, where)
     return CaptionEntry(key, picture_path(record) or picture_path(inner), texts, split_of(record) or split_of(inner))
 
 

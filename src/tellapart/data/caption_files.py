@@ -43,8 +43,9 @@ from tellapart.data.caption_json import is_json_lines, read_json_lines, read_jso
 from tellapart.data.caption_lines import read_lines
 from tellapart.data.caption_matching import MAX_SHOWN, CaptionFile, preview_ids
 from tellapart.data.caption_tables import has_header, read_excel, read_parquet, read_table
+from tellapart.data.dropped import DroppedCaptions
 from tellapart.data.file_patterns import files_below
-from tellapart.data.records import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS, Flagged, MarkedText, is_file_name
+from tellapart.data.records import GENERATED_KEYS, ID_KEYS, REFERENCE_KEYS, MarkedText, is_file_name
 from tellapart.data.sidecars import lines_in, say_passed_over, say_unread, sidecars, texts_beside, without_foreign
 from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, refuse_unread
 from tellapart.errors import UsageError
@@ -109,7 +110,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
     splits: dict[str, str] = {}
     failures: dict[str, str] = {}
     unread: list[tuple[str, MarkedText]] = []
-    flagged = Flagged(str(path))
+    dropped = DroppedCaptions()
     bare = 0
     for number, entry in enumerate(entries, start=1):
         key = clean_text(entry.id or entry.file or str(number))
@@ -120,7 +121,11 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
         marked = [text for text in entry.texts if isinstance(text, MarkedText)]
         unread += [(key, text) for text in marked if text.error and not text.flag]
         own = texts.setdefault(key, [])
-        own += [str(text) for text in entry.texts if not flagged.add(getattr(text, "flag", ""), key)]
+        for text in entry.texts:
+            if flag := getattr(text, "flag", ""):
+                dropped.add(flag, repr(key))
+            else:
+                own.append(str(text))
         if entry.file:
             files.setdefault(key, entry.file)
         if entry.split:
@@ -134,7 +139,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
         say(f"{found}; the others are read")
     if not texts:
         raise UsageError(f"{path}: has no captions; expected at least one")
-    flagged.say()
+    dropped.say(str(path))
     if unread:
         (first, text), count = unread[0], sum(map(len, texts.values()))
         if most_unread < 1 and len(unread) >= most_unread * count and text.error is not None:

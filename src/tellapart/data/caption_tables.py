@@ -12,7 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from tellapart.data.caption_entries import CaptionEntry, entry_of
-from tellapart.data.records import ID_KEYS, MAY_LACK, exiftool_names, find_key, picture_key, text_keys
+from tellapart.data.records import ID_KEYS, MAY_LACK, VIZWIZ_FLAGS, exiftool_names, find_key, picture_key, text_keys
 from tellapart.data.tables import OPEN_QUOTE, csv_reader, mended
 from tellapart.data.text_files import plain_suffix
 from tellapart.errors import MissingExtra, UsageError
@@ -152,7 +152,8 @@ def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         if names:
             if not (texts := text_keys(names, columns)) and MAY_LACK not in names:
                 raise UsageError(f"{path}: no column of captions; there are: {', '.join(columns)}")
-            columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns)))]
+            flags = [find_key((flag,), columns) for flag in VIZWIZ_FLAGS]
+            columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns), *flags))]
         columns = [_without_bytes(schema, name) for name in columns]
         kept = [name for name in columns if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path, columns=kept).to_pylist()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tellapart.data.caption_matching import MAX_SHOWN
 from tellapart.data.dataset import Changed, Dataset, Skipped
+from tellapart.data.dropped import counting_dropped
 from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.pictures import SUFFIXES
 from tellapart.data.reader import READERS
@@ -41,7 +42,8 @@ def _pictures_like(spec: str) -> list[str]:
 def _open(spec: str, empty_part: bool = False) -> Dataset:
     """``empty_part``: a part may have no items, where others stand beside it."""
     kind, path, options = parse(spec)
-    items, missing = READERS[kind].read(path, options)
+    with counting_dropped(spec):
+        items, missing = READERS[kind].read(path, options)
     items = choose_part(choose_ids(items, options, missing), options)
     if "limit" in options.values:
         items = items[: options.integer("limit", 0, least=1)]

@@ -13,12 +13,11 @@ import io
 import json
 import re
 import tokenize
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.utils.messages import clean_text, parse_json, say_once
+from tellapart.utils.messages import clean_text, parse_json
 
 PICTURE_KEYS = (
     *("image", "picture", "photo", "img", "jpg", "jpeg", "png", "webp", "video", "clip", "gif"),
@@ -99,10 +98,24 @@ class MarkedText(str):
         return made
 
 
-def vizwiz_flag(record: Mapping[str, Any]) -> str:
-    """Returns the flag by which VizWiz leaves a caption out: ``is_rejected`` (spam) or ``is_precanned`` (a text that
-    says that the picture cannot be recognised); "" for any other record."""
-    return next((flag for flag in VIZWIZ_FLAGS if str(record.get(flag)).lower() in ("true", "1", "1.0")), "")
+def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[str]:
+    """Returns the texts of a record, those that VizWiz leaves out as `MarkedText`.
+
+    ``is_rejected`` is spam, ``is_precanned`` a text that says that the picture cannot be recognised. A flag is one
+    value for all texts, or a list with one for each, also as text. Raises `RowError` for a list of another length.
+    """
+    for flag in VIZWIZ_FLAGS:
+        value = find_value((flag,), record)
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            value = _parsed(value)
+        if isinstance(value, list | tuple) and len(value) != len(texts):
+            raise RowError(where, f"'{flag}' has {len(value)} values for {len(texts)} captions; expected one for each")
+        values = value if isinstance(value, list | tuple) else [value] * len(texts)
+        texts = [
+            MarkedText(text, flag=flag) if str(one).strip().lower() in ("true", "1", "1.0") else text
+            for text, one in zip(texts, values, strict=True)
+        ]
+    return texts
 
 
 def batch_failure(record: Mapping[str, Any]) -> str:
@@ -131,26 +144,6 @@ def batch_failure(record: Mapping[str, Any]) -> str:
 
 def clean_line(text: str) -> str:
     return " ".join(clean_text(text).split())
-
-
-class Flagged:
-    """Counts the captions of a file that VizWiz leaves out, for one line about them."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.counts, self.first = name, Counter[str](), ""
-
-    def add(self, flag: str, id_: str) -> bool:
-        """Counts a caption with a flag, and returns whether it has one."""
-        self.counts.update([flag] if flag else [])
-        self.first = self.first or (id_ if flag else "")
-        return bool(flag)
-
-    def say(self) -> None:
-        """Prints how many there are, once."""
-        if self.counts:
-            flags = ", ".join(f"{flag}: {count:,}" for flag, count in self.counts.items())
-            total = f"{self.counts.total():,} captions are ignored, as VizWiz ignores them"
-            say_once(f"{self.name}: {total} ({flags}), such as one of '{self.first}'")
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:
@@ -278,7 +271,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
         inner = find_value(_NESTED_KEYS, value)
         if inner is not None or find_key(_NESTED_KEYS, value):
             texts = caption_texts(inner if inner is not None else "", where, depth + 1)
-            return [MarkedText(text, flag=flag) for text in texts] if (flag := vizwiz_flag(value)) else texts
+            return with_flags(texts, value, where)
     raise UsageError(f"{where}: the caption is a {type(value).__name__}; expected text")
 
 

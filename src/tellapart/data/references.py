@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tellapart.data.records import MarkedText, caption_texts
+from tellapart.data.dropped import EMPTY, drop
+from tellapart.data.records import MarkedText, caption_texts, clean_line, with_flags
 from tellapart.types import Item
-from tellapart.utils.messages import clean_text
 
 
-def clean_captions(captions: Any, where: str) -> tuple[str, ...]:
+def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
     """The captions in a value (`caption_texts`), each on one line without blanks around it.
 
-    Empty ones and those that VizWiz leaves out are dropped. Raises `UsageError` that begins with ``where``.
+    Empty ones are dropped and counted (`tellapart.data.dropped`), and so are those that VizWiz leaves out by a flag in
+    ``record``. Raises `UsageError` that begins with ``where``.
     """
-    found = caption_texts(captions, where)
+    found = with_flags(caption_texts(captions, where), record or {}, where)
     if error := next((text.error for text in found if isinstance(text, MarkedText) and text.error), None):
         raise error
-    joined = (" ".join(clean_text(text).split()) for text in found if not (isinstance(text, MarkedText) and text.flag))
-    return tuple(caption for caption in joined if caption)
+    texts = []
+    for text in found:
+        line = clean_line(text)
+        if reason := getattr(text, "flag", "") or ("" if line else EMPTY):
+            drop(reason, where)
+        else:
+            texts.append(line)
+    return tuple(texts)
 
 
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")

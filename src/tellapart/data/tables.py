@@ -50,6 +50,7 @@ from tellapart.data.pictures import FilePicture, PackedPicture, picture_file, pi
 from tellapart.data.reader import IMAGES
 from tellapart.data.records import (
     DATA_KEYS,
+    VIZWIZ_FLAGS,
     RowError,
     decode_base64,
     find_key,
@@ -513,6 +514,7 @@ class Columns:
     captions: tuple[str, ...]
     id: str
     split: str
+    flags: tuple[str, ...] = ()  # VizWiz's
 
     @classmethod
     def choose(cls, names: Collection[str], options: Options, *, image: str = "") -> Columns:
@@ -535,15 +537,17 @@ class Columns:
             captions=captions or tuple(text_keys(DATA_KEYS, rest)),
             id=options.text("id") or find_key(IDS, rest),
             split=find_key(SPLITS, rest),
+            flags=tuple(key for flag in VIZWIZ_FLAGS if (key := find_key((flag,), rest))),
         )
 
     def texts(self) -> list[str]:
         """Every column but the picture's, each once."""
-        return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split])))
+        return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split, *self.flags])))
 
     def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
         """The captions of a row: texts, lists of texts or of ``{"raw": text}``, in CSV as JSON, Python or NumPy."""
-        return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'"))
+        flags = {flag: row[flag] for flag in self.flags}
+        return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'", flags))
 
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
         """The id of a row, or ``otherwise`` where no column has it."""
@@ -555,10 +559,13 @@ class Columns:
         return normalize_split(str(row[self.split] or "")) if self.split else otherwise
 
 
-def texts_of(value: Any, where: str) -> tuple[str, ...]:
-    """The captions in a cell (see `Columns.references`). Raises `UsageError` that begins with ``where``."""
+def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The captions in a cell (see `Columns.references`); ``record`` may hold VizWiz's flags.
+
+    Raises `UsageError` that begins with ``where``.
+    """
     try:
-        return clean_captions(value, where)
+        return clean_captions(value, where, record)
     except RowError:
         raise
     except UsageError:

@@ -18,7 +18,7 @@ from tellapart.data.file_patterns import files_below
 from tellapart.data.listed_pictures import finish_items, picture_folder
 from tellapart.data.pictures import picture_in
 from tellapart.data.reader import IMAGES, READERS, Reader
-from tellapart.data.records import Flagged, vizwiz_flag
+from tellapart.data.records import with_flags
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options, split_from_name
 from tellapart.data.text_files import read_json
@@ -81,16 +81,13 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
     if not isinstance(annotations, list):
         raise UsageError(f'{file}: "annotations" is not a list')
     captions: dict[str, list[Any]] = {}
-    flagged = Flagged(str(file))
     for number, annotation in enumerate(annotations):
         if not isinstance(annotation, dict) or "image_id" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
         if "caption" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "caption" (are these the captions, not the boxes?)')
         own = captions.setdefault(str(annotation["image_id"]), [])
-        if not flagged.add(vizwiz_flag(annotation), str(annotation["image_id"])):
-            own.append(annotation["caption"])
-    flagged.say()
+        own += with_flags([annotation["caption"]], annotation, f"{file}: annotations[{number}]")
     return captions
 
 

@@ -156,7 +156,7 @@ def _items(
         if name in texts:
             file, text = texts[name]
             try:
-                references = clean_captions(texts_beside(text, lines), str(file))
+                references = clean_captions(texts_beside(text, lines) or [""], str(file))
             except UsageError as error:
                 missing.add(str(file), f"references not read: {str(error).partition(': ')[2]}")
         items[id_] = Item(id=id_, picture=picture_file(folder / name), references=references)

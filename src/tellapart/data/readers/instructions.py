@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import Skipped
+from tellapart.data.dropped import EMPTY, drop
 from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.pictures import content_key
 from tellapart.data.reader import READERS, Reader
@@ -103,11 +104,14 @@ def _item(entry: Any, where: str, number: int) -> Item:
     split = entry.get("split") or ""
     if not isinstance(split, str):
         raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
-    kept = tuple(answer.strip() for answer in answers if answer.strip())
+    texts = tuple(answer.strip() for answer in answers if answer.strip())
+    if texts:  # an entry without any is named
+        for _ in range(len(answers) - len(texts)):
+            drop(EMPTY, where)
     prompt = _prompt(entry, where)
     asked = "\n\n".join(filter(None, (entry.get("instruction"), entry.get("input"))))
     picture = TextPicture(prompt, str(id_), asked, str(entry.get("category") or ""))
-    return Item(str(id_), picture, kept, normalize_split(split))
+    return Item(str(id_), picture, texts, normalize_split(split))
 
 
 def _prompt(entry: dict[str, Any], where: str) -> str:

@@ -32,7 +32,6 @@ from tellapart.data.records import (
     record_id,
     sole,
     text_keys,
-    vizwiz_flag,
 )
 from tellapart.data.references import clean_captions
 from tellapart.data.selection import Options, normalize_split, split_records
@@ -40,7 +39,7 @@ from tellapart.data.tables import EncodedCell, Lines, LineSource, RowPosition, s
 from tellapart.data.text_files import plain_suffix, read_json
 from tellapart.errors import UsageError, nearest
 from tellapart.types import Item
-from tellapart.utils.messages import parse_json, say_once
+from tellapart.utils.messages import parse_json
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
@@ -161,14 +160,11 @@ def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None)
 
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
-    if flag := vizwiz_flag(entry):
-        say_once(f"{where.rpartition(',')[0]}: captions with {flag} are ignored, as VizWiz ignores them")
-        return ()
     if "captions" in entry and "caption" in entry:
         raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
     if "captions" not in entry and "caption" not in entry:
-        return clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where)
-    return clean_captions(entry.get("captions", entry.get("caption")), where)
+        return clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where, entry)
+    return clean_captions(entry.get("captions", entry.get("caption")), where, entry)
 
 
 def _is_list_of_records(content: Any) -> bool:

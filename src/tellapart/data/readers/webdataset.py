@@ -176,9 +176,9 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
         raise UsageError(f"{sparse}{picture.size:,} bytes; expected a whole picture of at most {MAX_FILE_BYTES:,}")
     texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
     record = _record(texts.pop(".json", "{}"))
-    plain = [line for text in texts.values() for line in text.splitlines()]
-    said = [record[key] for key in text_keys(DATA_KEYS, record)]
-    references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json")
+    plain = [line for text in texts.values() for line in text.splitlines() if line.strip()]
+    said = [record[key] for key in text_keys(DATA_KEYS, record)] or ([""] if texts else [])
+    references = clean_captions(plain, ".txt") if plain else texts_of(said, ".json", record)
     split = normalize_split(str(record.get("split") or "")) or split_from_name(shard.name)
     kind = ClipMember if Path(picture.name).suffix.lower() in CLIP_SUFFIXES else Member
     return Item(path_id(f"{shard.stem}/{_key(picture)}"), kind(shard, picture), references, split)
