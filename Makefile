@@ -36,7 +36,7 @@ check: setup  ## lint, types, import rules
 	$(MAKE) --no-print-directory site
 
 site: setup  ## the documentation, as pages in build/site that open without a server; a broken link is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python tools/docs_site.py
 
 photos: pretrained  ## on real photos with pretrained parts: scorers, a start, SMILE, self-retrieval, truthful; the table
 	$(BIN)/python -m replication photos

@@ -1,4 +1,4 @@
-"""Write the tables of docs/claims.md, from declarations and kept records: python -m replication.docs_tables"""
+"""Writes the tables of the claims in docs/research from declarations and records: python -m replication.docs_tables"""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from replication.setting_tables import markdown
 from replication.stamp import read_verdicts
 from replication.verdict import RECORDS, VERDICT_FILE, history, outcomes, read_power
 
-DOCS = Path(__file__).parents[1] / "docs" / "claims.md"
+RESEARCH = Path(__file__).parents[1] / "docs" / "research"
+PAGES = (RESEARCH / "claims.md", RESEARCH / "claims-settings.md")
 END = "<!-- end -->"
 
 
 def with_tables(text: str) -> str:
     """The page with what stands between each table's mark and the next end made anew."""
     for mark, table in TABLES.items():
+        if f"<!-- {mark} -->" not in text:
+            continue
         before, _, rest = text.partition(f"<!-- {mark} -->\n")
         text = f"{before}<!-- {mark} -->\n{table()}{END}{rest.partition(END)[2]}"
     return text
@@ -85,4 +88,5 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
-    DOCS.write_text(with_tables(DOCS.read_text(encoding="utf-8")), encoding="utf-8")
+    for page in PAGES:
+        page.write_text(with_tables(page.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables of docs/claims.md, from the declarations: what stands in for what, each part's size, each arm's settings."""
+"""Tables of docs/research/claims-settings.md: what stands in for what, each part's size, each arm's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For each claim, what stands in for what of the paper, and how its experiment differs; read by docs/claims.md."""
+"""For each claim, what stands in for what of the paper, and how its experiment differs from it."""
 
 from __future__ import annotations
 

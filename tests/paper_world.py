@@ -31,7 +31,7 @@ POOL = 105  # pictures of a test set: P@1 takes a hundred
 TRAINING = 44
 CLIPS = 12
 COCO_VAL, COCO_TEST = range(100, 124), range(1000, 1000 + POOL)  # COCO's numbers
-DOCS = Path(__file__).parent.parent / "docs" / "captioners.md"
+DOCS = Path(__file__).parent.parent / "docs" / "howto" / "own-captioner.md"
 
 
 class World:
@@ -310,7 +310,7 @@ class World:
         write_blip(self.folder / "model_base_capfilt_large.pth", words=len(tokenizer) + 2)
 
     def write_own(self, words: list[str]) -> None:
-        """The captioner of docs/captioners.md, as a user's own file, and the tokenizer that it takes."""
+        """The captioner of docs/howto/own-captioner.md, as a user's own file, and the tokenizer that it takes."""
         code = re.search(r"```python\n(\"\"\"my_captioner\.py.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
         assert code is not None
         (self.folder / "my_captioner.py").write_text(code[1], encoding="utf-8")

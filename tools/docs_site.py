@@ -1,43 +1,54 @@
-"""Hooks of the documentation site: pages made from the code and the recipes, and links to files of the repository.
+"""Builds the documentation site into build/site: python tools/docs_site.py [--serve]
 
-A link such as ``../src/tellapart/types.py`` opens the source on a code host; on the site it leads to the reference.
+Zensical runs no hooks of MkDocs, so this script copies docs/ to build/docs, adds the pages that are made from the code
+(recipes, examples, changelog, API reference), points links to files of the repository at those pages, and runs
+Zensical on the copy. A broken link is an error.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tellapart"
 RECIPES = PACKAGE / "recipe" / "shipped"
+PAGES = ROOT / "build" / "docs"
 LINK = re.compile(
-    r"\]\((?:\.\./)+(src/tellapart|recipes|README\.md|CHANGELOG\.md|CONTRIBUTING\.md|examples)([^)#\s]*)\)"
+    r"\]\((?:\.\./)+(src/tellapart|recipes|README\.md|CHANGELOG\.md|CONTRIBUTING\.md|AGENTS\.md|examples|notebooks)"
+    r"([^)#\s]*)\)"
 )
 
 
-def on_config(config: Any) -> Any:
-    """Add a page for each folder of the code to the section Reference."""
-    reference = next(section["Reference"] for section in config.nav if "Reference" in section)
-    reference.append({"Code": [uri for uri, _ in reference_pages()]})
-    return config
+def main() -> int:
+    """Writes the pages and runs Zensical; returns its exit status."""
+    write_pages()
+    zensical = Path(sys.executable).parent / "zensical"
+    command = ["serve"] if "--serve" in sys.argv else ["build", "--strict", "--clean"]
+    return subprocess.run([str(zensical), *command], cwd=ROOT, check=False).returncode
 
 
-def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are made here."""
-    made = [("reference/recipes.md", recipes_page()), ("reference/examples.md", examples_page())]
-    copied = [(f"{name.lower()}.md", (ROOT / f"{name}.md").read_text()) for name in ("CONTRIBUTING", "CHANGELOG")]
-    for uri, text in (*reference_pages(), *made, *copied):
-        files.append(File.generated(config, uri, content=text))
-    return files
+def write_pages() -> None:
+    """Writes build/docs anew."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", PAGES)
+    for uri, text in (*reference_pages(), *repository_pages()):
+        (PAGES / uri).parent.mkdir(parents=True, exist_ok=True)
+        (PAGES / uri).write_text(text, encoding="utf-8")
+    for page in PAGES.rglob("*.md"):
+        up = "../" * (len(page.relative_to(PAGES).parts) - 1)
+        text = page.read_text(encoding="utf-8")
+        linked = LINK.sub(lambda link, up=up: f"]({up}{target(link[1], link[2])})", text)
+        if linked != text:
+            page.write_text(linked, encoding="utf-8")
 
 
 def reference_pages() -> Iterator[tuple[str, str]]:
-    """The top of the package, then a page for each folder, with every module's docstrings."""
+    """Yields the top of the package, then a page for each folder, with every module's docstrings."""
     top = "".join(f"::: tellapart.{name}\n\n" for name in ("types", "errors"))
     yield "reference/index.md", "# tellapart\n\nThe package, folder by folder.\n\n" + top
     for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
@@ -46,32 +57,32 @@ def reference_pages() -> Iterator[tuple[str, str]]:
         yield f"reference/{folder.name}.md", f"# {folder.name}\n\n" + "".join(f"::: {name}\n\n" for name in names)
 
 
+def repository_pages() -> Iterator[tuple[str, str]]:
+    """Yields the recipes, the examples, and the pages at the top of the repository."""
+    yield "reference/shipped-recipes.md", recipes_page()
+    yield "reference/examples.md", examples_page()
+    for name in ("CONTRIBUTING", "CHANGELOG"):
+        yield f"{name.lower()}.md", (ROOT / f"{name}.md").read_text("utf-8").replace("](docs/", "](")
+
+
 def recipes_page() -> str:
-    """Every shipped recipe as it is."""
+    """Returns every shipped recipe in full."""
     files = [*sorted(RECIPES.glob("*.toml")), *sorted(RECIPES.glob("papers/*.toml"))]
     parts = [f"## {file.relative_to(RECIPES).with_suffix('')}\n\n```toml\n{file.read_text()}```\n" for file in files]
-    return "# Recipes\n\n`tellapart train NAME` trains one of these.\n\n" + "\n".join(parts)
+    return "# Shipped recipes\n\nTrain one of these with `tellapart train NAME`.\n\n" + "\n".join(parts)
 
 
 def examples_page() -> str:
-    """Every script of ``examples/`` as it is."""
+    """Returns every script of examples/ in full."""
     parts = [f"## {file.stem}\n\n```python\n{file.read_text()}```\n" for file in sorted(ROOT.glob("examples/*.py"))]
     return "# Examples\n\nShort scripts that run as they are.\n\n" + "\n".join(parts)
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links to files of the repository lead to the page that shows them."""
-    if page.file.src_uri in ("contributing.md", "changelog.md"):  # files of the repository's top
-        markdown = markdown.replace("](docs/", "](")
-    up = "../" * page.file.src_uri.count("/")
-    return LINK.sub(lambda link: f"]({up}{target(link.group(1), link.group(2))})", markdown)
-
-
 def target(top: str, rest: str) -> str:
-    """The page of the site, with its anchor, for a file of the repository."""
+    """Returns the page of the site, with its anchor, for a file of the repository."""
     if top == "recipes":
         name = rest.strip("/").removesuffix(".toml")
-        return f"reference/recipes.md{'#' + name.replace('/', '') if name else ''}"
+        return f"reference/shipped-recipes.md{'#' + name.replace('/', '') if name else ''}"
     if top == "src/tellapart":
         folder, _, module = rest.strip("/").removesuffix(".py").partition("/")
         if not module or not (PACKAGE / folder / f"{module}.py").is_file():
@@ -79,9 +90,14 @@ def target(top: str, rest: str) -> str:
         return f"reference/{folder}.md#tellapart.{folder}.{module.replace('/', '.')}"
     if top == "examples":
         return f"reference/examples.md#{Path(rest).stem}"
-    return {"README.md": "index.md"}.get(top, top.lower())
+    pages = {"README.md": "index.md", "AGENTS.md": "contributing.md", "notebooks": "get-started.md"}
+    return pages.get(top, top.lower())
 
 
 def dotted(file: Path) -> str:
-    """The module's name."""
+    """Returns the module's name."""
     return ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""Write the table of metrics into docs/metrics.md, from the registry: python tools/metric_table.py"""
+"""Write the table of metrics into docs/reference/metrics.md, from the registry: python tools/metric_table.py"""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tellapart.evaluation.selection import list_metrics, metric_markdown
 
-DOCS = Path(__file__).parent.parent / "docs" / "metrics.md"
+DOCS = Path(__file__).parent.parent / "docs" / "reference" / "metrics.md"
 START, END = "<!-- metrics -->\n", "<!-- end -->"
 
 

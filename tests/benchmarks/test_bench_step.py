@@ -121,7 +121,7 @@ def test_wrong_names() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.xfail(reason="2.6 times on an H200: a step waits for its launches, docs/experiments/rollout.md")
+@pytest.mark.xfail(reason="2.6 times on an H200: a step waits for its launches, docs/research/rollout.md")
 def test_eight_samples_on_a_gpu_are_five_times_as_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tellapart.models.devices.multiplies_in_bf16", lambda device: True)
     rows = run_bench("rollout", 3, "s=8, b=4, bf16, both: step", model="clipcap-gpt2")

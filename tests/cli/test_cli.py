@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -70,8 +71,22 @@ def test_every_command_explains_itself(cli: Cli, command: str) -> None:
     assert done.status == 0 and f"tellapart {command}" in done.out and done.err == ""
 
 
-def test_the_version(cli: Cli) -> None:
+def test_the_version_names_the_commit_in_a_clone_alone(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.setattr("tellapart.utils.checkout.CLONE", tmp_path)
     assert cli("--version") == (0, f"{__version__}\n", "")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "pyproject.toml"], check=True)
+    subprocess.run([*git, "commit", "-qm", "one"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    done = cli("--version")
+    state = re.fullmatch(rf"{re.escape(__version__)} \(git ([0-9a-f]+)\)\n", done.out)
+    assert state and head.startswith(state[1])
+    (tmp_path / "pyproject.toml").write_text("changed")
+    assert cli("--version").out == f"{__version__} (git {state[1]}-dirty)\n"
 
 
 def all_commands() -> list[tuple[str, Any]]:

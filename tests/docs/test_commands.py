@@ -24,7 +24,7 @@ from workspace import make_workspace
 from tellapart.captions.provenance import Provenance
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # What stands for large models, data of other places and the runs of hours. Everything else runs as it is written.
 SUBSTITUTIONS = {
@@ -72,6 +72,7 @@ NOT_RUN = {
     "hf upload": "uploads to the hub; tests/training/test_hub.py does it against a local server",
     "make": "what it runs are tests and checks of their own",
     "pytest": "a test of its own",
+    "python -m pytest": "tests of their own",
     "tellapart demo": "tests/cli/test_demo.py runs a fifth of it (mark long) and the whole (mark slow)",
     "tellapart bags review": "a server that runs until Ctrl-C; tests/bags drives it",
     "python -m benchmarks": "minutes of measuring; tests/benchmarks runs each row on little data (jobs: mark slow)",

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tools import docs_site
+
 ROOT = Path(__file__).parent.parent.parent
-TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "AGENTS")]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 LONGEST = 120
 COMMANDS_BY_LINE = {"docs/papers.md"}  # test_papers.py reads each command of its blocks as one line
@@ -30,7 +32,7 @@ def test_lines_are_short(page: Path) -> None:
 
 @pytest.mark.parametrize("page", [*TOP, *DOCS], ids=name)
 def test_relative_links_lead_to_files(page: Path) -> None:
-    made = {"reference/recipes.md", "reference/examples.md"}  # by tools/docs_site.py
+    made = {"reference/shipped-recipes.md", "reference/examples.md"}  # written by tools/docs_site.py
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         path = target.partition("#")[0]
         if path and "://" not in target and path.removeprefix("../") not in made:
@@ -38,10 +40,14 @@ def test_relative_links_lead_to_files(page: Path) -> None:
 
 
 def test_the_navigation_has_every_page() -> None:
-    listed = set(re.findall(r": ([\w/.-]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
-    assert {str(page.relative_to(ROOT / "docs")) for page in DOCS} <= listed
+    """Also the pages of the code that tools/docs_site.py writes, and no others."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    listed = set(re.findall(r"(?:- |: )([\w/.-]+\.md)$", navigation, re.MULTILINE))
+    made = {uri for uri, _ in (*docs_site.reference_pages(), *docs_site.repository_pages())}
+    assert {str(page.relative_to(ROOT / "docs")) for page in DOCS} | made == listed
 
 
 def test_the_picture_of_the_readme_is_small() -> None:
     pictures = re.findall(r"\]\((docs/images/[^)]+)\)", TOP[0].read_text(encoding="utf-8"))
     assert pictures and all((ROOT / picture).stat().st_size < 200_000 for picture in pictures)
+

@@ -15,7 +15,7 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.selection import describe, list_metrics, metric_markdown
 from tellapart.utils import registry
 
-DOCS = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"
 CODE = '''
 import numpy as np
 

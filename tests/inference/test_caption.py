@@ -499,7 +499,7 @@ def test_a_prompt_may_be_an_option(tiny_captioner: Path, photos: Dataset, cli: C
 
 def test_captions_from_python(tiny_captioner: Path, photos: Dataset) -> None:
     """PIL pictures of any mode, or paths; ``import tellapart`` alone loads neither torch nor transformers."""
-    captioner = tellapart.load_captioner(str(tiny_captioner))  # type: ignore[operator]
+    captioner = tellapart.load_captioner(str(tiny_captioner))
     files = sorted(Path(photos.spec).glob("*.png"))
     images = [Image.open(file).convert("RGBA") for file in files]
     texts = captioner.caption(files)

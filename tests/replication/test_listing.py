@@ -98,12 +98,13 @@ def test_the_papers_figures_of_a_part_are_those_that_it_prints() -> None:
 
 def test_each_claim_says_what_stands_in_for_what_and_the_page_of_docs_has_the_tables() -> None:
     sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
-    from replication.docs_tables import DOCS, with_tables
+    from replication.docs_tables import PAGES, TABLES, with_tables
 
     assert list(STAND_INS) == [claim.id for claim in find_all()]
     assert all(one.here and one.differs for one in STAND_INS.values())
-    text = DOCS.read_text(encoding="utf-8")
-    assert text == with_tables(text), "type: python -m replication.docs_tables"
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert texts == [with_tables(text) for text in texts], "type: python -m replication.docs_tables"
+    assert all(any(f"<!-- {mark} -->" in text for text in texts) for mark in TABLES)
     table = markdown(find_all())
     for name in FURTHER_ARMS:
         assert f"\n| `{name}` |" in table, name

@@ -116,8 +116,9 @@ def common(
 ) -> None:
     """Options that every command takes. They are here for ``--help``: `main` removes them before typer parses."""
     if version:
+        state = git_state()
         with stdout_errors():
-            print(__version__)
+            print(f"{__version__} (git {state})" if state else __version__)
         raise typer.Exit
 
 

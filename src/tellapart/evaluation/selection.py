@@ -247,6 +247,6 @@ def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
 
 
 def metric_markdown(metrics: Sequence[Listed]) -> str:
-    """The list as the table of ``docs/metrics.md``."""
+    """The list as the table of ``docs/reference/metrics.md``."""
     rows = [HEADS, ("---",) * len(HEADS), *(metric.cells() for metric in metrics)]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)

@@ -79,7 +79,7 @@ def default_objective(*, photos: bool) -> str:
 
     The synthetic world's captioner describes when it is asked, so it learns from its own descriptions. Of photos people
     say a few things in many words: a captioner is sure of little in its descriptions, and what they add to its captions
-    is not worth the cuts (docs/flickr8k.md).
+    is not worth the cuts (docs/research/flickr8k.md).
     """
     return "truthful-self-retrieval" if photos else "self-distillation"
 

@@ -1,0 +1,17 @@
+"""Names the git commit of the package where it runs from a clone."""
+
+import subprocess
+from pathlib import Path
+
+CLONE = Path(__file__).parents[3]
+
+
+def git_state() -> str:
+    """Returns the commit of the clone, e.g. ``a7953fb7`` or ``a7953fb7-dirty``; empty for an installed package."""
+    if not (CLONE / ".git").exists() or not (CLONE / "pyproject.toml").exists():
+        return ""
+    command = ["git", "-C", str(CLONE), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
