@@ -50,4 +50,3 @@ def test_the_navigation_has_every_page() -> None:
 def test_the_picture_of_the_readme_is_small() -> None:
     pictures = re.findall(r"\]\((docs/images/[^)]+)\)", TOP[0].read_text(encoding="utf-8"))
     assert pictures and all((ROOT / picture).stat().st_size < 200_000 for picture in pictures)
-
