@@ -1,4 +1,4 @@
-"""Captioner × objective: trains, generates, saves, loads, same captions. Prints the table of docs/research/captioners.md.
+"""Captioner × objective: trains, generates, saves, loads, same captions. Prints docs/research/captioners.md.
 
 pytest -m "long or slow" -s tests/captioners/test_table.py
 

@@ -79,7 +79,7 @@ def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rol
 
     A word's probability is that of its tokens under the captioner that wrote them, given the picture and what stands
     before. A noun has to stand somewhere, so its probability says how likely it is to be the right one. An adjective
-    may be left out: its probability also says how often it is mentioned, and is no measure of truth (docs/research/log.md).
+    may be left out: its probability also says how often it is mentioned, and is no measure of truth (docs/research).
     visual: what was captioned, B rows. One more pass over the captions, none over the pictures.
     """
     found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)

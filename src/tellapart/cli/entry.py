@@ -19,6 +19,7 @@ from tellapart import __version__
 from tellapart.cli.app import App
 from tellapart.cli.launch import INTERRUPTED, LAUNCHED, end_rank
 from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.checkout import git_state
 from tellapart.utils.messages import Verbosity, for_terminal, set_verbosity, single_line, stdout_errors
 from tellapart.utils.registry import OPTION, allow_code, allow_named_in
 

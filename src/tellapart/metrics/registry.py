@@ -2,7 +2,7 @@
 
 ``@metric("rouge_l", label="ROUGE-L", ...)`` stands on the function itself and says everything about the metric: what
 it needs, its label, its direction, the other names that people type. ``eval --metrics list``, errors, signatures, the
-report and the table in ``docs/reference/metrics.md`` read it. Metrics of texts alone are in this folder; those that read
+report and the table in ``docs/reference/metrics.md`` read it. Metrics of texts are in this folder; those that read
 pictures, scorers or a judge are in `tellapart.evaluation.metrics`. For a metric of captions and references that is not
 part of the package, an installed package names its function, or an entry, under the group ``tellapart.metrics``, or
 the command line names it by its dotted path: ``--metrics my_metrics:shouting``.

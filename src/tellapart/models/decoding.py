@@ -10,10 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
-CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/research/log.md)
-SCORER_WEIGHT = (
-    0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/research/log.md)
-)
+CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/research)
+SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/research)
 EVIDENCE = 0.5  # nats: a word stays where it is e^0.5 = 1.6 times as likely as for other pictures
 # Which settings a kind reads, beside those that all read.
 READ: dict[str, tuple[str, ...]] = {

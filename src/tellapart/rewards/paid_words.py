@@ -142,7 +142,7 @@ class PaidWords:
 
     ``confidence``: what the start model is asked about a word: ``log_prob``, how likely it is given what stands before
     it; ``pmi``, its mutual information with the picture; ``both``, the first + half of the second, which says best
-    which words are true (docs/research/log.md). ``shuffled``: every word gets the gate of another one of its kind, a control
+    which words are true (docs/research). ``shuffled``: every word gets the gate of another one of its kind, a control
     under which as much is paid as before, but chance says for which word.
     """
 

@@ -36,7 +36,7 @@ class Speaker:
 
     ``others``: how many other pictures, at most all; they are spread over the batch, so that of bags that stand side by
     side few are met. 0: the average picture, the mean of the batch's features, stands for all others. That costs one
-    further pass, and says nearly as well as eight pictures do which words are true (docs/research/log.md). Pictures that keep
+    further pass, and says nearly as well as eight pictures do which words are true (docs/research). Pictures that keep
     their own shapes have no average: four others then. ``pixels``: ``batch.visual`` holds pixels, as where a vision
     encoder is trained. Each rank scores the captions of its share of the pictures.
     """

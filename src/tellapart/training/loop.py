@@ -437,7 +437,7 @@ class FreedMemory:
     """Gives back to the system, every so many ``seconds``, what the C library keeps of freed memory.
 
     Tensors of many sizes leave holes in glibc's heap, which it keeps: in a long training on a CPU as much again as is
-    used (docs/research/log.md). A call takes a tenth of a second for a few gigabytes.
+    used (docs/research). A call takes a tenth of a second for a few gigabytes.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:
