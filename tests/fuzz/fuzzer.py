@@ -365,10 +365,10 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     def here(job: Any, wanted: Any, label: str = "") -> None:
         """A job's shards, in this process: a cluster takes many seconds."""
         from tellapart.errors import TellapartError
-        from tellapart.jobs.works import Worker
+        from tellapart.jobs.works.worker import Worker
 
         worker = Worker(job.path, job.work, job.settings, ".")
-        with mock.patch("tellapart.jobs.works._node", str):
+        with mock.patch("tellapart.jobs.works.worker._node", str):
             replies = [worker.start()]
             if "models" in replies[0]:
                 job.keep_models(replies[0]["models"])
@@ -384,7 +384,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
         served(None, listener, ready)
 
     yield "tellapart.jobs.run.run_job", here
-    yield "tellapart.jobs.run.load_ray", lambda: None
+    yield "tellapart.jobs.cluster.load_ray", lambda: None
     yield "tellapart.utils.web.serve", page
     yield "tellapart.study.simulate.rehearse", began
     yield "tellapart.training.loop.train_step", first_step

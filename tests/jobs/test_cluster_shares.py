@@ -8,7 +8,7 @@ import pytest
 
 from tellapart.cli.app import with_optional_values
 from tellapart.errors import UsageError
-from tellapart.jobs.run import Share, Workers, share
+from tellapart.jobs.cluster import Share, Workers, share
 
 CORES = os.cpu_count() or 1
 

@@ -18,7 +18,7 @@ SCRIPT = """
 import hashlib, json, resource, sys
 from pathlib import Path
 from tellapart.jobs.job import Job, JobRequest, prepare
-from tellapart.jobs.run import Todo
+from tellapart.jobs.pool import Todo
 from tellapart.jobs.job import status_of
 
 data, out = sys.argv[1:]

@@ -9,7 +9,6 @@ import os
 import sqlite3
 import tarfile
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,12 +23,14 @@ from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.encoded import EncodedRows
-from tellapart.jobs import works
 from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
-from tellapart.jobs.run import Event, Todo, _failed
+from tellapart.jobs.pool import Event
+from tellapart.jobs.run import Attempts
 from tellapart.jobs.storage import DiskFolder, url_errors
-from tellapart.jobs.works import Done, Reply, summary_of
+from tellapart.jobs.works import features, worker
+from tellapart.jobs.works.base import Done
+from tellapart.jobs.works.worker import summary_of
 from tellapart.utils.sqlite import transaction
 
 
@@ -53,20 +54,20 @@ def encoded(folder: Path, counts: Sequence[int], rows_ND: np.ndarray) -> Job:
 
 
 def test_features_are_joined_and_those_of_a_larger_job_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(works, "ROWS", 11)
+    monkeypatch.setattr(features, "ROWS", 11)
     rows_ND = np.random.default_rng(0).standard_normal((24, 5)).astype(np.float16)
     out = tmp_path / "features"
-    assert works.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
+    assert features.write_features(encoded(tmp_path / "a", [4, 0, 4, 4, 4, 4, 4], rows_ND), str(out)) == 24
     assert sorted(path.name for path in out.glob("*.npy")) == ["000000.npy", "000001.npy"]
     assert np.array_equal(np.concatenate([np.load(out / f"00000{n}.npy") for n in range(2)]), rows_ND)
     ids = "".join((out / f"00000{n}.txt").read_text() for n in range(2))
     assert ids == "".join(f"{n}.jpg\n" for n in range(24))
     (out / "mine.npy").write_bytes(b"")
-    assert works.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
+    assert features.write_features(encoded(tmp_path / "b", [4, 3], rows_ND), str(out)) == 7
     assert sorted(path.name for path in out.iterdir()) == ["000000.npy", "000000.txt", "mine.npy"]
     assert np.array_equal(np.load(out / "000000.npy"), rows_ND[:7])
     with pytest.raises(UsageError, match="not one picture could be read"):
-        works.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
+        features.write_features(encoded(tmp_path / "c", [0], rows_ND), str(out))
 
 
 def captioned(folder: Path, names: Sequence[str], captions: Sequence[Sequence[str]], shard_items: int = 2) -> Job:
@@ -241,21 +242,17 @@ def test_shards_done_since_they_were_set_aside_and_many(tmp_path: Path) -> None:
     assert job.done() == {0, 1, 1_234_567}
 
 
-def test_what_is_tried_again(tmp_path: Path) -> None:
+def test_what_is_tried_again() -> None:
     """A failure twice, a death of the machine nine times; what no second attempt mends, not at all."""
-    job = encoded(tmp_path, [1], np.zeros((1, 2), np.float32))
-    failed: Reply = {"error": "a reason", "final": False}
     for event, tries in (
-        (Event(Shard(0, "a"), failed, "a reason"), 2),
+        (Event(Shard(0, "a"), None, "a reason"), 2),
         (Event(Shard(0, "a"), None, "died with its node", blameless=True), 9),
-        (Event(Shard(0, "a"), failed | {"final": True}, "no such file"), 0),
+        (Event(Shard(0, "a"), None, "no such file", final=True), 0),
     ):
-        todo, attempts, losses = Todo(iter(()), set()), Counter[int](), Counter[int]()
-        given = 0
-        while _failed(job, event, attempts, losses, todo, Pulse(job)):
-            assert todo.take() == event.shard
-            given += 1
-        assert given == tries
+        attempts, again = Attempts(), 0
+        while attempts.again(event):
+            again += 1
+        assert again == tries and attempts.total(event.shard) == tries + 1
 
 
 def test_results_go_where_the_job_lies(cli: Cli, tmp_path: Path) -> None:
@@ -328,7 +325,7 @@ def test_features_at_a_dangling_link_are_refused_before_any_work(cli: Cli, tmp_p
 
 
 def test_the_errors_of_workers_are_whole() -> None:
-    told = works._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
+    told = worker._reply_of(RuntimeError("long " * 400 + "and its cause\nin the last line"))
     assert told["error"].endswith("and its cause in the last line") and "\n" not in told["error"]
 
 

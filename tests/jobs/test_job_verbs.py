@@ -16,7 +16,7 @@ from test_manifest import photo
 
 from tellapart.data import open_data
 from tellapart.features.store import FeatureStore
-from tellapart.jobs.run import Pool
+from tellapart.jobs.pool import Pool
 from tellapart.scorers import load_scorer
 
 COUNT = 30
@@ -39,7 +39,7 @@ def together(monkeypatch: pytest.MonkeyPatch) -> None:
     assert idle is not None
 
     def all_there(pool: Pool) -> bool:
-        met: bool = pool.__dict__.get("met", False) or all(slot.ready for slot in pool._slots.values())
+        met: bool = pool.__dict__.get("met", False) or all(shard is not None for _, shard in pool._running.values())
         pool.__dict__["met"] = met
         return met and bool(idle(pool))
 

@@ -164,7 +164,7 @@ def _mine_features(
 ) -> None:
     from tellapart.bags import file as bag_file
     from tellapart.bags import large
-    from tellapart.jobs import run
+    from tellapart.jobs import neighbours
 
     sizes = sizes_of(size)
     if not overwrite:
@@ -174,7 +174,7 @@ def _mine_features(
         bag_file.refuse_others(out, of_bags)
     spreading: Any = nullcontext()
     if options.wanted:
-        spreading = run.spread_by_ray(options.cluster())
+        spreading = neighbours.spread_by_ray(options.cluster())
     with spreading as spread:
         mined = large.mine_folder(
             folder,

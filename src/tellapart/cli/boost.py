@@ -125,7 +125,8 @@ def _by_workers(
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.jobs.job import SUFFIX, JobRequest
-    from tellapart.jobs.works import ledgers_of, merge_job
+    from tellapart.jobs.works.boost import ledgers_of
+    from tellapart.jobs.works.table import merge_job
 
     count_tokens = tokens_of(tokenizer) if tokenizer else None
     place = out.absolute()

@@ -373,7 +373,8 @@ def caption_job(
     from tellapart.captions.writers import guard_edited, same_models
     from tellapart.inference.caption import caption_request
     from tellapart.jobs.job import SUFFIX, JobRequest
-    from tellapart.jobs.works import check_format, merge_job
+    from tellapart.jobs.works.joined_captions import check_format
+    from tellapart.jobs.works.table import merge_job
     from tellapart.utils.files import is_url
 
     if format is not None and check_format(out) != f".{format}":

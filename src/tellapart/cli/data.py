@@ -113,7 +113,8 @@ def encode(
 
     The work is that of a job; without --workers one worker does it.
     """
-    from tellapart.jobs.works import check_features, merge_job
+    from tellapart.jobs.works.features import check_features
+    from tellapart.jobs.works.table import merge_job
 
     check_features(out)
     if options.workers is None and options.ray is None:

@@ -53,7 +53,7 @@ def merge(
 ) -> None:
     """Join the results of a job's shards, or the parts of a boosted data set, in the order of the data."""
     from tellapart.jobs.job import SUFFIX, Job
-    from tellapart.jobs.works import merge_job
+    from tellapart.jobs.works.table import merge_job
 
     folder = parts[0]
     if len(parts) > 1 or folder.endswith(".jsonl") or Path(folder).is_file():

@@ -12,7 +12,7 @@ import typer
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from tellapart.jobs.run import Workers as ClusterWorkers
+    from tellapart.jobs.cluster import Workers as ClusterWorkers
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
 Settings = Annotated[
@@ -85,7 +85,7 @@ class WorkerOptions:
 
     def cluster(self) -> ClusterWorkers:
         """Returns the workers that are wanted."""
-        from tellapart.jobs.run import Workers
+        from tellapart.jobs.cluster import Workers
 
         return Workers(self.workers, self.ray, self.cpus_per_worker, self.gpus_per_worker)
 

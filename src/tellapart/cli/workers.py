@@ -46,8 +46,9 @@ def finished_job(
     With ``--estimate`` the estimate is printed, and the command ends. Raises `TellapartError` where shards were set
     aside.
     """
+    from tellapart.jobs.cluster import load_ray
     from tellapart.jobs.job import SUFFIX, prepare
-    from tellapart.jobs.run import load_ray, refuse_failed, run_job
+    from tellapart.jobs.run import refuse_failed, run_job
     from tellapart.utils.files import is_url, locked, writable_file
 
     load_ray()  # or a line says that it is not there
@@ -67,7 +68,7 @@ def finished_job(
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
         if isinstance(options, JobOptions) and options.estimate:
-            from tellapart.jobs.run import estimate
+            from tellapart.jobs.estimate import estimate
 
             for line in estimate(job, options.cluster(), options.price).lines():
                 print(line)
@@ -142,7 +143,7 @@ def encode_job(
 ) -> Iterator[Job]:
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
     from tellapart.jobs.job import JobRequest
-    from tellapart.jobs.works import SUFFIX
+    from tellapart.jobs.works.features import SUFFIX
     from tellapart.models.saved import files_digest
 
     options.wanted  # noqa: B018 (options that have no effect are refused)
@@ -166,7 +167,7 @@ def encode_ahead(
     The jobs lie beside ``out`` (None: in the folder of the store), and are removed once their rows are taken.
     """
     from tellapart.features.store import FeatureStore
-    from tellapart.jobs.works import take_features
+    from tellapart.jobs.works.features import take_features
 
     for scorer in scorers:
         for specs in data:

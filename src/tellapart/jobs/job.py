@@ -277,32 +277,37 @@ SILENT_SECONDS = 60.0  # without a word from the driver: it is gone
 
 @dataclass
 class Pulse:
-    """The state that the driver of a job writes down every two seconds."""
+    """The state of a job, which its driver writes every two seconds; ``new`` of the ``done`` shards are of this run."""
 
     job: Job
     state: str = "running"
     done: int = 0
     new: int = 0
     items: int = 0
+    failed: int = 0
     workers: int = 0
     retries: int = 0
     _started: float = field(default_factory=time.monotonic)
     _written: float = 0.0
 
+    def add(self, items: int) -> None:
+        """Counts a finished shard."""
+        self.done, self.new, self.items = self.done + 1, self.new + 1, self.items + items
+
     @property
-    def seconds(self) -> float:
+    def items_per_second(self) -> float:
         """Since the driver began."""
-        return time.monotonic() - self._started
+        return self.items / max(1e-9, time.monotonic() - self._started)
 
     def write(self, *, always: bool = False) -> None:
         """Writes it down, if it is time."""
         if not always and time.monotonic() - self._written < EVERY_SECONDS:
             return
         self._written = time.monotonic()
-        per_second = self.new / self.seconds if self.seconds > 0 else 0.0
+        per_second = self.new / max(1e-9, self._written - self._started)
         left = self.job.shards - self.done
         value = {
-            "state": self.state, "shards_per_second": per_second, "items_per_second": self.items / self.seconds,
+            "state": self.state, "shards_per_second": per_second, "items_per_second": self.items_per_second,
             "workers": self.workers, "retries": self.retries, "at": time.time(), "host": socket.gethostname(),
             "pid": os.getpid(), "seconds_left": left / per_second if per_second else None,
         }  # fmt: skip

@@ -1,0 +1,91 @@
+"""What a job will take: hours, disk and cost, from a sample of its items on one worker."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from tellapart.errors import TellapartError
+from tellapart.jobs.cluster import Share, Workers, connected
+from tellapart.jobs.job import Job, clock
+from tellapart.jobs.manifest import Shard
+from tellapart.jobs.pool import Pool, Todo
+
+SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # shards over the whole of the data, and items of all of them together
+COPIES = 2  # of the result: in shards, and joined
+
+
+@dataclass(frozen=True)
+class JobEstimate:
+    """``items`` is exact where every shard says how many it has (``counted``). Seconds are of one worker."""
+
+    shards: int
+    items: int
+    counted: bool
+    workers: int
+    seconds_an_item: float
+    seconds_to_load: float
+    bytes_an_item: float
+    sampled: int
+    price: float | None
+
+    @property
+    def worker_hours(self) -> float:
+        """Of all workers together."""
+        return (self.items * self.seconds_an_item + self.workers * self.seconds_to_load) / 3600
+
+    @property
+    def cost(self) -> float | None:
+        """In the unit of the price; None without one."""
+        return None if self.price is None else self.worker_hours * self.price
+
+    def lines(self) -> list[str]:
+        """For a person."""
+        seconds = self.worker_hours * 3600 / self.workers
+        many = "worker" if self.workers == 1 else "workers"
+        lines = [
+            f"{self.shards:,} shards, {'' if self.counted else 'about '}{self.items:,} items",
+            f"sample of {self.sampled:,} items: {1000 * self.seconds_an_item:.1f} ms an item, "
+            f"{self.seconds_to_load:.1f} s to load a worker",
+            f"with {self.workers:,} {many}: {clock(seconds)} ({self.worker_hours:.2f} worker-hours)",
+            f"disk: {COPIES * self.bytes_an_item * self.items / 1e6:,.1f} MB (shards and the joined result)",
+        ]
+        return lines if self.cost is None else [*lines, f"cost: {self.cost:,.2f} at {self.price:g} a worker-hour"]
+
+
+def estimate(job: Job, wanted: Workers, price: float | None) -> JobEstimate:
+    """Times a few hundred items, from shards over all of the data, on one worker of the cluster. Writes no result."""
+    chosen = sample_shards(job)
+    each = max(1, SAMPLE_ITEMS // len(chosen))
+    replies = []
+    with connected(wanted) as (ray, share):
+        started = time.monotonic()
+        # The first shard twice: the first batch of a process is slower, and is timed as part of loading.
+        todo = Todo(iter([chosen[0], *chosen]), set())
+        for event in Pool(ray, job, Share(1, share.cpus, share.gpus)).events(todo, 1, sample=each):
+            if event is None:
+                continue
+            if event.summary is None:
+                raise TellapartError(f"{event.shard.name}: {event.reason}")
+            if not replies:
+                load = time.monotonic() - started - event.summary["seconds"]
+            replies.append(event.summary)
+    summaries = replies[1:]
+    done = sum(summary["items"] for summary in summaries)
+    if not done:
+        raise TellapartError(f"no items in the {len(chosen)} shards that were looked at; there is nothing to time")
+    items = job.items
+    if items is None:
+        whole = sum(summary["whole"] for summary in summaries)
+        items = round(job.size * whole / max(1, sum(shard.size for shard in chosen)))
+    return JobEstimate(
+        job.shards, items, job.items is not None, min(share.count, job.shards),
+        sum(summary["seconds"] for summary in summaries) / done, load,
+        sum(summary["bytes"] for summary in summaries) / done, done, price,
+    )  # fmt: skip
+
+
+def sample_shards(job: Job) -> list[Shard]:
+    """Returns at most `SAMPLE_SHARDS` shards, at equal distances."""
+    chosen = {place * job.shards // SAMPLE_SHARDS for place in range(SAMPLE_SHARDS)}
+    return [shard for shard in job.manifest() if shard.number in chosen]

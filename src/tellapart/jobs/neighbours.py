@@ -1,0 +1,60 @@
+"""The search for neighbours of `tellapart.bags.large`, spread over the workers of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tellapart.bags.large import LargeSearch, Spread
+from tellapart.errors import TellapartError
+from tellapart.jobs.cluster import Workers, connected
+
+RETRIES = 5  # of a task whose worker or node died
+
+
+@contextlib.contextmanager
+def spread_by_ray(wanted: Workers) -> Iterator[Spread]:
+    """Spreads a stage's tasks over all workers. They have to see the folders of features and of the result."""
+    with connected(wanted) as (ray, share):
+        perform = ray.remote(num_cpus=share.cpus, max_retries=RETRIES)(_perform)
+
+        def spread(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
+            pending: list[Any] = []
+            shared = ray.put(search)  # with what it has read, once for all tasks of the stage
+            for number in numbers:
+                if len(pending) >= share.count:
+                    pending = _one_done(ray, pending)
+                    yield
+                pending.append(perform.remote(shared, name, number))
+            while pending:
+                pending = _one_done(ray, pending)
+                yield
+
+        yield spread
+
+
+def _perform(search: LargeSearch, name: str, number: int) -> str:
+    """In a worker. Returns the error of a user's, in a line."""
+    try:
+        search.perform(name, number)
+    except TellapartError as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _one_done(ray: Any, pending: list[Any]) -> list[Any]:
+    """Returns those that are left once one is done. Raises `TellapartError` where it failed."""
+    found: tuple[list[Any], list[Any]] = ray.wait(pending, num_returns=1)
+    (done,), rest = found
+    try:
+        wrong = ray.get(done)
+    except ray.exceptions.RayError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise TellapartError(
+            f"a task failed ({lines[-1].strip() if lines else type(error).__name__}); what is whole is kept, and the "
+            "same command goes on"
+        ) from None
+    if wrong:
+        raise TellapartError(wrong)
+    return rest

@@ -1,0 +1,161 @@
+"""The workers of a job: Ray actors that do one shard at a time, and are replaced when they die."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tellapart import __version__
+from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.cluster import Share, alive_nodes
+from tellapart.jobs.job import Job
+from tellapart.jobs.manifest import Shard
+from tellapart.jobs.works.worker import Reply, Worker
+from tellapart.utils.messages import detail
+
+POLL_SECONDS = 1.0
+MAX_DEATHS = 3  # per worker, with no shard finished in between: the job ends
+
+
+@dataclass
+class Todo:
+    """The shards that are left: those of the manifest that are not done, and those to be tried again."""
+
+    manifest: Iterator[Shard]
+    done: set[int]
+    again: deque[Shard] = field(default_factory=deque)
+
+    def take(self) -> Shard | None:
+        """Returns the next one; first those that no one has tried."""
+        while (shard := next(self.manifest, None)) is not None:
+            if shard.number not in self.done:
+                return shard
+        return self.again.popleft() if self.again else None
+
+
+@dataclass(frozen=True)
+class Event:
+    """The end of a shard: its ``summary``, or the ``reason`` why it failed.
+
+    ``final``: another attempt would fail in the same way. ``blameless``: the worker's node died, so the shard is not to
+    blame.
+    """
+
+    shard: Shard
+    summary: dict[str, Any] | None = None
+    reason: str = ""
+    final: bool = False
+    blameless: bool = False
+
+
+class Pool:
+    """The workers of a job."""
+
+    def __init__(self, ray: Any, job: Job, share: Share) -> None:
+        self._ray, self._job, self._share = ray, job, share
+        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply: the worker, and its shard unless it loads
+        self._idle: list[Any] = []
+        self._nodes: dict[Any, str] = {}
+        self._deaths = 0
+
+    @property
+    def workers(self) -> int:
+        """The number of workers that have loaded their models."""
+        return len(self._idle) + sum(shard is not None for _, shard in self._running.values())
+
+    @property
+    def idle(self) -> bool:
+        """True if a worker waits for a shard."""
+        return bool(self._idle)
+
+    def events(self, todo: Todo, count: int, sample: int | None = None) -> Iterator[Event | None]:
+        """Does the shards on ``count`` workers, and yields each as it ends, and None at least once a second.
+
+        Args:
+            sample: do only so many items of each shard, and write no result.
+
+        Raises:
+            TellapartError: if workers cannot start, or have another version.
+        """
+        for _ in range(count):
+            self._start()
+        try:
+            while True:
+                while self.idle and (shard := todo.take()) is not None:
+                    worker = self._idle.pop(0)
+                    self._running[worker.run.remote(shard.to_json(), sample)] = worker, shard
+                if self.idle and all(shard is None for _, shard in self._running.values()):
+                    return
+                ready, _ = self._ray.wait(list(self._running), num_returns=1, timeout=POLL_SECONDS)
+                for reference in ready:
+                    yield self._ended(reference)
+                yield None
+        finally:
+            for worker in [*self._idle, *(worker for worker, _ in self._running.values())]:
+                self._ray.kill(worker)
+
+    def _start(self) -> None:
+        """Requests a worker; it comes when the cluster has room."""
+        resources = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus}
+        actor = self._ray.remote(max_restarts=0, max_task_retries=0, **resources)(Worker)
+        worker = actor.remote(self._job.path, self._job.work, self._job.settings, os.getcwd())  # noqa: PTH109
+        self._running[worker.start.remote()] = worker, None
+
+    def _ended(self, reference: Any) -> Event | None:
+        worker, shard = self._running.pop(reference)
+        try:
+            reply: Reply = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            return self._died(worker, shard, error)
+        if reply.get("traceback"):
+            detail(reply["traceback"])
+        if shard is None:
+            self._check_started(reply)
+            self._nodes[worker] = reply["node"]
+        self._idle.append(worker)
+        if shard is None:
+            return None
+        self._deaths = 0
+        return Event(shard, reply.get("summary"), reply.get("error", ""), reply.get("final", False))
+
+    def _check_started(self, reply: Reply) -> None:
+        if "error" in reply:
+            if reply["traceback"]:
+                raise TellapartError(f"a worker cannot start: {reply['error']}")
+            raise (UsageError if reply["status"] == UsageError.exit_code else TellapartError)(reply["error"])
+        if reply["version"] != __version__:
+            raise TellapartError(
+                f"the worker on {reply['host']} has tellapart {reply['version']}, and this is {__version__}; install "
+                "the same everywhere"
+            )
+        self._job.keep_models(reply["models"])
+
+    def _died(self, worker: Any, shard: Shard | None, error: Exception) -> Event | None:
+        """Replaces a worker."""
+        reason = _reason(error)
+        node = self._nodes.pop(worker, "")
+        node_died = node not in alive_nodes(self._ray) if node else "node" in reason
+        if not node_died:
+            self._deaths += 1
+        if shard is None and self._deaths >= MAX_DEATHS * self._share.count:
+            raise TellapartError(f"workers die as they start: {reason}")
+        self._ray.kill(worker)  # it may live, and only be out of reach
+        self._start()
+        return None if shard is None else Event(shard, reason=reason, blameless=node_died)
+
+
+def _reason(error: Exception) -> str:
+    """Returns why a worker died, in one line. Ray knows of its own memory monitor, and of nodes that went; not of
+    signals.
+    """
+    text = " ".join(str(error).split())
+    if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:
+        return "the machine was out of memory, and Ray ended the worker"
+    if "node" in text and "died" in text and "worker process has died" not in text:
+        return "the worker died with its node"
+    if "worker process has died" in text or "Worker exit" in text:
+        return "the worker died (a crash such as SIGSEGV, or SIGKILL where memory is short)"
+    return f"the worker died ({type(error).__name__}: {text})"

@@ -1,0 +1,131 @@
+"""Boosted captions of a shard, and those of all shards as one job would have written them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.boost.job import check_out
+from tellapart.boost.ledger import Ledger
+from tellapart.boost.output import Output, read_records, record
+from tellapart.boost.stages import stages as make_stages
+from tellapart.boost.types import Stage
+from tellapart.data import Dataset
+from tellapart.errors import TellapartError, UsageError
+from tellapart.inference.describers import open_backends
+from tellapart.jobs.job import ANEW, JOB, Job
+from tellapart.jobs.works.base import Done
+from tellapart.jobs.works.shards import results, wanted_shards
+
+
+@dataclass(frozen=True)
+class Boosts:
+    """Boosted captions. Answers are kept in a ledger of this worker, and read from those of all.
+
+    A shard that lacks answers because a server failed raises an error: it is tried again, and requests only these.
+
+    ``out``: where the joined result will lie. ``ledgers``: a folder that all workers share.
+    """
+
+    stages: Sequence[Stage]
+    out: Path
+    ledgers: Path
+    in_flight: int
+    per_reference: bool = False
+
+    @classmethod
+    def open(
+        cls,
+        stages: list[str],
+        llm: str | None,
+        mllm: str | None,
+        prompts: str | None,
+        out: str,
+        ledgers: str,
+        in_flight: int,
+        device: str,
+        precision: str,
+        per_reference: bool = False,
+    ) -> Boosts:
+        """Returns the work with backends of these names."""
+        blends, describes = open_backends(llm, mllm, None, device, precision)
+        prepared = make_stages(stages, blends, describes, Path(prompts) if prompts else None)
+        return cls(prepared, Path(out), Path(ledgers), in_flight, per_reference)
+
+    def models(self) -> dict[str, Any]:
+        """See `Work`."""
+        prompts = {stage.name: hashlib.blake2b(stage.prompt.encode(), digest_size=16) for stage in self.stages}
+        return {
+            "stages": [
+                {"name": stage.name, "model": stage.backend.name, "prompt": prompts[stage.name].hexdigest()}
+                for stage in self.stages
+            ],
+            **({"per_reference": True} if self.per_reference else {}),
+        }
+
+    def run(self, dataset: Dataset, out: Path) -> Done:
+        """See `Work`."""
+        good: Counter[str] = Counter()
+        written = unanswered = 0
+        self.ledgers.mkdir(parents=True, exist_ok=True)
+        first = dataset[0].id if len(dataset) else ""
+        name = hashlib.blake2b(f"{dataset.spec}\0{first}".encode("utf-8", "backslashreplace"), digest_size=8)
+        with (
+            Ledger.open(self.ledgers / f"{name.hexdigest()}.jsonl") as ledger,
+            out.open("w", encoding="utf-8", errors="backslashreplace", newline="\n") as file,
+        ):
+            job = BoostJob(self.stages, ledger, self.in_flight, self.per_reference)
+            for done in job.run(iter(dataset)):
+                if done.unreadable is not None:
+                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                    continue
+                value = record(done, self.stages[-1].name, self.out)
+                file.write(json.dumps(value, ensure_ascii=False) + "\n")
+                written += 1
+                unanswered += done.unanswered
+                good.update(done.texts.keys())
+        if unanswered:
+            raise TellapartError(f"{unanswered:,} of {written:,} items have no answer ({job.failure})")
+        return Done.of(dataset, written, **{f"good_{name}": count for name, count in good.items()})
+
+
+def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """Joins the lines of all shards as one job would have written them. Returns how many there are.
+
+    Raises `UsageError` for a file that boosting did not write.
+    """
+    check_out(Path(out))
+    numbers = wanted_shards(job, without_failed)
+    try:
+        stages = [{"name": str(stage["name"]), **stage} for stage in job.value["models"]["stages"]]
+    except (KeyError, TypeError):
+        raise UsageError(f"{job.path}/{JOB}: damaged; {ANEW}") from None
+    good: Counter[str] = Counter()
+    for number in numbers:
+        more = job.summary(number)["more"]
+        good.update({name: more.get(f"good_{name}", 0) for name in (stage["name"] for stage in stages)})
+    ids = hashlib.blake2b(digest_size=16)
+    count = 0
+    made: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
+    with Output.open(Path(out), made) as output:
+        for _, path in results(job, numbers, "joining shards"):
+            for value in read_records(path):
+                output.write(value)
+                ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
+                count += 1
+        made |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
+        made |= {"per_reference": True} if job.value["models"].get("per_reference") else {}
+        output.fall_back(good, stages[-1]["name"])
+    return count
+
+
+def ledgers_of(path: str) -> str:
+    """Returns the folder of the ledgers of a job."""
+    return os.path.join(path, "ledgers")  # noqa: PTH118 (a text, like the paths of a job)

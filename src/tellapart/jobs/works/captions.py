@@ -1,0 +1,91 @@
+"""Captions of a shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.captioners import load_captioner
+from tellapart.captioners.captioner import Captioner
+from tellapart.captions.lines import json_line
+from tellapart.captions.provenance import TextRow
+from tellapart.data import Dataset
+from tellapart.errors import UsageError
+from tellapart.inference.caption import CaptionEngine, weights_of
+from tellapart.inference.prompts import has_fields
+from tellapart.jobs.job import Job
+from tellapart.jobs.works.base import Done
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import hardware, resolve_device, resolve_precision
+from tellapart.models.onednn import packed_linears
+from tellapart.utils.registry import allow_code
+
+
+def rows_file(out: Path) -> Path:
+    """Returns the list of a shard's captions in the form of the log, beside the shard's result."""
+    return out.with_name(out.name + ".pictures.jsonl")
+
+
+@dataclass(frozen=True)
+class Captions:
+    """Captions by one captioner, as `tellapart.inference.caption.caption_pictures` writes them to a ``.jsonl``.
+
+    ``prompts``: the job's folder, if pictures have prompts of their own.
+    """
+
+    captioner: Captioner
+    decoding: Decoding
+    batch_size: int
+    features: str | None
+    prompts: str | None
+
+    @classmethod
+    def open(
+        cls,
+        captioner: str,
+        decoding: dict[str, Any],
+        batch_size: int,
+        features: str | None,
+        device: str,
+        precision: str,
+        code: list[str],
+        prompts: str | None = None,
+    ) -> Captions:
+        """With the captioner of that name, loaded; ``code`` is what may run for it.
+
+        Raises `UsageError` for a captioner whose own prompt has fields: those are filled before the job.
+        """
+
+        allow_code(*code)
+        place = resolve_device(device)
+        loaded = load_captioner(captioner, place, resolve_precision(precision, place))
+        if prompts is None and has_fields(own := str(loaded.chosen.get("prompt") or "")):
+            raise UsageError(f"{captioner}: its prompt has fields, which workers do not fill; type --prompt '{own}'")
+        return cls(loaded, Decoding(**decoding), batch_size, features, prompts)
+
+    def models(self) -> dict[str, Any]:
+        """See `Work`."""
+        return weights_of(self.captioner, None) | {"precision": hardware(self.captioner.model)["precision"]}
+
+    def run(self, dataset: Dataset, out: Path) -> Done:
+        """See `Work`."""
+        prompts = None if self.prompts is None else Job.prompts(self.prompts, {item.id for item in dataset})
+        engine = CaptionEngine.open(
+            self.captioner, self.decoding, None, dataset.unreadable, self.features, self.batch_size, prompts
+        )
+        written = empty = 0
+        with (
+            packed_linears(self.captioner.model),
+            out.open("w", encoding="utf-8", newline="\n") as file,
+            rows_file(out).open("w", encoding="utf-8") as rows,
+        ):
+            for _, captions in engine.captions(dataset):
+                file.writelines(json_line(one) for one in captions)
+                rows.writelines(
+                    TextRow.new("\n".join(one.texts), one.picture).line("", one.item.id) for one in captions
+                )
+                written += len(captions)
+                empty += sum(not one.caption for one in captions)
+        return Done.of(dataset, written, empty=empty)

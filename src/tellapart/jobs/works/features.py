@@ -1,0 +1,138 @@
+"""Image features of a shard, and those of all shards as files of rows, or in the feature store."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.data import Dataset
+from tellapart.errors import UsageError
+from tellapart.features.encoded import EncodedRows, encode_rows, take_rows
+from tellapart.features.store import FeatureStore
+from tellapart.jobs.job import Job
+from tellapart.jobs.storage import DiskFolder, Folder, open_folder
+from tellapart.jobs.works.base import Done
+from tellapart.jobs.works.shards import results, wanted_shards
+from tellapart.scorers import load_scorer
+from tellapart.scorers.base import Scorer
+from tellapart.utils.files import check_removable, is_url, write_output
+from tellapart.utils.registry import allow_code
+
+SUFFIX = ".npz"
+ROWS = 2**18  # a file of the result ends with the shard that reaches so many
+WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
+
+
+@dataclass(frozen=True)
+class Features:
+    """Image features by one scorer, in ``.npz`` files of `tellapart.features.store`."""
+
+    scorer: Scorer
+
+    @classmethod
+    def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
+        """With the scorer of that name, loaded; ``code`` is what may run for it."""
+
+        allow_code(*code)
+        return cls(load_scorer(scorer, device, precision))
+
+    def models(self) -> dict[str, Any]:
+        """See `Work`."""
+        return {"scorer_weights": self.scorer.fingerprint, "precision": self.scorer.encoder.precision}
+
+    def run(self, dataset: Dataset, out: Path) -> Done:
+        """See `Work`."""
+
+        items = list(dataset)
+        rows, errors = encode_rows(FeatureStore().table, items, self.scorer.encoder)
+        kept = set(rows.ids)
+        unreadable = [item.picture.name for item in items if item.id not in kept]
+        for name, error in zip(unreadable, errors, strict=False):
+            dataset.unreadable.add_error(name, error)
+        rows.save(out)
+        return Done.of(dataset, len(rows.ids))
+
+
+def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """``OUT/000000.npy`` (N×D) and ``OUT/000000.txt`` (an id a line), and so on, in the order of the data.
+
+    Files of another job that are there are removed. Returns the number of rows.
+    """
+
+    numbers, target = wanted_shards(job, without_failed), open_folder(out)
+    check_features(out)
+    for name in filter(WRITTEN.fullmatch, target.names("")):
+        target.remove(name)
+    with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
+        files = _Files(target, Path(scratch))
+        for _, path in results(job, numbers, "writing features"):
+            files.add(EncodedRows.load(path))
+        files.finish()
+    if not files.count:
+        raise UsageError(f"{job.path}: not one picture could be read")
+    return files.count
+
+
+def check_features(out: str) -> None:
+    """Raises `UsageError` if files in the folder ``out`` would count as features of this program and are not. An
+    address is not looked at.
+    """
+    if not is_url(out):
+        for name in filter(WRITTEN.fullmatch, open_folder(out).names("")):
+            check_removable(Path(out).expanduser() / name)
+
+
+class _Files:
+    """Rows of many shards in files of about `ROWS` rows, each brought to ``target`` when it is full."""
+
+    def __init__(self, target: Folder, scratch: Path) -> None:
+        self._target, self._path = target, scratch / "rows.npy"
+        self._ids: list[str] = []
+        self._number = self.count = 0
+
+    def add(self, rows: EncodedRows) -> None:
+        """Writes a shard's rows behind the others."""
+
+        if not rows.ids:
+            return
+        with self._path.open("r+b" if self._ids else "wb") as file:
+            self._ids += rows.ids
+            header = np.lib.format.header_data_from_array_1_0(rows.rows_ND)
+            header["shape"] = (len(self._ids), *rows.rows_ND.shape[1:])
+            np.lib.format.write_array_header_1_0(file, header)  # NumPy leaves room for the first axis to grow
+            file.seek(0, 2)
+            file.write(np.ascontiguousarray(rows.rows_ND).data)
+        self.count += len(rows.ids)
+        if len(self._ids) >= ROWS:
+            self.finish()
+
+    def finish(self) -> None:
+        """Brings what was written to its place."""
+        if self._ids:
+            name, ids = f"{self._number:06d}", "".join(f"{id_}\n" for id_ in self._ids)
+            if isinstance(self._target, DiskFolder):
+                write_output(self._target.path / f"{name}.txt", ids)
+                write_output(self._target.path / f"{name}.npy", lambda temporary: shutil.move(self._path, temporary))
+            else:
+                self._target.write(f"{name}.txt", ids.encode())
+                self._target.put(self._path, f"{name}.npy")
+            self._number += 1
+            self._ids = []
+
+
+def take_features(job: Job) -> int:
+    """Brings the rows of a job into this machine's feature store. Returns how many there were."""
+
+    store, count = FeatureStore().table, 0
+    for _, path in results(job, wanted_shards(job, False), "taking features"):
+        rows = EncodedRows.load(path)
+        take_rows(store, rows)
+        count += len(rows.ids)
+    return count

@@ -1,0 +1,176 @@
+"""Captions of all shards, joined to one file: JSON lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
+
+Only one shard is in memory at a time; duplicate ids are detected on disk.
+"""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.captions.lines import METADATA, end_tar, write_sample
+from tellapart.captions.provenance import Provenance, TextRow
+from tellapart.captions.writers import Replace, guard_edited
+from tellapart.data.tables import RowIndex
+from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.jobs.job import Job
+from tellapart.jobs.manifest import open_shard
+from tellapart.jobs.storage import open_folder
+from tellapart.jobs.works.shards import results, wanted_shards
+from tellapart.utils.files import check_output, is_url, write_output
+from tellapart.utils.messages import parse_json
+
+FORMATS = (".jsonl", ".csv", ".parquet", ".tar")
+NAMED = 5
+
+
+def check_format(out: str) -> str:
+    """Returns the suffix of a result. Raises `UsageError` for one that is not known, and for `METADATA`."""
+    if PurePosixPath(out).name == METADATA:
+        raise UsageError(
+            f"{out}: names the files of its folder, which only the command without --workers and --ray writes; type "
+            "-o captions.jsonl"
+        )
+    suffix = PurePosixPath(out).suffix.lower()
+    if suffix not in FORMATS:
+        raise UsageError(f"{out}: cannot tell the format from this name; expected one of {' '.join(FORMATS)}")
+    return suffix
+
+
+def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """Joins a job's lines into ``out`` (a path or an address). Returns how many there are.
+
+    Raises `UsageError` where shards are not done, unless ``without_failed`` and these were set aside, and where an id
+    is there twice.
+    """
+    suffix = check_format(out)
+    own = not is_url(out) and guard_edited(Path(out), Replace())
+    if not (own or is_url(out)):
+        check_output(Path(out))
+    numbers = wanted_shards(job, without_failed)
+    with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
+        target = Path(scratch) / f"merged{suffix}"
+        rows = _counted(job, numbers, RowIndex.open())
+        if suffix == ".jsonl":
+            count = _jsonl(rows, target)
+        elif suffix == ".csv":
+            count = _csv(rows, target)
+        elif suffix == ".parquet":
+            count = _parquet(rows, target)
+        else:
+            count = _tar(job, rows, target)
+        if is_url(out):
+            folder, _, name = out.rpartition("/")
+            open_folder(folder).put(target, name)
+        else:
+            write_output(Path(out), lambda temporary: shutil.move(target, temporary), own=own)
+    if not is_url(out) and suffix in (".jsonl", ".csv"):
+        _record_merged(job, Path(out), numbers)
+    return count
+
+
+def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
+    """Writes into the log beside ``out`` what the plain command would have written there, so that it goes on."""
+    known = Provenance.open(out)
+    of_job = ("work", "data", "code", "prompts")
+    settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
+    known.begin(settings | (job.value.get("models") or {}))
+    for number in numbers:
+        with TemporaryDirectory(prefix="tellapart-merge-") as part:
+            if (path := job.pictures(number, Path(part))) is not None:
+                rows = [parse_json(line) for line in path.read_text(encoding="utf-8").splitlines()]
+                known.record({row["id"]: TextRow().with_line(row) for row in rows})
+
+
+def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
+    """(number of the shard, line) of all lines; at the end, no id may have been there twice."""
+    row = 0
+    for number, path in results(job, numbers, "joining shards"):
+        with path.open("rb") as file:
+            for line in file:
+                row += 1
+                index.add(str(parse_json(line.decode())["id"]), (row, number))
+                yield number, line
+    index.close()
+    doubles = [next(index.places(item))[0] for item, _ in zip(index.doubles(), range(NAMED), strict=False)]
+    if doubles:
+        raise UsageError(
+            f"{job.path}: some ids are there more than once, such as that of row {doubles[0]:,}; give every picture "
+            "its own"
+        )
+
+
+def _jsonl(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
+    count = 0
+    with target.open("wb") as file:
+        for _, line in rows:
+            file.write(line)
+            count += 1
+    return count
+
+
+def _csv(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
+    count = 0
+    with target.open("w", encoding="utf-8", newline="") as file:
+        file.write("id,caption\n")
+        written = csv.writer(file, lineterminator="\n")
+        for _, line in rows:
+            record = parse_json(line.decode())
+            if "captions" in record:
+                raise UsageError("several captions of a picture go to .jsonl, .parquet or .tar; name such a file")
+            written.writerow([record["id"], record["caption"]])
+            count += 1
+    return count
+
+
+def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise MissingExtra("parquet", "writing Parquet") from None
+    count, group = 0, 0
+    texts: dict[str, list[Any]] = {"id": [], "captions": []}
+    schema = pyarrow.schema([("id", pyarrow.string()), ("captions", pyarrow.list_(pyarrow.string()))])
+    with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+        for number, line in rows:
+            if number != group and texts["id"]:  # a row group for each shard
+                writer.write_table(pyarrow.table(texts, schema))
+                texts = {"id": [], "captions": []}
+            group = number
+            record = parse_json(line.decode())
+            texts["id"].append(str(record["id"]))
+            texts["captions"].append(list(_captions(record)))
+            count += 1
+        if texts["id"]:
+            writer.write_table(pyarrow.table(texts, schema))
+    return count
+
+
+def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
+    """Writes a sample for each line: its picture as it is in the data, its captions and its id."""
+    count, row = 0, next(rows, None)
+    with target.open("wb") as file:
+        for shard in job.manifest():
+            if row is None or row[0] != shard.number:
+                continue
+            with open_shard(shard, job.folder) as dataset:
+                items = iter(dataset)
+                while row is not None and row[0] == shard.number:
+                    record = parse_json(row[1].decode())
+                    item = next((item for item in items if item.id == str(record["id"])), None)
+                    if item is None:
+                        raise TellapartError(f"{shard.name}: has changed since the job was done; run it anew")
+                    write_sample(file, count, item, list(_captions(record)))
+                    count, row = count + 1, next(rows, None)
+        end_tar(file)
+    return count
+
+
+def _captions(record: dict[str, Any]) -> Iterator[str]:
+    yield from record["captions"] if "captions" in record else [record["caption"]]

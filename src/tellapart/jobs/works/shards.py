@@ -1,0 +1,40 @@
+"""The results of a job's shards: which are to be joined, and their files, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.job import Job
+from tellapart.utils.messages import track
+
+AGAIN = "run the command that began the job again"
+
+
+def wanted_shards(job: Job, without_failed: bool) -> list[int]:
+    """Returns the shards that are to be joined. Raises `UsageError`, see `merge_lines`."""
+    done = {number for number in job.done() if number < job.shards}
+    known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
+    if len(known) < job.shards:
+        first = next(number for number in range(job.shards) if number not in known)
+        raise UsageError(
+            f"{job.path}: {job.shards - len(known):,} of {job.shards:,} shards are not done, such as {first}; {AGAIN}"
+        )
+    return sorted(done)
+
+
+def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
+    """(number, local path) of the results of shards, compared with what was written; each path is there for its turn.
+
+    Raises `TellapartError` where one is damaged.
+    """
+    for number in track(numbers, label=label):
+        with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
+            try:
+                path = job.result(number, Path(scratch))
+            except TellapartError as error:
+                raise TellapartError(f"{error}; {AGAIN}") from None
+            yield number, path

@@ -1,0 +1,46 @@
+"""The table of all kinds of work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.job import Job
+from tellapart.jobs.works.base import Work
+from tellapart.jobs.works.boost import Boosts, merge_boosted
+from tellapart.jobs.works.captions import Captions
+from tellapart.jobs.works.features import Features, write_features
+from tellapart.jobs.works.joined_captions import merge_lines
+
+# By name: what is done with a shard, and what joins the results of all shards.
+WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
+    "caption": (Captions.open, merge_lines),
+    "encode": (Features.open, write_features),
+    "boost": (Boosts.open, merge_boosted),
+}
+
+
+def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
+    if name not in WORKS:
+        raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
+    return WORKS[name]
+
+
+def make_work(name: str, settings: Mapping[str, Any]) -> Work:
+    """Returns the work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
+    return _work(name)[0](**settings)
+
+
+def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
+    """Joins the results of a job, in the way of its work. Returns how many items there are.
+
+    Raises `TellapartError` where they are not as many as the workers wrote.
+    """
+    joined = _work(job.work)[1](job, out, without_failed=without_failed)
+    if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
+        raise TellapartError(
+            f"{out}: {joined:,} items, where the summaries of {job.path} count {written:,}; do it anew"
+        )
+    return joined

@@ -1,0 +1,132 @@
+"""The worker: one process, which keeps its models loaded and does one shard after the other.
+
+Errors come back as values, one line each, because the driver could not rebuild an exception that Ray carries.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import socket
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tellapart import __version__
+from tellapart.boost.job import BoostJob as BoostJob
+from tellapart.data import Dataset
+from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.job import Job
+from tellapart.jobs.manifest import Shard, open_shard, pictures_of
+from tellapart.jobs.scratch import scratch_folder
+from tellapart.jobs.works.base import Done, Work
+from tellapart.jobs.works.captions import rows_file
+from tellapart.jobs.works.table import make_work
+from tellapart.utils.files import sha256
+
+Reply = dict[str, Any]
+
+
+class Worker:
+    """Does the shards of one job. ``settings``: as the driver has them, not as they stand in the job's folder.
+
+    ``here``: the driver's folder, from which relative paths are meant.
+    """
+
+    def __init__(self, path: str, work: str, settings: Mapping[str, Any], here: str) -> None:
+        self._path, self._name, self._settings, self._here = path, work, settings, here
+        self._job: Job | None = None
+        self._work: Work | None = None
+
+    def start(self) -> Reply:
+        """Loads the models."""
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        tempfile.tempdir = str(scratch_folder())
+        try:
+            if Path(self._here).is_dir():
+                os.chdir(self._here)
+            self._job = Job.open(self._path)
+            self._work = make_work(self._name, self._settings)
+            models = self._work.models()
+        except Exception as error:
+            return _reply_of(error)
+        who = {"host": socket.gethostname(), "pid": os.getpid(), "node": _node()}
+        return {"models": models, "version": __version__, **who}
+
+    def run(self, shard: Mapping[str, Any], sample: int | None = None) -> Reply:
+        """Does a shard: its result and its summary are written when this returns, unless the reply has an error.
+
+        Args:
+            sample: do only so many items, to see how long they take, and write nothing.
+        """
+        assert self._job is not None and self._work is not None
+        try:
+            return {"summary": _do(self._job, self._work, Shard.of(dict(shard)), sample)}
+        except Exception as error:
+            return _reply_of(error)
+
+
+def _do(job: Job, work: Work, shard: Shard, sample: int | None) -> dict[str, Any]:
+    """Returns the summary of a shard that was done."""
+    started = time.monotonic()
+    with open_shard(shard, job.folder) as dataset, TemporaryDirectory(prefix="tellapart-part-") as folder:
+        out = Path(folder) / f"part{job.suffix}"
+        if sample is not None:
+            items = Dataset(dataset.spec, list(dataset[:sample]), dataset.missing)
+            started = time.monotonic()
+            return summary_of(work.run(items, out), time.monotonic() - started, out, {}) | {"whole": len(dataset)}
+        pictures = pictures_of(shard, dataset)
+        done = work.run(dataset, out)
+        if (beside := rows_file(out)).is_file():
+            pictures["list"] = sha256(beside)
+            job.folder.put(beside, job.pictures_name(shard.number))
+        summary = summary_of(done, time.monotonic() - started, out, pictures)
+        job.folder.write(job.summary_name(shard.number), (json.dumps(summary) + "\n").encode())
+        job.folder.put(out, job.part(shard.number))
+    return summary
+
+
+def _node() -> str:
+    """Returns the id of this node of the cluster."""
+    import ray
+
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what is written down of a shard's result ``out``. ``pictures``: see
+    `tellapart.jobs.manifest.pictures_of`.
+    """
+    return {
+        "items": done.items, "written": done.written, "left_out": done.left_out[:100],
+        "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
+        "bytes": out.stat().st_size, "sha256": sha256(out), "pictures": dict(pictures),
+        "host": socket.gethostname(), "pid": os.getpid(),
+    }  # fmt: skip
+
+
+def _reply_of(error: Exception) -> Reply:
+    """Returns an error as a value. ``final``: trying again would end in the same way."""
+    memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if memory:
+        _free_memory()
+    line = str(error) if isinstance(error, TellapartError) else f"{type(error).__name__}: {error}"
+    return {
+        "error": " ".join(line.split()),
+        "final": isinstance(error, UsageError),
+        "status": getattr(error, "exit_code", 1),
+        "traceback": "" if isinstance(error, TellapartError) else traceback.format_exc(),
+    }
+
+
+def _free_memory() -> None:
+    """Gives back what the failed shard held on a GPU."""
+    gc.collect()
+    if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
