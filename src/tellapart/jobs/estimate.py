@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from tellapart.errors import TellapartError
 from tellapart.jobs.cluster import Share, Workers, connected
@@ -57,7 +58,7 @@ def estimate(job: Job, wanted: Workers, price: float | None) -> JobEstimate:
     """Times a few hundred items, from shards over all of the data, on one worker of the cluster. Writes no result."""
     chosen = sample_shards(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
-    replies = []
+    replies: list[dict[str, Any]] = []
     with connected(wanted) as (ray, share):
         started = time.monotonic()
         # The first shard twice: the first batch of a process is slower, and is timed as part of loading.
