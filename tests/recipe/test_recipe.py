@@ -13,10 +13,8 @@ from small_recipes import MLE
 
 from tellapart.errors import UsageError
 from tellapart.models.decoding import Decoding
-from tellapart.recipe import reading
 from tellapart.recipe.reading import SHIPPED, apply_override, check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
-from tellapart.training.fingerprint import canonical
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted(SHIPPED.glob("*.toml"))
@@ -271,103 +269,6 @@ def test_a_default_that_changes_is_a_change_of_results() -> None:
     }
     kept = json.loads(Path(__file__).with_name("defaults.json").read_text())
     assert {name: table for name, table in found.items() if table} == kept
-
-
-@pytest.fixture
-def nothing_warned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a new process."""
-    monkeypatch.setattr(reading, "_warned", set())
-
-
-def written(text: str, key: str, value: str) -> str:
-    """The recipe with one key more."""
-    table, _, name = key.partition(".")
-    text = text if f"[{table}]" in text else f"{text}[{table}]\n"
-    return text.replace(f"[{table}]", f"[{table}]\n{name} = {value}")
-
-
-@pytest.mark.parametrize("typed", [False, True], ids=["file", "--set"])
-@pytest.mark.parametrize(
-    ("text", "old", "new", "value"),
-    [
-        (MLE, "training.accumulate", "training.gradient_accumulation_steps", "2"),
-        (MLE, "training.checkpointing", "training.gradient_checkpointing", "true"),
-        (MLE, "training.clip_norm", "training.max_grad_norm", "0.5"),
-        (MLE, "training.optimiser", "training.optimizer", '"adam"'),
-        (REINFORCE, "evaluation.judges", "evaluation.eval_scorers", '["scenes"]'),
-        (REINFORCE, "objective.normalise", "objective.length_normalization", '"none"'),
-        (SMILE, "objective.mle", "objective.mle_weight", "0.01"),
-        (SMILE, "objective.first", "objective.first_token", '"none"'),
-    ],
-)
-@pytest.mark.usefixtures("nothing_warned")
-def test_an_old_key_is_read_with_one_line_of_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, old: str, new: str, value: str, typed: bool
-) -> None:
-    today = read(tmp_path, text, f"{new}={value}")
-    assert capsys.readouterr().err == ""
-    for _ in range(2):  # the second time without
-        before = read(tmp_path, text, f"{old}={value}") if typed else read(tmp_path, written(text, old, value))
-        assert before == today
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(f": '{old}' is deprecated; use '{new}'")
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "line"),
-    [
-        (
-            'kind="own", reward="m:f"',
-            'kind="custom", reward="m:f"',
-            "objective.rewards.kind = 'own' is deprecated; use",
-        ),
-        (
-            'kind="self_retrieval", among="bag"',
-            'kind="self_retrieval", candidates="bag"',
-            "'objective.rewards.among' is",
-        ),
-    ],
-)
-@pytest.mark.usefixtures("nothing_warned")
-def test_old_names_in_a_reward_are_read_with_one_line_of_warning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, line: str
-) -> None:
-    settings = ("training.batches=bags", "bags.size=2", "bags.scorer=scenes")
-    today = read(tmp_path, REINFORCE, f"objective.rewards=[{{{new}}}]", *settings)
-    assert capsys.readouterr().err == ""
-    assert read(tmp_path, REINFORCE, f"objective.rewards=[{{{old}}}]", *settings) == today
-    (told,) = capsys.readouterr().err.splitlines()
-    assert line in told
-    (reward,) = canonical(today)["objective"]["rewards"]
-    assert {"own", "among"} & {reward["kind"], *reward}, "a fingerprint is made over the names of 0.1"
-
-
-@pytest.mark.usefixtures("nothing_warned")
-def test_the_keys_of_a_plug_in_are_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    table = {
-        "objective": {"kind": "mine", "first": 1, "mle": 2, "normalise": 3},
-        "training": {"objective": {"kind": "smile", "first": 1}},
-    }
-    assert reading.upgrade(table, "test") == table
-    rewards = {"objective": {"kind": "reinforce", "rewards": [{"kind": "mine", "among": 1}]}}
-    assert reading.upgrade(rewards, "test") == rewards
-    assert reading.upgrade({"objective": {"first": 1}}, "test", onto=table) == {"objective": {"first": 1}}
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.usefixtures("nothing_warned")
-def test_a_key_under_both_names_is_refused_and_a_typed_old_one_overrules_the_new(tmp_path: Path) -> None:
-    told = refusal(tmp_path, written(written(MLE, "training.clip_norm", "2"), "training.max_grad_norm", "3"))
-    assert told == "'training.clip_norm' is the old name of 'max_grad_norm'; leave it out"
-    text = MLE.replace("steps = 6", "steps = 6\nmax_grad_norm = 3")
-    assert read(tmp_path, text, "training.clip_norm=2").training.max_grad_norm == 2
-
-
-@pytest.mark.usefixtures("nothing_warned")
-def test_the_recipe_of_an_old_run_is_read_without_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "run.json").write_text("{}")
-    assert read(tmp_path, MLE.replace("steps = 6", "steps = 6\nclip_norm = 3")).training.max_grad_norm == 3
-    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

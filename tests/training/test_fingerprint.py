@@ -201,24 +201,6 @@ def test_what_a_recipe_says_has_a_fingerprint_that_later_versions_keep(tmp_path:
     assert content_of(kinds[0]).fingerprint != content_of(kinds[1]).fingerprint, "all other keys being equal"
 
 
-def test_a_renamed_key_keeps_its_canonical_name(tmp_path: Path) -> None:
-    """A fingerprint is made over `serialization_alias`, the name that the key had in 0.1."""
-    (tmp_path / "small.toml").write_text(MLE)
-    settings = ["gradient_accumulation_steps=2", "gradient_checkpointing=true", "max_grad_norm=2", "optimizer=adam"]
-    recipe = read_recipe(tmp_path / "small.toml", [f"training.{setting}" for setting in settings])
-    assert canonical(recipe)["training"] == {
-        "steps": 6,
-        "learning_rate": 1e-3,
-        "accumulate": 2,
-        "checkpointing": True,
-        "clip_norm": 2.0,
-        "optimiser": "adam",
-    }
-    smile = ["objective={kind='smile', mle_weight=0.01, first_token='none'}"]
-    recipe = read_recipe(tmp_path / "small.toml", smile)
-    assert canonical(recipe)["objective"] == {"kind": "smile", "mle": 0.01, "first": "none"}
-
-
 def test_names_that_are_no_local_model_stand_for_themselves() -> None:
     """Nor is the current folder hashed where a name is empty."""
     of_name = Identities().model

@@ -100,7 +100,6 @@ class Reinforce:
         baseline: BaselineName = "running_mean"
         length_normalization: Literal["length+1", "length", "words", "none"] = Field(
             "length+1",
-            serialization_alias="normalise",
             description="length+1: words, without the end token, plus one, at most decoding.max_tokens (DiscriTune); "
             "words: words alone (paper 2); length: all tokens",
         )

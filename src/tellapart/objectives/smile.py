@@ -216,7 +216,7 @@ class Smile(Stateless[CaptionerLike]):
 
         kind: Literal["smile"]
         subset: Literal["own", "random", "reverse"] = "own"
-        first_token: Literal["mle", "shift", "none"] = Field("mle", serialization_alias="first")
+        first_token: Literal["mle", "shift", "none"] = Field("mle")
         random_size: int = Field(10, ge=1, description="words drawn for each caption, its labels not counted")
         shift: tuple[tuple[str, str], ...] = Field(
             (), description="tokens and their stand-ins, where the tokenizer has none"
@@ -225,7 +225,7 @@ class Smile(Stateless[CaptionerLike]):
             "label",
             description="program, as the authors': the decoder reads the stand-in, too; a word without one is unknown",
         )
-        mle_weight: float = Field(0.0, ge=0, le=1, serialization_alias="mle")
+        mle_weight: float = Field(0.0, ge=0, le=1)
         label_smoothing: float = Field(0.0, ge=0, lt=1, description="of the MLE term; BLIP's own is 0.1")
 
         @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """Recipes: what to train, on what, how, and how to measure it.
 
-`schema` has the tables of a recipe, `reading` turns TOML, shipped names, overrides and old names into a `Recipe`, and
+`schema` has the tables of a recipe, `reading` turns TOML, shipped names and overrides into a `Recipe`, and
 `presets` has the objectives of ``tellapart finetune``. The shipped recipes are in `shipped/`.
 """
 

@@ -1,7 +1,8 @@
-"""Reads recipes: TOML files, shipped names, overrides and old names; what is wrong is an error of one line."""
+"""Reads recipes: TOML files, shipped names and overrides; what is wrong is an error of one line."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 import tomllib
@@ -99,102 +100,21 @@ def put_test_sets(table: dict[str, Any], source: str) -> None:
         tests[key] = known[test]
 
 
-# The old key, after the keys of the tables that it stands in, to the new one. A list of tables has no index here.
-# Where a table's ``kind`` decides which keys it has, the kind follows the table: a plug-in's keys are its own.
-RENAMED_KEYS: dict[tuple[str, ...], str] = {
-    ("training", "accumulate"): "gradient_accumulation_steps",
-    ("training", "checkpointing"): "gradient_checkpointing",
-    ("training", "clip_norm"): "max_grad_norm",
-    ("training", "optimiser"): "optimizer",
-    ("evaluation", "judges"): "eval_scorers",
-    ("objective", "kind=smile", "mle"): "mle_weight",
-    ("objective", "kind=smile", "first"): "first_token",
-    ("objective", "kind=reinforce", "normalise"): "length_normalization",
-    ("objective", "kind=reinforce", "rewards", "kind=self_retrieval", "among"): "candidates",
-}
-# A key (by its new name) to its renamed values, old to new. A field with such a value needs a serializer that writes
-# the old one where ``info.by_alias`` is set.
-RENAMED_VALUES: dict[tuple[str, ...], dict[str, str]] = {
-    ("objective", "kind=reinforce", "rewards", "kind"): {"own": "custom"},
-}
-
-_warned: set[str] = set()
-
-
-def upgrade(
-    table: dict[str, Any], source: str, *, warn: bool = True, onto: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
-    """Returns a copy of a recipe's plain table under today's keys and values.
-
-    ``onto``: the recipe that the table overrides, which says the ``kind`` of a table that does not say its own. Warns
-    of each old name once in a process, in a line that starts with ``source``. Raises `UsageError` where a table has a
-    key under both names.
-    """
-
-    def warn_of(old: str, new: str) -> None:
-        if warn and old not in _warned:
-            _warned.add(old)
-            say(f"{source}: {old} is deprecated; use {new}")
-
-    def renamed_key(value: dict[str, Any], path: tuple[str, ...], old: str) -> str:
-        new = RENAMED_KEYS.get((*path, old), old)
-        if new != old:
-            if new in value:
-                raise UsageError(f"{source}: '{dotted(*path, old)}' is the old name of '{new}'; leave it out")
-            warn_of(f"'{dotted(*path, old)}'", f"'{dotted(*path, new)}'")
-        return new
-
-    def renamed_value(value: Any, path: tuple[str, ...]) -> Any:
-        new = RENAMED_VALUES.get(path, {}).get(value) if isinstance(value, str) else None
-        if new is None:
-            return value
-        warn_of(f"{dotted(*path)} = '{value}'", f"'{new}'")
-        return new
-
-    def upgraded(value: Any, path: tuple[str, ...], onto: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [upgraded(entry, path, None) for entry in value]
-        if not isinstance(value, dict):
-            return renamed_value(value, path)
-        under = onto if isinstance(onto, Mapping) else {}
-        kind = value.get("kind", under.get("kind"))
-        inside = (*path, f"kind={kind}") if isinstance(kind, str) else path
-        found = {}
-        for old, inner in value.items():
-            new = renamed_key(value, inside, old)
-            found[new] = upgraded(inner, (*(path if new == "kind" else inside), new), under.get(new))
-        return found
-
-    upgraded_table: dict[str, Any] = upgraded(table, (), onto)
-    return upgraded_table
-
-
-def dotted(*path: str) -> str:
-    """Returns a path as a person types it."""
-    return ".".join(part for part in path if "=" not in part)
-
-
 def apply_override(table: dict[str, Any], setting: str) -> None:
     """Sets ``training.steps=200`` in the table. The value is read as TOML, or as plain text where it is not TOML.
 
-    A relative path to another recipe is relative to the current folder. Old names of keys become today's, as in
-    `upgrade`. Raises `UsageError` for a malformed setting.
+    A relative path to another recipe is relative to the current folder. Raises `UsageError` for a malformed setting.
     """
     key, equals, text = setting.partition("=")
     keys = [part.strip() for part in key.split(".")]
     if not equals or not all(keys):
         raise UsageError(f"cannot read --set {setting}; expected key=value, as in --set training.steps=200")
-    override: Any = parse_value(text.strip())
-    for name in reversed(keys):
-        override = {name: override}
-    override = upgrade(override, f"--set {setting}", onto=table)
-    for _ in keys[:-1]:
-        ((parent, override),) = override.items()
+    for parent in keys[:-1]:
         table = table.setdefault(parent, {})
         if not isinstance(table, dict):
             raise UsageError(f"--set {setting}: '{parent}' is a value, not a table")
-    ((last, value),) = override.items()
-    table[last] = value
+    last = keys[-1]
+    table[last] = parse_value(text.strip())
     if last in ("name", "new"):  # naming a model replaces the description of a new one, and the reverse
         table.pop({"name": "new", "new": "name"}[last], None)
     if keys[-2:] == ["decoding", "kind"]:
@@ -363,8 +283,6 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise UsageError(f"{path} is not text in UTF-8; {expected}") from None
     except (ValueError, RecursionError) as error:  # also integers of thousands of digits and deep nesting
         raise UsageError(f"{path} is not TOML ({error}); {expected}") from None
-    written_by_a_run = (path.parent / "run.json").is_file()  # nobody typed the old names in it
-    table = upgrade(table, str(path), warn=not written_by_a_run)
     for override in overrides:
         apply_override(table, override)
     check_text(table, str(path))
@@ -376,7 +294,7 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
 
     Raises `UsageError` of one line, which starts with ``source``.
     """
-    table = upgrade(dict(table), source)
+    table = copy.deepcopy(dict(table))
     put_test_sets(table, source)
     context = None if folder is None else {"folder": folder, "absolute": partial(absolute, folder=folder)}
     try:

@@ -217,7 +217,7 @@ class CaptionerOptions(Strict):
     @field_validator("new", mode="before")
     @classmethod
     def usual_kind(cls, new: Any) -> Any:
-        """Recipes from before there were two kinds name none."""
+        """Sets the default kind."""
         return {"kind": "clipcap", **new} if isinstance(new, dict) else new
 
     @property
@@ -280,7 +280,6 @@ class Training(Strict):
     gradient_accumulation_steps: int = Field(
         1,
         ge=1,
-        serialization_alias="accumulate",
         description="parts of the batch that go forward and backward one by one; rewards are of the whole batch",
     )
     batches: Literal["shuffled", "families", "bags"] = Field(
@@ -299,17 +298,16 @@ class Training(Strict):
         1, ge=1, description="steps between changes of the rate; the steps of an epoch set it by epoch, as LAVIS does"
     )
     warmup: int = Field(0, ge=0)
-    optimizer: Literal["adam", "adamw"] = Field("adamw", serialization_alias="optimiser")
+    optimizer: Literal["adam", "adamw"] = Field("adamw")
     weight_decay: float = Field(0.0, ge=0, le=1000)
     decayed: Literal["matrices", "all"] = Field(
         "matrices", description="all: norms, biases and single numbers too, as BLIP's program decays"
     )
     betas: tuple[Moment, Moment] = (0.9, 0.999)
-    max_grad_norm: float = Field(1.0, gt=0, serialization_alias="clip_norm")
+    max_grad_norm: float = Field(1.0, gt=0)
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
     gradient_checkpointing: bool = Field(
         False,
-        serialization_alias="checkpointing",
         description="recompute the language model's activations in the backward pass: less memory, more time",
     )
     sharding: Literal["none", "full"] = Field(
@@ -402,9 +400,7 @@ class Evaluation(Strict):
 
     decoding: Decoding = Decoding(kind="beam", beams=5)
     lookalike: int = Field(10, ge=2, description="pictures in a look-alike set, the target counted")
-    eval_scorers: tuple[ModelName, ...] = Field(
-        (), serialization_alias="judges", description="held-out scorers, used in the final evaluation alone"
-    )
+    eval_scorers: tuple[ModelName, ...] = Field((), description="held-out scorers, used in the final evaluation alone")
     gallery: int = Field(24, ge=0)
     test_sets: dict[str, TestSet] = Field({}, description="further test sets, each with its own bags and hard pool")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, FieldSerializationInfo, field_serializer
+from pydantic import Field
 
 from tellapart.errors import UsageError, nearest
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
@@ -21,11 +21,6 @@ class Custom(RewardOptions):
     kind: Literal["custom"]
     reward: str = Field(pattern=rf"{PATTERN}|^\w[\w.-]*$")
     options: dict[str, Any] = Field(default_factory=dict)
-
-    @field_serializer("kind")
-    def canonical_kind(self, kind: str, info: FieldSerializationInfo) -> str:
-        """Returns the name in a fingerprint: that of 0.1."""
-        return "own" if info.by_alias else kind
 
     @property
     def compares_pictures(self) -> bool:

@@ -144,7 +144,7 @@ class SelfRetrieval:
 
         kind: Literal["self_retrieval"]
         score: Literal["log_prob", "accuracy", "cosine"] = "log_prob"
-        candidates: Literal["batch", "bag"] = Field("batch", serialization_alias="among")
+        candidates: Literal["batch", "bag"] = Field("batch")
         scorers: tuple[ModelName, ...] = ()
         combine: Literal["average", "alternate", "lowest"] = "average"
 

@@ -4,8 +4,7 @@ Two recipes have one fingerprint where they say the same, start from the same we
 the same versions of the code, on whatever machine and in whatever folder:
 
 - ``training.precision = "auto"`` stands for the precision that it is here;
-- keys have their canonical names, the first that they had (a renamed key keeps it as its ``serialization_alias``),
-  and defaults are left out, so that a new key or a new name changes nothing;
+- defaults are left out, so that a new key changes nothing;
 - a recipe named as a model stands for its own fingerprint, a local model for a digest of its files, a model of the
   hub for its name;
 - data stand for their specification without paths and for a digest of what it leads to: ids, splits, references, and
@@ -86,8 +85,8 @@ def content_of(recipe: Recipe, identities: Identities | None = None) -> RunConte
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
-    """Returns the recipe as plain JSON under canonical names, with ``identities`` in place of what it names."""
-    table = recipe.dump(identities, mode="json", by_alias=True, exclude_defaults=True)
+    """Returns the recipe as plain JSON without defaults, with ``identities`` in place of what it names."""
+    table = recipe.dump(identities, mode="json", exclude_defaults=True)
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
     for key in ("trackers", "sharding"):  # where weights lie decides no number either
