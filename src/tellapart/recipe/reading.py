@@ -294,11 +294,11 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
 
     Raises `UsageError` of one line, which starts with ``source``.
     """
-    table = copy.deepcopy(dict(table))
-    put_test_sets(table, source)
+    copied = copy.deepcopy(dict(table))
+    put_test_sets(copied, source)
     context = None if folder is None else {"folder": folder, "absolute": partial(absolute, folder=folder)}
     try:
-        return Recipe.model_validate(table, context=context)
+        return Recipe.model_validate(copied, context=context)
     except ValidationError as error:
         raise UsageError(f"{source}: {explain(error, Recipe)}") from None
 
