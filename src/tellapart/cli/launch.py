@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -45,8 +46,6 @@ def in_processes(count: int | None) -> None:
 
     if count is None or count == 1 or os.environ.get(LAUNCHED):
         return
-    import logging  # here: a short command starts sooner without it
-
     from tellapart.models.devices import best_device
 
     device = best_device().type

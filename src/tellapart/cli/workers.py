@@ -16,7 +16,7 @@ import typer
 
 from tellapart.cli.options import JobOptions, WorkerOptions
 from tellapart.errors import TellapartError, UsageError
-from tellapart.utils.files import check_output
+from tellapart.utils.files import check_output, is_url, locked, writable_file
 from tellapart.utils.messages import detail, say
 from tellapart.utils.registry import allowed_code
 
@@ -49,7 +49,6 @@ def finished_job(
     from tellapart.jobs.cluster import load_ray
     from tellapart.jobs.job import SUFFIX, prepare
     from tellapart.jobs.run import refuse_failed, run_job
-    from tellapart.utils.files import is_url, locked, writable_file
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"

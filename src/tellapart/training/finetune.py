@@ -36,6 +36,7 @@ from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
 from tellapart.training.loop import kept_start
 from tellapart.training.run_folder import Run, write_text
+from tellapart.training.runs import train
 from tellapart.types import Item
 from tellapart.utils.messages import say
 from tellapart.utils.registry import OPTION
@@ -91,9 +92,9 @@ def plan(
             "give captions of them, or type --objective self-retrieval"
         )
     parts = 4 if count < 40 else 10 if count <= 10_000 else 50
-    train = [part_of(spec, range(1, parts - 1), parts) for spec in pictures]
+    learned = [part_of(spec, range(1, parts - 1), parts) for spec in pictures]
     learned_from = len(
-        open_many(train)
+        open_many(learned)
     )  # limit=… in a specification is of each part, so not (parts − 2) / parts of all
     if batch_size is not None and batch_size > learned_from:
         raise UsageError(
@@ -126,7 +127,7 @@ def plan(
         "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
         "seed": seed,
         "data": {
-            "train": train,
+            "train": learned,
             "validation": [part_of(spec, [parts - 1], parts) for spec in pictures],
             "test": [part_of(spec, [parts], parts) for spec in pictures],
         },
@@ -267,8 +268,6 @@ def run_finetune(
 
     ``hub_id``: upload both. ``overwrite``: remove the run that is there.
     """
-    from tellapart.training.runs import train
-
     repository = None if hub_id is None else check_hub(hub_id)
     run = train(recipe, out, resume=True, overwrite=overwrite, extend=True, summary=summary(recipe, out))
     if not ranks.is_main():

@@ -5,6 +5,7 @@ Parameters and optimizer state are whole on each rank (`TrainableParts`) or shar
 
 from __future__ import annotations
 
+import resource
 import sys
 import warnings
 from collections.abc import Collection, Iterator, Sequence
@@ -251,8 +252,6 @@ def peak_memory(device: torch.device) -> int:
     """Returns the largest number of bytes that this process has had on the device, or resident on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-    import resource
-
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 

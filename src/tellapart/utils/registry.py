@@ -22,6 +22,7 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -117,8 +118,6 @@ class Registry(Mapping[str, E], Generic[E]):
 
     def installed(self) -> dict[str, EntryPoint]:
         """Returns what installed packages offer, by name, without importing it."""
-        from importlib.metadata import entry_points
-
         return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
 
     def _load(self, point: EntryPoint) -> E:
@@ -220,8 +219,6 @@ def allowed_code() -> list[str]:
 
 def installed(kind: Kind) -> dict[str, str]:
     """The captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
-    from importlib.metadata import entry_points
-
     return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
 
 
