@@ -17,7 +17,6 @@ from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.facts import FINE_KINDS
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import (
-    NO_SYNONYMS,
     Chair,
     Verdict,
     rate_statistic,
@@ -29,6 +28,7 @@ from tellapart.evaluation.facts.verify import (
     verify_scorer,
     whole_sentences,
 )
+from tellapart.language.claims import NO_SYNONYMS
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims
 

@@ -50,7 +50,7 @@ def simplify(
     """Parse the simplest captions out of a caption file (paper 1, figure 4b): subject, or subject, verb and object."""
     from tellapart.data.caption_files import read_reference_file
     from tellapart.evaluation.facts import check_tagger
-    from tellapart.evaluation.facts.extract import simplify_all
+    from tellapart.language.claims import simplify_all
 
     if keep not in KEPT:
         raise UsageError(f"--keep is '{keep}'{nearest(keep, KEPT)}; expected {' or '.join(KEPT)}")

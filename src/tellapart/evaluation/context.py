@@ -15,10 +15,10 @@ from PIL import Image
 
 from tellapart.data.pictures import is_clip, sample_frames
 from tellapart.evaluation import test_sets
-from tellapart.evaluation.facts import Synonyms
 from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
 from tellapart.evaluation.options import EvalSettings
 from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
+from tellapart.language.claims import Synonyms
 from tellapart.metrics.embedding import BERTScore, EMScore, bertscore, emscore, emscore_f_rows, token_idf
 from tellapart.metrics.perplexity import token_losses
 from tellapart.metrics.slots import CaptionSlot

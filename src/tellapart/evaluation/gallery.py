@@ -12,9 +12,9 @@ import numpy as np
 
 from tellapart.data.pictures import preview_image
 from tellapart.errors import PictureError, UsageError
-from tellapart.evaluation.facts.extract import extract
-from tellapart.evaluation.facts.verify import NO_SYNONYMS, claims_of, facts_of
+from tellapart.evaluation.facts.verify import facts_of
 from tellapart.evaluation.test_sets import Retrieval, random_pools, retrieve
+from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.results import Results
 from tellapart.scenes.truth import mark_caption

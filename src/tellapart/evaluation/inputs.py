@@ -28,10 +28,11 @@ from tellapart.errors import UsageError
 from tellapart.evaluation import test_sets
 from tellapart.evaluation.context import CandidateInputs, EvalInputs
 from tellapart.evaluation.evaluate import choose, evaluate, make_context
-from tellapart.evaluation.facts import Synonyms, verify
+from tellapart.evaluation.facts import verify
 from tellapart.evaluation.judges.judge import ChoiceQuestion, read_questions
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import FileSets
+from tellapart.language.claims import Synonyms
 from tellapart.metrics.registry import METRICS, resolve
 from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words

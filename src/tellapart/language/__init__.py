@@ -1,1 +1,1 @@
-"""English without a tagger: the content words of a caption, its phrases, and captions made of some of them."""
+"""English: the content words of a caption, its phrases and claims, and captions made of some of them."""

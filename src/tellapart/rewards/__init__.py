@@ -7,7 +7,9 @@ A module holds a reward whole: its options in a recipe (``Config``), the reward 
 from __future__ import annotations
 
 from tellapart.rewards.base import REWARDS, Reward, RewardEntry, RewardOptions
+from tellapart.rewards.calibration import Calibration
 from tellapart.rewards.cider import CiderReward
+from tellapart.rewards.claims import ClaimReward
 from tellapart.rewards.exact_truth import ExactTruth
 from tellapart.rewards.paid_words import PaidWords, Price, WordEffects
 from tellapart.rewards.retrieval import Alternating, Averaged, SelfRetrieval, self_retrieval
@@ -18,7 +20,9 @@ __all__ = [
     "REWARDS",
     "Alternating",
     "Averaged",
+    "Calibration",
     "CiderReward",
+    "ClaimReward",
     "ExactTruth",
     "MetricReward",
     "MutualInformation",

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tellapart.evaluation.facts.extract import Attribute, Extraction, extract
 from tellapart.evaluation.facts.verify import Verdict
+from tellapart.language.claims import Attribute, Extraction, extract
 from tellapart.scenes.parser import ClaimWords, Mention, ParsedCaption, token_spans, tokens
 from tellapart.scenes.truth import check_claims
 from tellapart.scenes.vocabulary import Sense, senses

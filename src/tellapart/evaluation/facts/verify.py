@@ -16,8 +16,15 @@ from pathlib import Path
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.facts import KINDS, Synonyms
-from tellapart.evaluation.facts.extract import Extraction, ObjectMention, extract
+from tellapart.language.claims import (
+    KINDS,
+    NO_SYNONYMS,
+    Extraction,
+    Synonyms,
+    Tuple,
+    claims_of,
+    extract,
+)
 from tellapart.metrics.statistics import Sums
 from tellapart.utils.messages import parse_json
 
@@ -158,13 +165,6 @@ def _pairs(words: Iterable[str]) -> list[str]:
 # and objects by the name that a file of synonyms gives them.
 
 NOT_NAMED = "in no reference"
-NO_SYNONYMS = Synonyms()
-_ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
-_ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
-_ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
-
-Tuple = tuple[str, ...]
-
 _COLOURS = """
 red orange yellow green blue purple pink brown black white gray grey gold golden silver tan beige turquoise violet
 maroon navy teal blond blonde cream crimson dark-blue light-blue multicolored colorful colourful
@@ -202,36 +202,6 @@ def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
         for kind, claim, _ in claims_of(extract(text), synonyms):
             found[KINDS.index(kind)].add(claim)
     return Facts(*(frozenset(own) for own in found))
-
-
-def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
-    """(kind, tuple, places) of every claim; one that is made twice is there once, with both places."""
-    names = [name_of(mention, synonyms) for mention in extraction.mentions]
-    found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
-
-    def add(kind: str, claim: Tuple, places: Sequence[tuple[int, int]]) -> None:
-        found[kind, claim] = (*found.get((kind, claim), ()), *places)
-
-    for name, mention in zip(names, extraction.mentions, strict=True):
-        add("object", (name,), mention.spans)
-        for attribute in mention.attributes:
-            if f"{attribute.lemma} {mention.lemma}" != name:
-                add("attribute", (name, attribute.lemma), attribute.spans)
-        if mention.count_span is not None and mention.count > 1:
-            add("attribute", (name, str(mention.count)), [mention.count_span])
-    for relation in extraction.relations:
-        for number in relation.objects:
-            word = _ABOVE.get(relation.lemma, relation.lemma)
-            add("relation", (names[relation.subject], word, names[number]), [relation.span])
-    return [(kind, claim, places) for (kind, claim), places in found.items()]
-
-
-def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """Returns an object's name: "fire hydrant" where the synonyms have it, else its noun."""
-    for attribute in mention.attributes:
-        if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
-            return synonyms.canonical(pair)
-    return synonyms.canonical(mention.lemma)
 
 
 def verify_references(

@@ -1,6 +1,6 @@
 """Claims of captions: objects, attributes and relations, verified by references, by a scene's truth, or by a scorer.
 
-One extractor (`tellapart.evaluation.facts.extract`), three verifiers; the name of a metric says which.
+One extractor (`tellapart.language.claims`), three verifiers; the name of a metric says which.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from importlib.metadata import version
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext, names_in
-from tellapart.evaluation.facts import FINE_KINDS, KINDS, check_tagger
+from tellapart.evaluation.facts import FINE_KINDS, check_tagger
 from tellapart.evaluation.facts import verify as verifiers
 from tellapart.evaluation.facts.scene_truth import verify_scene
 from tellapart.evaluation.facts.verify import Verdict
+from tellapart.language.claims import KINDS
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import CLOSE, KIND, TRUTH
 from tellapart.metrics.slots import CaptionSlot

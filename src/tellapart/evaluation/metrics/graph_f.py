@@ -2,7 +2,7 @@
 
 The form is SPICE's (Anderson et al. 2016, section 3): a caption is an object for each noun phrase, (object, attribute)
 and (object, relation, object); the references' tuples are merged; F of precision and recall. Parser and numbers are
-others than SPICE's, so it has another name. Tuples are those of `tellapart.evaluation.facts.extract`; two match where
+others than SPICE's, so it has another name. Tuples are those of `tellapart.language.claims`; two match where
 word for word they have the same lemma or share a synset of WordNet, read from METEOR's tables.
 """
 
@@ -15,8 +15,8 @@ from importlib.metadata import version
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts import KINDS, check_tagger, verify
-from tellapart.evaluation.facts.verify import Tuple
+from tellapart.evaluation.facts import check_tagger, verify
+from tellapart.language.claims import KINDS, NO_SYNONYMS, Tuple
 from tellapart.metrics.meteor_score import Lexicon, find_tables
 from tellapart.metrics.meteor_tables import open_tables
 from tellapart.metrics.ptb import check
@@ -70,7 +70,7 @@ def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tup
 
 def tuples_of(texts: Iterable[str]) -> list[Tuple]:
     """Returns the distinct tuples of some texts: (object,), (object, attribute), (object, relation, object)."""
-    facts = verify.facts_of(texts, verify.NO_SYNONYMS)
+    facts = verify.facts_of(texts, NO_SYNONYMS)
     return [one for kind in KINDS for one in sorted(facts.of(kind))]
 
 

@@ -454,7 +454,7 @@ def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tup
 #
 # Paper 1 (section 3.4) makes Simplest-COCO ("a girl") and Simpler-COCO ("a man working") of COCO's captions with
 # spaCy's
-# parser. Here the words are tagged by HanTa and parsed by the rules of `tellapart.evaluation.facts.extract`.
+# parser. Here the words are tagged by HanTa and parsed by the rules of `tellapart.language.claims`.
 
 Keep = Literal["subject", "svo"]
 
@@ -544,3 +544,60 @@ def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
     if lead and words[lead - 1].text in ("a", "an"):
         return words[at].lemma == "people"
     return words[at].is_a("NN2") or (words[at].is_a("NN0") and words[at].lemma == "people")
+
+
+# Claims as tuples that can be compared: (object), (object, attribute), (object, relation, object).
+
+KINDS = ("object", "attribute", "relation")
+Tuple = tuple[str, ...]
+_ABOVE = {"over": "above", "atop": "above", "on top of": "on", "under": "below", "underneath": "below"}
+_ABOVE |= {"beneath": "below", "beside": "next to", "near": "next to", "close to": "next to", "alongside": "next to"}
+_ABOVE |= {"by": "next to", "upon": "on", "onto": "on", "inside": "in", "into": "in", "inside of": "in"}
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """``object_of`` maps every word or phrase to the name of its object. ``name``: of the file, for signatures."""
+
+    object_of: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.object_of)
+
+    def canonical(self, lemma: str) -> str:
+        """The object's name, or the word itself where the file has none."""
+        return self.object_of.get(lemma, lemma)
+
+
+NO_SYNONYMS = Synonyms()
+
+
+def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
+    """(kind, tuple, places) of every claim; one that is made twice is there once, with both places."""
+    names = [name_of(mention, synonyms) for mention in extraction.mentions]
+    found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
+
+    def add(kind: str, claim: Tuple, places: Sequence[tuple[int, int]]) -> None:
+        found[kind, claim] = (*found.get((kind, claim), ()), *places)
+
+    for name, mention in zip(names, extraction.mentions, strict=True):
+        add("object", (name,), mention.spans)
+        for attribute in mention.attributes:
+            if f"{attribute.lemma} {mention.lemma}" != name:
+                add("attribute", (name, attribute.lemma), attribute.spans)
+        if mention.count_span is not None and mention.count > 1:
+            add("attribute", (name, str(mention.count)), [mention.count_span])
+    for relation in extraction.relations:
+        for number in relation.objects:
+            word = _ABOVE.get(relation.lemma, relation.lemma)
+            add("relation", (names[relation.subject], word, names[number]), [relation.span])
+    return [(kind, claim, places) for (kind, claim), places in found.items()]
+
+
+def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
+    """Returns an object's name: "fire hydrant" where the synonyms have it, else its noun."""
+    for attribute in mention.attributes:
+        if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
+            return synonyms.canonical(pair)
+    return synonyms.canonical(mention.lemma)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tellapart.evaluation.facts.extract import Extraction, extract
+from tellapart.language.claims import Extraction, extract
 
 pytest.importorskip("HanTa")
 

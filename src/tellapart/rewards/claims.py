@@ -1,0 +1,131 @@
+"""Rewards captions by the claims that they make and by how many of these are wrong (after ClaimDiff-RL, 2605.20278).
+
+A caption with D claims of which a are wrong earns a product of three factors: the share of right claims, a penalty for
+each wrong one, and a bonus for saying more. Two verifiers say which claims are wrong: the truth of `scenes`, an upper
+bound, and the consensus of the start model's own samples, which needs no truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+
+from tellapart.errors import need_extra
+from tellapart.language.claims import NO_SYNONYMS, Tuple, claims_of, extract
+from tellapart.models.decoding import Decoding
+from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
+from tellapart.rewards.consensus import Consensus
+from tellapart.rewards.speaker import Speaker
+from tellapart.scenes.truth import count_claims
+from tellapart.types import Batch, Rollout
+
+SAMPLES = Decoding(kind="sample", samples=16, temperature=0.6)
+LEAST_SHARE = 0.05  # one of 16 samples: synonyms share a claim among them (docs/research/objectives.md)
+LEAST_DETAIL = 0.7  # of the third factor, for a caption with a single claim this much and a little more
+Claim = tuple[str, Tuple]  # kind and words
+
+
+def claim_reward(
+    wrong: int, claims: int, *, epsilon: float = 0.05, alpha: float = 2.0, kappa: float = 4.0, most_claims: int = 10
+) -> float:
+    """Computes the reward of a caption with D = ``claims`` claims of which a = ``wrong`` are wrong, 0 to 1.
+
+        [ε + (1 − ε)(1 − a/D)^α] · exp(−a/κ) · (0.7 + 0.3 · min(1, ln(1 + D) / ln(1 + D_max)))
+
+    A caption without claims earns 0: there is nothing that could be right.
+    """
+    if not claims:
+        return 0.0
+    right = epsilon + (1 - epsilon) * (1 - wrong / claims) ** alpha
+    detail = min(1.0, math.log1p(claims) / math.log1p(most_claims))
+    return right * math.exp(-wrong / kappa) * (LEAST_DETAIL + (1 - LEAST_DETAIL) * detail)
+
+
+def distinct_claims(caption: str) -> set[Claim]:
+    """Returns the claims of a caption: objects, attributes and relations. Needs HanTa (the extra words)."""
+    return {(kind, claim) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)}
+
+
+def claim_shares(claims: Sequence[Claim], samples: Sequence[str]) -> list[float]:
+    """Computes for each claim the share of the samples that make it, 0 to 1."""
+    made_by = Counter(claim for text in samples for claim in distinct_claims(text))
+    return [made_by[claim] / len(samples) for claim in claims]
+
+
+class ClaimReward:
+    """`claim_reward` of each caption, B×S, 0 to 1. Without ``consensus`` the scene itself says which claims are wrong.
+
+    consensus: draws the start model's samples of each picture, anew at each step. least_share: a claim that fewer of
+    the samples make is wrong.
+    """
+
+    @reward("claims", help="How many claims the caption makes and how many of them are wrong (ClaimDiff-RL).")
+    class Config(RewardOptions):
+        """Number of claims of each caption and how many are wrong, as one reward from 0 to 1 (ClaimDiff-RL).
+
+        ``verifier``: ``consensus`` of the start model's own samples, or the ``truth`` of scenes, an upper bound.
+        """
+
+        kind: Literal["claims"]
+        verifier: Literal["consensus", "truth"] = "consensus"
+        epsilon: float = Field(0.05, ge=0, le=1, description="first factor if all claims are wrong")
+        alpha: float = Field(2.0, gt=0, description="exponent of the share of right claims")
+        kappa: float = Field(4.0, gt=0, description="wrong claims that divide the reward by e")
+        most_claims: int = Field(10, ge=1, description="claims beyond which more of them add nothing")
+        decoding: Decoding = Field(SAMPLES, description="of the samples behind the consensus")
+        least_share: float = Field(
+            LEAST_SHARE, gt=0, le=1, description="share of the samples from which on a claim counts as right"
+        )
+
+        @model_validator(mode="after")
+        def fits_the_verifier(self) -> ClaimReward.Config:
+            if self.verifier == "truth" and (self.decoding != SAMPLES or self.least_share != LEAST_SHARE):
+                raise ValueError("decoding and least_share are of verifier 'consensus'; leave them out")
+            if self.decoding.kind != "sample" or self.decoding.samples < 2:
+                raise ValueError("decoding must sample at least 2 captions, among which there can be a consensus")
+            return self
+
+        def needs(self) -> tuple[str, ...]:
+            return (*super().needs(), "truth" if self.verifier == "truth" else "start")
+
+        def check(self) -> None:
+            if self.verifier == "consensus":
+                need_extra("words", "the extraction of claims", "HanTa")
+
+        def build(self, parts: RunParts) -> Reward:
+            if self.verifier == "truth":
+                return ClaimReward(self)
+            return ClaimReward(self, Consensus(Speaker(parts.start(), pixels=parts.vision_learns), self.decoding))
+
+    def __init__(self, cfg: ClaimReward.Config, consensus: Consensus | None = None) -> None:
+        self.cfg, self.consensus = cfg, consensus
+
+    def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
+        counts = self.counts(rollout, batch)
+        cfg = self.cfg
+        rewards = [
+            claim_reward(
+                wrong, claims, epsilon=cfg.epsilon, alpha=cfg.alpha, kappa=cfg.kappa, most_claims=cfg.most_claims
+            )
+            for wrong, claims in counts
+        ]
+        return torch.tensor(rewards, device=rollout.tokens_RT.device).view(-1, rollout.samples)
+
+    def counts(self, rollout: Rollout, batch: Batch) -> list[tuple[int, int]]:
+        """Returns for each caption the number of its wrong claims, and of all its claims."""
+        S = rollout.samples
+        if self.consensus is None:
+            scenes = [item.truth for item in batch.items for _ in range(S)]
+            counts = [count_claims(text, scene) for text, scene in zip(rollout.texts, scenes, strict=True)]
+            return [(count.claims - count.correct, count.claims) for count in counts]
+        pool, N = self.consensus.samples(batch), self.consensus.decoding.samples
+        shares = [
+            claim_shares(list(distinct_claims(text)), pool[row // S * N : row // S * N + N])
+            for row, text in enumerate(rollout.texts)
+        ]
+        return [(sum(share < self.cfg.least_share for share in each), len(each)) for each in shares]
