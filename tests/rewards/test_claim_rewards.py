@@ -49,10 +49,7 @@ def batch_of(items: list[Any], samples: list[list[str]]) -> tuple[Rollout, Batch
 def test_the_truth_of_a_scene_counts_wrong_claims() -> None:
     scenes = Scenes(3, split="train")
     items = [Item(str(n), scene, (), truth=scene) for n, scene in enumerate(scenes)]  # type: ignore[arg-type]
-    texts = [
-        [scene.references[0] if hasattr(scene, "references") else "a red ball", "a red ball on sand", ""]
-        for scene in scenes
-    ]
+    texts = [[f"a {scene.objects[0].colour} {scene.objects[0].shape}", "a red ball on sand", ""] for scene in scenes]
     reward = ClaimReward(ClaimReward.Config(kind="claims", verifier="truth"))
     reward_BS = reward(*batch_of(items, texts))
     for b, each in enumerate(texts):
