@@ -41,7 +41,7 @@ def claim_reward(
     """
     if not claims:
         return 0.0
-    right = epsilon + (1 - epsilon) * (1 - wrong / claims) ** alpha
+    right: float = epsilon + (1 - epsilon) * (1 - wrong / claims) ** alpha
     detail = min(1.0, math.log1p(claims) / math.log1p(most_claims))
     return right * math.exp(-wrong / kappa) * (LEAST_DETAIL + (1 - LEAST_DETAIL) * detail)
 
