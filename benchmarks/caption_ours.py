@@ -13,7 +13,7 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.writers import open_writer
 from tellapart.data import Dataset, Skipped, open_many
-from tellapart.inference.caption import CaptionEngine
+from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.devices import Precision
 from tellapart.models.onednn import packed_linears

@@ -78,7 +78,7 @@ def test_the_command_edits_captions_and_says_so(tmp_path: Path, cli: Any) -> Non
     model = CAPTIONERS["BLIP"](tmp_path)
     few = ("--max-tokens", "8")
     written = {}
-    for out, more in (("plain", ()), ("sure", ("--confidence", "0.9"))):
+    for out, more in (("plain", ()), ("sure", ("--decoding", "confidence=0.9"))):
         path = tmp_path / f"{out}.jsonl"
         done = cli("caption", model, tmp_path / "photos", "--precision", "fp32", *few, "-o", path, *more)
         assert done.status == 0, done.err
@@ -86,8 +86,12 @@ def test_the_command_edits_captions_and_says_so(tmp_path: Path, cli: Any) -> Non
     assert len(written["sure"]) == 3 and written["sure"] != written["plain"]
     again = cli("caption", model, tmp_path / "photos", "--precision", "fp32", *few, "-o", tmp_path / "sure.jsonl")
     assert again.status == 2 and "begun with another decoding" in again.err
-    wrong = cli("caption", model, tmp_path / "photos", "--confidence", "1.5", "-o", tmp_path / "x.jsonl")
-    assert wrong.status == 2 and "--confidence" in wrong.err and not (tmp_path / "x.jsonl").exists()
+    wrong = cli("caption", model, tmp_path / "photos", "--decoding", "confidence=1.5", "-o", tmp_path / "x.jsonl")
+    assert (
+        wrong.status == 2
+        and "--decoding confidence=1.5: expected a number" in wrong.err
+        and not (tmp_path / "x.jsonl").exists()
+    )
 
 
 def test_training_from_edited_captions_is_refused() -> None:

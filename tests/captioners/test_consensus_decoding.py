@@ -206,7 +206,7 @@ def test_the_command(tmp_path: Path, cli: Any) -> None:
         lines = [json.loads(line) for line in (tmp_path / out).read_text(encoding="utf-8").splitlines()]
         return [line.get("captions") or line["caption"] for line in lines]
 
-    samples = captions("all.jsonl", "--samples", "6", "--temperature", "0.6")
+    samples = captions("all.jsonl", "--samples", "6", "--decoding", "temperature=0.6")
     assert captions("one.jsonl", "--consensus", "6") == [consensus(six) for six in samples]
     assert captions("jobs.jsonl", "--consensus", "6", "--workers", "1") == captions("one.jsonl", "--consensus", "6")
     for other in (("--beams", "3"), ("--samples", "3"), ("--best-of", "3")):
@@ -230,11 +230,11 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
         assert all(line.keys() <= {"id", "caption", "captions"} for line in lines)
         return [line.get("captions") or line["caption"] for line in lines]
 
-    samples = captions("all.jsonl", "--samples", "6", "--temperature", "0.6")
+    samples = captions("all.jsonl", "--samples", "6", "--decoding", "temperature=0.6")
     loaded = load_scorer(str(tiny_scorer))
     pictures = [Image.open(tmp_path / "photos" / f"{number}.jpg").convert("RGB") for number in range(5)]
     images_ND = loaded.image_features(loaded.pixels(pictures)).detach().numpy()
-    wanted = ["--consensus", "6", *scorer, "--scorer-weight", "30"]
+    wanted = ["--consensus", "6", *scorer, "--decoding", "scorer_weight=30"]
     expected = [plain_choice(six, loaded, images_ND, place, 30) for place, six in enumerate(samples)]
     assert captions("far.jsonl", *wanted) == expected != [consensus(six) for six in samples]
     assert captions("far2.jsonl", *wanted, "--batch-size", "2") == expected
@@ -248,8 +248,14 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
         plain_choice(six, loaded, images_ND, place, 0.1) for place, six in enumerate(samples)
     ]
     for options, told in (
-        (["--consensus", "6", "--scorer-weight", "1"], "--scorer-weight is for --consensus 48 --scorer MODEL"),
-        (["--best-of", "6", *scorer, "--scorer-weight", "1"], "--scorer-weight is for --consensus 48 --scorer MODEL"),
+        (
+            ["--consensus", "6", "--decoding", "scorer_weight=1"],
+            "--decoding scorer_weight is for --consensus 48 --scorer MODEL",
+        ),
+        (
+            ["--best-of", "6", *scorer, "--decoding", "scorer_weight=1"],
+            "--decoding scorer_weight is for --consensus 48 --scorer MODEL",
+        ),
         (scorer, "a scorer chooses among samples; type --best-of 10 or --consensus 48 with it"),
         (["--consensus", "6", *scorer, "--workers", "1"], "--scorer compares each picture with all others"),
     ):

@@ -279,6 +279,11 @@ def test_clipcaps_checkpoint_saved_as_a_folder_writes_the_same(clip: Path, gpt2:
     assert told[0] == told[1] and any(told[0])
 
 
+def with_features(name: Any, path: Path) -> str:
+    """A captioner's name with files of features."""
+    return f"{name}{'&' if '?' in str(name) else '?'}features={path}"
+
+
 @pytest.mark.parametrize("mapper", MAPPERS)
 def test_clipcap_reads_rn50x4s_features_from_files(mapper: str, gpt2: Path, tmp_path: Path, cli: Cli) -> None:
     """640 numbers a picture, which another program wrote; no encoder is loaded."""
@@ -298,7 +303,7 @@ def test_clipcap_reads_rn50x4s_features_from_files(mapper: str, gpt2: Path, tmp_
     told = []
     for which in (name, tmp_path / "saved"):
         out = tmp_path / f"{len(told)}.jsonl"
-        done = cli("caption", which, tmp_path / "photos", "-o", out, "--features", tmp_path / "rn50x4", "--beams", "1")
+        done = cli("caption", with_features(which, tmp_path / "rn50x4"), tmp_path / "photos", "-o", out, "--beams", "1")
         assert done.status == 0, done.err
         told.append([json.loads(line)["caption"] for line in out.read_text().splitlines()])
     ordered = features.half().float()[[1, 0]]  # by name: green, red
@@ -322,13 +327,13 @@ def test_clipcaps_pickle_of_features_is_refused_with_the_conversion_to_type(
     pickled = tmp_path / "oscar_split_RN50x4_train.pkl"
     rows = {"clip_embedding": torch.randn(1, 640), "captions": [{"image_id": "7", "caption": "a", "clip_embedding": 0}]}
     pickled.write_bytes(pickle.dumps(rows))
-    command = ("caption", f"{tmp_path}/weights.pt?vision=none&language_model={gpt2}", tmp_path / "photos" / "7.png")
-    done = cli(*command, "--features", pickled)
+    name, photo = f"{tmp_path}/weights.pt?vision=none&language_model={gpt2}", tmp_path / "photos" / "7.png"
+    done = cli("caption", with_features(name, pickled), photo)
     assert done.status == 2 and "opening a pickle runs what is in it" in done.err
     typed = re.search(r"type: (mkdir .*); then", done.err)
     assert typed and not (tmp_path / "clip-features").exists()
     subprocess.run(typed[1].replace("python ", f"{sys.executable} ", 1), shell=True, check=True, cwd=tmp_path)
-    assert cli(*command, "--features", tmp_path / "clip-features").status == 0
+    assert cli("caption", with_features(name, tmp_path / "clip-features"), photo).status == 0
 
 
 def test_weights_that_do_not_fit_what_was_named_are_one_line(clip: Path, gpt2: Path, tmp_path: Path) -> None:

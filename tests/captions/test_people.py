@@ -47,7 +47,19 @@ def caption(cli: Cli, *typed: Any) -> Done:
     return done
 
 
-LORA = ("--for", "lora", "--trigger", "ohwx")
+def purpose(cli: Cli, verb: str, folder: Path, *typed: Any, model: Any = "scenes", decoding: str = "beams=1") -> Done:
+    """Captions a folder and makes texts of the captions."""
+    return cli(verb, folder, "--model", model, "--decoding", decoding, *typed)
+
+
+def made(cli: Cli, verb: str, folder: Path, *typed: Any, **settings: Any) -> Done:
+    """`purpose` that succeeds."""
+    done = purpose(cli, verb, folder, *typed, **settings)
+    assert done.status == 0, done.err
+    return done
+
+
+LORA = ("--trigger", "ohwx")
 
 
 # What a person wrote.
@@ -69,9 +81,9 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
 
 
 def test_overwrite_leaves_text_files_of_people_in_a_folder_for_a_generator(cli: Cli, folder: Path) -> None:
-    caption(cli, "scenes", folder, *LORA)
+    made(cli, "lora", folder, *LORA)
     (folder / "2.txt").write_text("ohwx, edited\n")
-    caption(cli, "scenes", folder, *LORA, "--overwrite")
+    made(cli, "lora", folder, *LORA, "--overwrite")
     assert (folder / "2.txt").read_text() == "ohwx, edited\n"
     assert {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}["2.jpg"] == "ohwx, edited"
     hidden = [path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")]
@@ -127,28 +139,28 @@ def test_workers_do_not_replace_what_a_person_edited(cli: Cli, folder: Path, tmp
 
 def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: Path) -> None:
     (folder / "2.xmp").write_text(xmp.with_texts("", {xmp.ALT: "by hand"}, "2.xmp"))
-    typed = ("scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", "--embed")
+    typed = ("alt-text", folder, "-o", tmp_path / "alt.jsonl", "--embed")
 
     def alt() -> str:
         return xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "2.xmp")[xmp.ALT]
 
-    done = caption(cli, *typed, "--overwrite")
+    done = made(cli, *typed, "--overwrite")
     assert "1 pictures have an alt text of another origin" in done.err and alt() == "by hand"
-    caption(cli, *typed, "--replace-edited")
+    made(cli, *typed, "--replace-edited")
     assert alt() != "by hand" and records(folder / "xmp.replaced.jsonl")[0]["text"] == "by hand"
 
 
 def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
     """An alt text that a person emptied: the picture is decorative."""
     out = tmp_path / "alt.jsonl"
-    typed = ("scenes", folder, "--for", "alt-text", "-o", out, "--embed")
-    caption(cli, *typed)
+    typed = ("alt-text", folder, "-o", out, "--embed")
+    made(cli, *typed)
     assert xmp.ALT in xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "")
     rows = records(out)
     rows[2]["caption"] = ""
     out.write_text("".join(json.dumps(row) + "\n" for row in rows))
     for _ in range(3):
-        caption(cli, *typed, "--characters", 40)
+        made(cli, *typed, "--characters", 40)
         assert [row["caption"] for row in records(out) if row["id"] == rows[2]["id"]] == [""]
         sidecar = (folder / str(rows[2]["id"])).with_suffix(".xmp")
         assert xmp.texts_of(xmp.read_sidecar(sidecar), "") == {}
@@ -157,9 +169,9 @@ def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Pat
 @pytest.mark.parametrize("text", ["", "a dog on grass\nthe dog is brown\n"])
 def test_captions_of_people_for_a_generator_are_told(cli: Cli, folder: Path, text: str) -> None:
     """An emptied one is a caption; of two lines kohya reads the first."""
-    caption(cli, "scenes", folder, *LORA)
+    made(cli, "lora", folder, *LORA)
     (folder / "2.txt").write_text(text)
-    done = caption(cli, "scenes", folder, *LORA)
+    done = made(cli, "lora", folder, *LORA)
     listed = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert (
         listed["2.jpg"] == ("a dog on grass. the dog is brown" if text else "")
@@ -183,9 +195,12 @@ def test_a_place_is_left_out_with_what_it_is_said_of(text: str, expected: str) -
     assert without_words(text, {"dog"}, "ohwx") == expected
 
 
-@pytest.mark.parametrize("typed", [LORA, ("--format", "txt")])
-def test_a_prompt_does_not_read_our_own_texts(cli: Cli, tiny_captioner: Path, folder: Path, typed: Any) -> None:
-    caption(cli, "scenes", folder, *typed)
+@pytest.mark.parametrize("verb", ["lora", "caption"])
+def test_a_prompt_does_not_read_our_own_texts(cli: Cli, tiny_captioner: Path, folder: Path, verb: str) -> None:
+    if verb == "lora":
+        made(cli, "lora", folder, *LORA)
+    else:
+        caption(cli, "scenes", folder, "--format", "txt")
     (folder / "2.txt").write_text("by hand")
     done = cli("caption", tiny_captioner, folder, "-o", "-", "--prompt", "Notes: {text}", "--max-tokens", 2)
     assert done.status == 2 and "7 of 8 pictures have no 'text'" in done.err
@@ -200,23 +215,23 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
     (folder / "3.txt").write_bytes("größer".encode("latin-1"))
     before = sorted(folder.iterdir())
     for more in (LORA, (*LORA, "--dry-run")):
-        line = cli("caption", "scenes", folder, *more).line
+        line = purpose(cli, "lora", folder, *more).line
         assert re.search(
             r"0\.bmp and \S*0\.jpg would share \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
         )
         assert "3.txt: not UTF-8 (byte 2); convert it to UTF-8" in line
     assert sorted(folder.iterdir()) == before
-    line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", folder.parent / "alt.jsonl", "--embed").line
+    line = purpose(cli, "alt-text", folder, "-o", folder.parent / "alt.jsonl", "--embed").line
     assert "0.xmp" in line and "1.xmp" in line
 
 
 def test_two_folders_have_no_list_in_common(cli: Cli, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "cats")
-    line = cli("caption", "scenes", folder, tmp_path / "cats", *LORA).line
+    line = purpose(cli, "lora", folder, tmp_path / "cats", *LORA).line
     assert "the pictures lie in 2 folders" in line and f"name {tmp_path.resolve()}" in line
-    assert "2 folders" in cli("caption", "scenes", *sorted(tmp_path.glob("*/*.jpg")), *LORA).line
+    assert "2 folders" in purpose(cli, "lora", *sorted(tmp_path.glob("*/*.jpg")), *LORA).line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cats", "dogs"]
-    caption(cli, "scenes", tmp_path, *LORA)
+    made(cli, "lora", tmp_path, *LORA)
     assert {row["file_name"].split("/")[0] for row in records(tmp_path / "metadata.jsonl")} == {"cats", "dogs"}
 
 
@@ -229,16 +244,21 @@ def test_resuming_does_not_depend_on_spelling(
 ) -> None:
     monkeypatch.chdir(folder.parent)
     shutil.copytree(tiny_captioner, "model")
-    for out in (("-o", "a.jsonl"), ("--for", "alt-text", "-o", "alt.jsonl"), LORA):
-        caption(cli, "model", "dogs", "--max-tokens", 4, *out)
+
+    def run(model: Any, pictures: str) -> list[Done]:
+        settings: dict[str, Any] = {"model": model, "decoding": "beams=1,max_tokens=4"}
+        alt = made(cli, "alt-text", Path(pictures), "-o", "alt.jsonl", **settings)
+        lora = made(cli, "lora", Path(pictures), *LORA, **settings)
+        return [caption(cli, model, pictures, "--max-tokens", 4, "-o", "a.jsonl"), alt, lora]
+
+    run("model", "dogs")
     texts = Path("alt.jsonl").read_text()
     if typed == "moved":
         Path("dogs").rename("moved")
     Image.new("RGB", (40, 40), "red").save(folder.with_name("moved" if typed == "moved" else "dogs") / "new.jpg")
     model = folder.parent / "model"
-    for out in (("-o", "a.jsonl"), ("--for", "alt-text", "-o", "alt.jsonl"), LORA):
-        done = caption(cli, model, typed.format(folder.parent), "--max-tokens", 4, *out)
-        assert "1 captions written, 8 already done" in done.err, out
+    for done in run(model, typed.format(folder.parent)):
+        assert "1 captions written, 8 already done" in done.err
     assert len(records(Path("a.jsonl"))) == 9
     assert [row["caption"] for row in records(Path("alt.jsonl"))][:8] == [
         json.loads(line)["caption"] for line in texts.splitlines()
@@ -270,15 +290,19 @@ def test_a_picture_that_is_replaced_while_it_is_captioned_is_captioned_again(
             Image.new("RGB", (48, 48), "red").save(self.path)
         return found
 
-    out = {"jsonl": ("-o", tmp_path / "a.jsonl"), "txt": ("--format", "txt"), "lora": LORA,
-           "csv": ("-o", tmp_path / "a.csv")}[how]  # fmt: skip
-    options = (tiny_captioner, folder, "--max-tokens", 4, *out)
+    caption = ("caption", tiny_captioner, folder, "--max-tokens", 4)
+    typed = {
+        "jsonl": (*caption, "-o", tmp_path / "a.jsonl"),
+        "csv": (*caption, "-o", tmp_path / "a.csv"),
+        "txt": (*caption, "--format", "txt"),
+        "lora": ("lora", folder, "--model", tiny_captioner, "--decoding", "max_tokens=4", *LORA),
+    }[how]
     with monkeypatch.context() as patch:
         patch.setattr(FilePicture, "read", read_and_replace)
-        assert cli("caption", *options).status == 0
-    again = cli("caption", *options)
+        assert cli(*typed).status == 0
+    again = cli(*typed)
     assert "2 captions written, 6 already done" in again.err
-    assert "0 captions written, 8 already done" in cli("caption", *options).err
+    assert "0 captions written, 8 already done" in cli(*typed).err
 
 
 def test_a_picture_that_is_replaced_while_its_features_are_stored_is_captioned_again(
@@ -305,7 +329,7 @@ def test_a_picture_that_is_replaced_while_its_features_are_stored_is_captioned_a
 
 
 def start(*typed: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tellapart", "caption", *map(str, typed)]
+    command = [sys.executable, "-m", "tellapart", *map(str, typed)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -317,9 +341,9 @@ def test_two_processes_do_not_write_one_folder(cli: Cli, folder: Path) -> None:
         [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    assert "dogs is in use by" in cli("caption", "scenes", folder, *LORA).line
+    assert "dogs is in use by" in purpose(cli, "lora", folder, *LORA).line
     holder.communicate("\n")
-    caption(cli, "scenes", folder, *LORA)
+    made(cli, "lora", folder, *LORA)
 
 
 @pytest.mark.long
@@ -332,7 +356,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
     random.seed(0)
     for number in range(4):
         trigger = ("ohwx", "zwx")[number % 2]
-        process = start("scenes", folder, "--beams", 1, "--for", "lora", "--trigger", trigger)
+        process = start("lora", folder, "--model", "scenes", "--decoding", "beams=1", "--trigger", trigger)
         end = time.monotonic() + 60
         while not (folder / FILE_NAME).exists() and time.monotonic() < end:
             time.sleep(0.01)
@@ -340,7 +364,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
         process.kill()
         process.communicate()
         assert (folder / "07.txt").read_text() == "ohwx, by hand\n"
-    done = caption(cli, "scenes", folder, "--for", "lora", "--trigger", "last")
+    done = made(cli, "lora", folder, "--trigger", "last")
     assert "1 .txt files were written or edited by a person" in done.err
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
@@ -367,7 +391,7 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
     def stop(*arguments: Any, **options: Any) -> Iterator[Any]:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tellapart.inference.caption.CaptionEngine.captions", stop)
+    monkeypatch.setattr("tellapart.inference.engine.CaptionEngine.captions", stop)
     err = cli("caption", "scenes", folder, "-o", tmp_path / "a.jsonl").err
     assert (
         err.endswith("tellapart: stopped; what was saved stays, and the same command goes on\n") and "train" not in err
@@ -380,9 +404,7 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
 def test_the_page_has_its_pictures_beside_it(cli: Cli, folder: Path, tmp_path: Path) -> None:
     Image.effect_noise((3000, 2000), 90).convert("RGB").save(folder / "1.jpg")
     page = tmp_path / "doubtful.html"
-    caption(
-        cli, "scenes", folder, "--for", "alt-text", "--characters", 20, "-o", tmp_path / "alt.jsonl", "--review", page
-    )
+    made(cli, "alt-text", folder, "--characters", 20, "-o", tmp_path / "alt.jsonl", "--review", page)
     text = page.read_text()
     addresses = re.findall(r"doubtful\.pictures/\d+\.jpg", text)
     assert addresses and len(text) < 60_000
@@ -396,8 +418,7 @@ class TestTwoWindows:
 
     def test_no_window_takes_back_what_another_accepted(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
         page = tmp_path / "doubtful.html"
-        caption(cli, "scenes", folder, "--for", "alt-text", "--characters", 20, "-o", tmp_path / "alt.jsonl",
-                "--review", page)  # fmt: skip
+        made(cli, "alt-text", folder, "--characters", 20, "-o", tmp_path / "alt.jsonl", "--review", page)
         with chromium(tmp_path / "profile", {"browser": "ALL"}) as driver:
             driver.get(page.as_uri())
             first = driver.current_window_handle

@@ -196,14 +196,18 @@ def test_the_shell_completes(typed: str, completed: list[str]) -> None:
         (["report"], "Missing argument 'runs'; type: tellapart report --help"),
         (["caption", "m", "p", "--beams", "0"], "Invalid value for '--beams'"),
         (["caption", "m", "p", "--max-tokens", "x"], "Invalid value for '--max-tokens'"),
-        (["caption", "m", "p", "--temperature", "0", "--best-of", "3"], "Invalid value for '--temperature'"),
+        (
+            ["caption", "m", "p", "--decoding", "temperature=0", "--best-of", "3"],
+            "--decoding temperature=0: expected a number",
+        ),
         (["eval", "--captions", "c", "--seed", "-1"], "Invalid value for '--seed'"),
-        (["caption", "m", "p", "--temperature", "2"], "--temperature is for sampling; type --best-of"),
+        (["caption", "m", "p", "--decoding", "temperature=2"], "--decoding temperature is for sampling"),
+        (["caption", "m", "p", "--decoding", "heat=2"], "--decoding heat=2: no setting 'heat'"),
         (["caption", "m", "p", "--samples", "5", "--best-of", "3"], "--best-of keeps one sample, --samples keeps all"),
         (["caption", "m", "p", "--samples", "5", "--beams", "3"], "--beams 3 keeps 3 captions, fewer than --samples 5"),
         (
-            ["caption", "m", "p", "--samples", "5", "--beams", "5", "--temperature", "1"],
-            "--temperature is for sampling",
+            ["caption", "m", "p", "--samples", "5", "--beams", "5", "--decoding", "temperature=1"],
+            "--decoding temperature is for sampling",
         ),
         (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams has no effect with --best-of"),
         (["eval", "--captions", "c", "--metrics", ","], "--metrics is empty"),
@@ -397,7 +401,17 @@ def test_best_of_keeps_the_sample_that_the_scorer_prefers(
 ) -> None:
     out = tmp_path / "best.jsonl"
     done = cli(
-        "caption", tiny_captioner, photos, "-o", out, "--best-of", 3, "--scorer", tiny_scorer, "--temperature", 2
+        "caption",
+        tiny_captioner,
+        photos,
+        "-o",
+        out,
+        "--best-of",
+        3,
+        "--scorer",
+        tiny_scorer,
+        "--decoding",
+        "temperature=2",
     )
     assert done.status == 0, done.err
     for row in rows(out):
@@ -491,7 +505,7 @@ def test_a_caption_longer_than_the_model_can_write_is_refused(
 def test_ctrl_c_while_captioning_keeps_what_is_written(
     cli: Cli, tiny_captioner: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tellapart.inference.caption import CaptionEngine
+    from tellapart.inference.engine import CaptionEngine
 
     write = CaptionEngine._write
 
@@ -703,9 +717,10 @@ def test_a_file_in_place_of_a_folder_is_one_line(cli: Cli, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", ["nan", "inf"])
 def test_an_option_that_is_no_finite_number_is_one_line(cli: Cli, photos: Path, number: str) -> None:
-    for more in (["--samples", 2, "--temperature", number], ["--for", "lora", "--trigger", "x", "--common", number]):
-        line = cli("caption", "scenes", photos, "-o", photos / "c.jsonl", *more).line
-        assert line.startswith(f"{more[-2]} {number}: expected a finite number") or "is not in the range" in line
+    caption = ["caption", "scenes", photos, "-o", photos / "c.jsonl", "--samples", 2]
+    assert "expected a number from 0.01" in cli(*caption, "--decoding", f"temperature={number}").line
+    line = cli("lora", photos, "--model", "scenes", "--trigger", "x", "--common", number).line
+    assert line.startswith(f"--common {number}: expected a finite number") or "is not in the range" in line
     assert not list(photos.glob("*.txt"))
 
 

@@ -202,10 +202,10 @@ def test_a_clipcap_refuses_different_numbers_of_regions(items: list[Item], tmp_p
         (tmp_path / "many").mkdir(exist_ok=True)
         np.save(tmp_path / "same" / f"{item.id}.npy", np.ones((3, width), np.float32) * n)
         np.save(tmp_path / "many" / f"{item.id}.npy", np.ones((3 + n // 6, width), np.float32) * n)
-    command = ["caption", tmp_path / "clipcap", DATA["test"], "--max-tokens", 6, "--beams", 1, "--batch-size", 6]
-    done = cli(*command, "--features", tmp_path / "same", "-o", tmp_path / "same.jsonl")
+    model, options = f"{tmp_path}/clipcap?features={tmp_path}", ("--max-tokens", 6, "--beams", 1, "--batch-size", 6)
+    done = cli("caption", f"{model}/same", DATA["test"], *options, "-o", tmp_path / "same.jsonl")
     assert done.status == 0, done.err
-    done = cli(*command, "--features", tmp_path / "many", "-o", tmp_path / "many.jsonl")
+    done = cli("caption", f"{model}/many", DATA["test"], *options, "-o", tmp_path / "many.jsonl")
     assert done.status == 2 and f"is (3, {width}) and {items[6].id} is (4, {width})" in done.line, done.err
 
 

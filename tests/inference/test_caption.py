@@ -19,13 +19,14 @@ import tellapart
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.captions.provenance import FILE_NAME, Provenance
-from tellapart.cli.caption import caption_decoding
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import CaptionSummary, caption_pictures
-from tellapart.models.decoding import Decoding
+from tellapart.inference.options import CaptionOptions
+from tellapart.inference.plan import caption_decoding
+from tellapart.models.decoding import DEFAULT, Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewCaptioner, NewScorer
 from tellapart.scorers.base import Scorer
@@ -122,7 +123,7 @@ def test_captions_are_those_of_the_captioner(captioner: ClipCap, photos: Dataset
 def test_the_best_beams_are_kept(captioner: ClipCap, photos: Dataset, tmp_path: Path) -> None:
     """Paper 4, Table 4: the five best of beam search."""
     captioner.model.eval()
-    decoding = caption_decoding(5, 6, None, 5, None)
+    decoding = caption_decoding(CaptionOptions(beams=5, max_tokens=6, samples=5), DEFAULT)
     run(captioner, photos, tmp_path / "a.jsonl", decoding=decoding)
     written = [record["captions"] for record in records(tmp_path / "a.jsonl")]
     visual = captioner.encode(captioner.pixels([item.picture.image() for item in photos]))

@@ -13,7 +13,7 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.captioners import load_captioner
-from tellapart.inference.caption import CONTRASTS, EVIDENCE, Beliefs
+from tellapart.inference.doubts import CONTRASTS, EVIDENCE, Beliefs
 from tellapart.language.phrases import soften
 from tellapart.language.words import content_words
 

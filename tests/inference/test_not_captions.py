@@ -19,10 +19,11 @@ from tellapart.errors import TellapartError
 from tellapart.evaluation.check import refusal as checked_refusal
 from tellapart.evaluation.check import rows_of
 from tellapart.evaluation.judges.judge import Judge, Question, read_prompt
-from tellapart.inference.purposes import AltText, without_openings
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.language.answers import answer_text, refusal
 from tellapart.models.decoding import Decoding
+from tellapart.purposes.alt_text import AltText
+from tellapart.purposes.texts import without_openings
 
 COUNT = 4
 FAST = {"base": 0.01, "cap": 0.05}

@@ -83,7 +83,7 @@ def test_every_photo_is_shown_once_and_captions_are_in_order(
     caption_by_server(f"openai:org/vlm@{server.url}?temperature=0", photos, tmp_path / "b.jsonl", decoding=GREEDY)
     assert (server.bodies[-1]["temperature"], len(server.bodies)) == (0.0, 2 * COUNT)
     sampled = Decoding(kind="sample", samples=2)
-    with pytest.raises(UsageError, match="--temperature sets that of samples"):
+    with pytest.raises(UsageError, match="--decoding temperature sets that of samples"):
         caption_by_server(f"openai:m@{server.url}?temperature=0", photos, tmp_path / "c.jsonl", decoding=sampled)
 
 
@@ -175,7 +175,7 @@ def test_a_server_that_dies_half_way_leaves_a_file_that_goes_on(photos: Dataset,
 
     with FaultServer() as dying:
         dying.says = says
-        with pytest.raises(TellapartError, match=r"captions and 5 answers are kept, and the same command goes on"):
+        with pytest.raises(TellapartError, match=r"captions and 5 answers are kept, and the same command resumes"):
             run(dying, photos, out, concurrency=2, patience=0.5)
     there = len(records(out))
     assert 0 < there <= 5
@@ -241,7 +241,7 @@ def test_price_prompt_and_key(
 ) -> None:
     monkeypatch.setenv("MY_KEY", "sk-very-secret-0123456789")
     name = f"openai:m@{server.url}?key=MY_KEY&in=2.5&prompt=Was siehst du%3F&out=10"
-    done = cli("caption", name, str(tmp_path / "photos"), "-o", str(tmp_path / "a.jsonl"), "--concurrency", "3")
+    done = cli("caption", name, str(tmp_path / "photos"), "-o", str(tmp_path / "a.jsonl"), "--batch-size", "3")
     assert done.status == 0, done.err
     before, after = done.err.index("openai:m: 12 requests expected, at most 24 with"), done.err.index("12 answers of")
     assert before < after
@@ -269,18 +269,13 @@ def test_wrong_models_addresses_and_options_are_one_line(
         run(server, photos, tmp_path / "a.jsonl", tries=2)  # it is closed by now
     assert not Path(out).exists()
     for options, expected in {
-        ("--beams", "3"): "--beams is of a model on this machine",
-        ("--features", "f.h5"): "--features is of a model on this machine",
-        ("--precision", "bf16"): "--precision is of a model on this machine",
-        ("--batch-size", "4"): "--batch-size is of a model on this machine",
-        ("--device", "cpu"): "--device is of a model on this machine",
-        ("--temperature", "0.5"): "--temperature is for sampling",
+        ("--beams", "3"): "--beams requires a model on this machine",
+        ("--precision", "bf16"): "--precision requires a model on this machine",
+        ("--device", "cpu"): "--device requires a model on this machine",
+        ("--decoding", "temperature=0.5"): "--decoding temperature is for sampling",
+        ("--workers", "2"): "a server has its own workers; leave out --workers and --ray, or raise --batch-size",
     }.items():
         assert expected in cli("caption", "openai:m@http://127.0.0.1:9/v1", folder, "-o", out, *options).line
-    assert (
-        "--concurrency is of a model behind a server"
-        in cli("caption", "scenes", folder, "-o", out, "--concurrency", "3").line
-    )
     assert "on which server?" in cli("caption", "openai:m", folder, "-o", out).line
     assert (
         "no setting 'promt'; did you mean 'prompt'"

@@ -19,9 +19,11 @@ from tellapart.captioners.captioner import Captioner
 from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture, content_key
 from tellapart.errors import TellapartError, UsageError
-from tellapart.inference.caption import Beliefs, caption_pictures
+from tellapart.inference.caption import caption_pictures
+from tellapart.inference.doubts import Beliefs
 from tellapart.inference.serve import Asked, Service
-from tellapart.inference.server import ServerSummary, caption_by_server, grey_picture, word_log_probs
+from tellapart.inference.server import ServerSummary, caption_by_server
+from tellapart.inference.server_captions import grey_picture, word_log_probs
 from tellapart.language.words import content_words, spelled_spans, token_bytes
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
@@ -231,8 +233,8 @@ def test_a_server_without_log_probabilities_is_one_line(
     with served(service) as address:
         for options, line in {
             (
-                "--confidence",
-                "0.3",
+                "--decoding",
+                "confidence=0.3",
             ): "openai:default: the server gives no log-probabilities of what it writes (logprobs)",
             ("--drop-guesses",): "the server gives no log-probabilities of a given caption beside a picture ",
         }.items():
@@ -259,11 +261,11 @@ def test_what_does_not_go_together_is_refused(cli: Cli, tmp_path: Path, pictures
         ("--scorer", "scenes"): "a scorer chooses among samples",
         ("--drop-guesses", "--samples", "4"): "--samples keeps several captions",
         ("--drop-guesses", "--best-of", "4", "--scorer", "scenes"): "--best-of scores captions",
-        ("--consensus", "8", "--device", "cpu"): "--device is of a model on this machine",
+        ("--consensus", "8", "--device", "cpu"): "--device requires a model on this machine",
     }.items():
         assert line in cli("caption", name, pictures.spec, "-o", out, *options).line
     decoding = Decoding(kind="consensus")
-    with pytest.raises(UsageError, match="--temperature sets that of samples"):
+    with pytest.raises(UsageError, match="--decoding temperature sets that of samples"):
         caption_by_server(f"{name}?temperature=0", pictures, out, decoding=decoding)
 
 

@@ -227,19 +227,18 @@ def test_a_trained_captioner_is_asked_for_detail(
         assert asked[value].chosen == ({"prompt": prompt} if prompt else {})
 
     captions, pictures = tmp_path / "captions.jsonl", "scenes:plain?n=3&split=test"
-    assert cli("caption", out, pictures, "--detail", 1, "-o", captions).status == 0
+    assert cli("caption", f"{out}?detail=1", pictures, "-o", captions).status == 0
     assert (Provenance.open(captions).settings or {})["captioner"] == f"{out}?detail=1"
     named = cli("-q", "caption", f"{out}?prompt=a large", pictures, "-o", "-").out
     assert captions.read_text() == named and len(named.splitlines()) == 3
-    assert "0 captions written" in cli("caption", out, pictures, "--detail", 1, "-o", captions).err
-    assert "begun with another captioner" in cli("caption", out, pictures, "--detail", 0, "-o", captions).line
+    assert "0 captions written" in cli("caption", f"{out}?detail=1", pictures, "-o", captions).err
+    assert "begun with another captioner" in cli("caption", f"{out}?detail=0", pictures, "-o", captions).line
     for arguments, told in (
-        ((f"{out}?detail=1", pictures, "--detail", 0), "names a detail; leave --detail out, or that"),
-        ((out, pictures, "--detail", 0, "--prompt", "red"), "detail chooses the prompt; leave one of them out"),
-        ((model, pictures, "--detail", 0), f"{model} was trained for no amounts of detail; expected a captioner whose"),
+        ((f"{out}?detail=0", pictures, "--prompt", "red"), "detail chooses the prompt; leave one of them out"),
+        ((f"{model}?detail=0", pictures), f"{model} was trained for no amounts of detail; expected a captioner whose"),
         ((f"{out}?detail=2", pictures), "detail is 2; expected a number from 0 (least) to 1 (most)"),
         ((f"{out}?detail=much", pictures), "detail is a number; found 'much'"),
-        (("openai:m@http://127.0.0.1:9/v1", pictures, "--detail", 0), "--detail is of a model on this machine"),
+        (("openai:m@http://127.0.0.1:9/v1?detail=0", pictures), "openai:m: no setting 'detail'"),
     ):
         assert told in cli("caption", *arguments, "-o", "-").line
 

@@ -233,7 +233,7 @@ def test_a_folder_for_an_image_generator_is_uploaded_as_documented(
     """By the command of the page: pictures, captions and ``metadata.jsonl``, which ``datasets`` then reads."""
     folder = tmp_path / "photos"
     shutil.copytree(photos, folder, ignore=shutil.ignore_patterns("*.txt"))
-    written = cli("caption", tiny_captioner, folder, "--for", "lora", "--trigger", "ohwx")
+    written = cli("lora", folder, "--model", tiny_captioner, "--trigger", "ohwx")
     assert written.status == 0, written.err
     page = (Path(__file__).parents[2] / "docs" / "howto" / "image-generator-data.md").read_text(encoding="utf-8")
     (command,) = re.findall(r"^\$ (hf upload .*)$", page, re.MULTILINE)

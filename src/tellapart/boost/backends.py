@@ -33,7 +33,7 @@ from tellapart.boost.local import Local
 from tellapart.boost.redaction import redact
 from tellapart.boost.replies import failure, moderated, read_answer, read_scores, refused_field
 from tellapart.boost.scripted import Scripted
-from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, Backend, BackendError, Request
+from tellapart.boost.types import IN_USER_TURN, REDACTED, Answer, Backend, BackendError, LacksFeature, Request
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.errors import MissingExtra, UsageError, nearest
 from tellapart.types import Picture
@@ -111,7 +111,7 @@ REFUSALS = (400, 422, 501)  # and 500, with which llama.cpp's server of 2024 ans
 LACKS = {
     "logprobs": "the server gives no log-probabilities of what it writes (logprobs)",
     "scored": "the server gives no log-probabilities of a given caption beside a picture (prompt_logprobs, which vLLM "
-    "has for text alone); leave out --drop-guesses, or type --confidence, which needs only logprobs",
+    "has for text alone); leave out --drop-guesses, or type --decoding confidence=0.4, which needs only logprobs",
 }
 LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
 
@@ -197,9 +197,9 @@ class OpenAI:
     def _unknown(self, request: Request) -> set[str]:
         return _wants(request) - self._has
 
-    def _lacking(self, what: str, words: str = "") -> BackendError:
-        """The failure of a server that has no log-probabilities."""
-        return BackendError(f"{self.name}: {LACKS[what]}{words}", fatal=True)
+    def _lacking(self, what: str, words: str = "") -> LacksFeature:
+        """Returns the failure of a server that has no log-probabilities."""
+        return LacksFeature(f"{self.name}: {LACKS[what]}{words}")
 
     def _with_less(self, request: Request, words: str) -> Answer:
         """The answer to a refused request without what the server may not have. Raises `BackendError`."""

@@ -95,6 +95,13 @@ class BackendError(TellapartError):
         self.retry, self.after, self.fatal = retry, after, fatal
 
 
+class LacksFeature(BackendError):
+    """A server that does not have what every request of a job needs: the same job fails again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, fatal=True)
+
+
 def prices_of(backend: Backend) -> tuple[float, float] | None:
     """The price of a million input and output tokens; None where the backend has no ``prices``."""
     return getattr(backend, "prices", None)

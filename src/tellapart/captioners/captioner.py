@@ -151,7 +151,7 @@ class Captioner(ABC):
         if not self.reads_pictures(self.model):
             raise UsageError(
                 f"{self.name} has no vision encoder: it reads features from files; in a recipe: captioner.features = "
-                "'FOLDER or FILE.h5'; to caption: --features FOLDER"
+                "'FOLDER or FILE.h5'; to caption: NAME?features=FOLDER"
             )
         view = self.view if self.frames == 1 else f"{self.view}|{self.frames} frames"
         vision = self.parts()["vision"]

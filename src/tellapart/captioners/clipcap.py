@@ -290,7 +290,8 @@ class ClipCap(Captioner):
         if visual.ndim != (3 if cells else 2):
             raise UsageError(
                 f"this ClipCap reads {'a row for each cell' if cells else 'one row of numbers'} of a picture, and "
-                f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others with --features"
+                f"these features are {'×'.join(map(str, visual.shape[1:]))} a picture; name others: "
+                "NAME?features=FOLDER"
             )
         prefix_BPH = self.model.prefix(visual, self.prompt_ids)
         check_room(config.text_config, prefix_BPH.shape[1], max_tokens)

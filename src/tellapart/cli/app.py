@@ -33,6 +33,8 @@ ORDER = (
         "finetune",
         "train",
         "caption",
+        "alt-text",
+        "lora",
         "eval",
         "check",
         "report",

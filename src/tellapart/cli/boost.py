@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,81 +27,83 @@ if TYPE_CHECKING:
 app = App()
 
 
-@app.command(rich_help_panel=DATA)
-def boost(
-    data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
-    *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The boosted data set.", dir_okay=False)] = Path(
-        "boosted.jsonl"
-    ),
+@dataclass(frozen=True)
+class BoostOptions:
+    """The options of ``tellapart boost``, without the data and the workers."""
+
+    out: Annotated[Path, typer.Option("--out", "-o", help="Boosted data set.", dir_okay=False)] = Path("boosted.jsonl")
     llm: Annotated[
-        str | None, typer.Option(help="The LLM that blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
-    ] = None,
+        str | None, typer.Option(help="LLM that blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
+    ] = None
     mllm: Annotated[
         str | None,
-        typer.Option(help="What describes pictures: a VLM, named in the same way; local:CAPTIONER; or file:CAPTIONS."),
-    ] = None,
-    stages: Annotated[str, typer.Option(help="Stages to run, with commas.")] = "blend,describe,holistic",
+        typer.Option(help="Model that describes pictures: a VLM, named as --llm; local:CAPTIONER; or file:CAPTIONS."),
+    ] = None
+    stages: Annotated[str, typer.Option(help="Stages to run, with commas.")] = "blend,describe,holistic"
     per_reference: Annotated[
         bool,
         typer.Option(
             "--per-reference/--one-caption",
-            help="A blend and a holistic caption for each reference, which comes first among them; or one a picture.",
+            help="Write a blend and a holistic caption for each reference, or one per picture.",
         ),
-    ] = True,
+    ] = True
     prompts: Annotated[
-        Path | None, typer.Option(help="A folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
-    ] = None,
-    shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see job merge.")] = "1/1",
-    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests.")] = 16,
-    ledger: Annotated[
-        Path | None, typer.Option(help="Where answers are kept. Default: beside the result, RESULT.ledger.jsonl.")
-    ] = None,
+        Path | None, typer.Option(help="Folder with custom prompts: blend.txt, describe.txt, holistic.txt.")
+    ] = None
+    shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see job merge.")] = "1/1"
+    in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Maximum number of concurrent requests.")] = 16
+    ledger: Annotated[Path | None, typer.Option(help="File that keeps answers. Default: RESULT.ledger.jsonl.")] = None
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Count its tokens too: a folder or hub name. The paper's: openai/clip-vit-base-patch32."),
-    ] = None,
+        typer.Option(help="Also count its tokens: a folder or hub name. The paper's: openai/clip-vit-base-patch32."),
+    ] = None
+
+    @property
+    def names(self) -> list[str]:
+        """Returns the names of the stages."""
+        return [name.strip() for name in self.stages.split(",") if name.strip()]
+
+
+@app.command(rich_help_panel=DATA)
+def boost(
+    data: Annotated[list[str], typer.Argument(help="Data sets as kind:path?key=value, or folders.")],
+    *,
+    options: BoostOptions,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
-    options: JobOptions,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Begin the job of --workers anew, and replace files that somebody changed since."
+        ),
+    ] = False,
+    job: JobOptions,
     as_json: Json = False,
 ) -> None:
-    """Make captions dense and keep them true. After an interruption, the same command goes on."""
+    """Make captions dense and keep them true. Interrupted runs resume when you repeat the command."""
     from tellapart.boost.job import boost_dataset, check_out, parse_shard
     from tellapart.boost.stages import stages as make_stages
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.data import open_many
     from tellapart.inference.describers import open_backends
 
+    out, part = options.out, parse_shard(options.shard)
     check_out(out)
-    part = parse_shard(shard)
-    names = [name.strip() for name in stages.split(",") if name.strip()]
-    if (device, precision) != ("auto", "auto") and not any((spec or "").startswith("local:") for spec in (llm, mllm)):
-        raise UsageError("--device and --precision are of local models; type --mllm local:FOLDER, or leave them out")
-    if options.wanted:
-        if part != (1, 1) or ledger is not None:
+    local = any((spec or "").startswith("local:") for spec in (options.llm, options.mllm))
+    if (device, precision) != ("auto", "auto") and not local:
+        raise UsageError("--device and --precision require a local model; type --mllm local:FOLDER, or leave them out")
+    if job.wanted:
+        if part != (1, 1) or options.ledger is not None:
             raise UsageError("with --workers, shards and ledgers are the job's own; leave out --shard and --ledger")
-        _by_workers(
-            data,
-            out,
-            names,
-            llm,
-            mllm,
-            per_reference,
-            prompts,
-            in_flight,
-            tokenizer,
-            device,
-            precision,
-            options,
-            as_json,
-        )
+        _by_workers(data, options, device, precision, overwrite, job, as_json)
         return
     dataset = open_many(data)
-    selected = make_stages(names, *open_backends(llm, mllm, dataset, device, precision), prompts)
-    statistics = Statistics(tokens_of(tokenizer) if tokenizer else None)
+    backends = open_backends(options.llm, options.mllm, dataset, device, precision)
+    selected = make_stages(options.names, *backends, options.prompts)
+    statistics = Statistics(tokens_of(options.tokenizer) if options.tokenizer else None)
     summary = boost_dataset(
-        dataset, selected, out, ledger, in_flight=in_flight, shard=part, per_reference=per_reference,
+        dataset, selected, out, options.ledger, in_flight=options.in_flight, shard=part,
+        per_reference=options.per_reference,
         each=lambda done: statistics.add(done.item, done.texts, done.bad, done.others),
     )  # fmt: skip
     show_all({**summary.to_json(), "statistics": statistics.to_json()}, [table(summary)], statistics, out, as_json)
@@ -117,29 +120,36 @@ def boost(
 
 
 def _by_workers(
-    data: list[str], out: Path, stages: list[str], llm: str | None, mllm: str | None, per_reference: bool,
-    prompts: Path | None, in_flight: int, tokenizer: str | None, device: str, precision: str, options: JobOptions,
+    data: list[str],
+    options: BoostOptions,
+    device: str,
+    precision: str,
+    overwrite: bool,
+    workers: JobOptions,
     as_json: bool,
-) -> None:  # fmt: skip
-    """Boost by many workers, each with its share of the requests in flight."""
+) -> None:
+    """Boosts by many workers, each with its share of the requests in flight."""
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job
 
-    count_tokens = tokens_of(tokenizer) if tokenizer else None
+    out, prompts = options.out, options.prompts
+    count_tokens = tokens_of(options.tokenizer) if options.tokenizer else None
     place = out.absolute()
     texts = {file.name: file.read_text(encoding="utf-8") for file in sorted(prompts.glob("*.txt"))} if prompts else {}
-    deciding: dict[str, Any] = {"stages": stages, "llm": llm, "mllm": mllm, "prompts": texts, "out": str(place)}
-    deciding |= {"per_reference": True} if per_reference else {}
-    settings = {
-        "stages": stages, "llm": llm, "mllm": mllm, "prompts": None if prompts is None else str(prompts.absolute()),
-        "out": str(place), "ledgers": ledgers_of(f"{place}{SUFFIX}"), "device": device, "precision": precision,
-        "in_flight": max(1, in_flight // (options.workers or 1)), "per_reference": per_reference,
+    deciding: dict[str, Any] = {
+        "stages": options.names, "llm": options.llm, "mllm": options.mllm, "prompts": texts, "out": str(place),
+    }  # fmt: skip
+    deciding |= {"per_reference": True} if options.per_reference else {}
+    settings = deciding | {
+        "prompts": None if prompts is None else str(prompts.absolute()), "ledgers": ledgers_of(f"{place}{SUFFIX}"),
+        "device": device, "precision": precision, "in_flight": max(1, options.in_flight // (workers.workers or 1)),
+        "per_reference": options.per_reference,
     }  # fmt: skip
     request = JobRequest("boost", settings, deciding)
-    with finished_job(request, data, str(out), options, "boosting", overwrite=False, suffix=".jsonl") as (job, _):
+    with finished_job(request, data, str(out), workers, "boosting", overwrite=overwrite, suffix=".jsonl") as (job, _):
         counts = told(job)
         items = merge_job(job, str(out))
     statistics = Statistics(count_tokens)
@@ -148,10 +158,10 @@ def _by_workers(
     value = {"out": str(out), "items": items, "left_out": counts["left_out"], "statistics": statistics.to_json()}
     show_all(value, [f"{out}: {items:,} items of {job.shards:,} shards"], statistics, out, as_json)
     refuse_mostly_unreadable(counts)
-    made = [stage["name"] for stage in job.value["models"]["stages"]]
-    good = {name: counts.get(f"good_{name}", 0) for name in made}
-    if without := [name for name in made if not good[name]]:
-        raise TellapartError(no_answers_message(without[0], stage_of_captions(good, made[-1]), out, statistics))
+    names = [stage["name"] for stage in job.value["models"]["stages"]]
+    good = {name: counts.get(f"good_{name}", 0) for name in names}
+    if without := [name for name in names if not good[name]]:
+        raise TellapartError(no_answers_message(without[0], stage_of_captions(good, names[-1]), out, statistics))
 
 
 def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:

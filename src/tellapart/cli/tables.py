@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,9 +22,57 @@ from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
-    from tellapart.recipe.tables import Figure, Plan, Step
+    from tellapart.recipe.tables import Figure, Given, Plan, Step
 
 app = App()
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """The options of ``tellapart tables``, without the tables themselves."""
+
+    world: Annotated[
+        Literal["data", "scenes"],
+        typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: the synthetic world (paper 2)."),
+    ] = "data"
+    rows: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Only these rows, by the names that --dry-run shows.")
+    ] = None
+    captions: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system, in place of running it. Repeatable."),
+    ] = None
+    captioner: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SYSTEM=NAME", help="Captioner of a system, such as my_ofa:make. Repeatable."),
+    ] = None
+    llm_judge: Annotated[
+        str | None, typer.Option(metavar="BACKEND", help="Judge of 1:7, as openai:MODEL@URL. See eval --llm-judge.")
+    ] = None
+    llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM of 2:F2. See boost --llm.")] = None
+    mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM of 2:F2. See boost --mllm.")] = None
+    out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables")
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
+    ] = False
+    settings: Settings = None
+    seeds: Annotated[
+        str | None, typer.Option(help="Seeds of --world scenes: quick (0), dev (0-5), or 0,1. Default: quick.")
+    ] = None
+
+    def given(self, precision: str) -> Given:
+        """Returns what the user brings. Raises `UsageError` for files that are not there."""
+        from tellapart.recipe.tables import Given, absent_metrics
+
+        return Given(
+            files={system: existing(path) for system, path in pairs_of("--captions", self.captions)},
+            captioners=dict(pairs_of("--captioner", self.captioner)),
+            settings=(*(self.settings or []), *precision_settings(precision)),
+            without=absent_metrics(self.llm_judge or ""),
+            judge=self.llm_judge or "",
+            llm=self.llm or "",
+            mllm=self.mllm or "",
+        )
 
 
 @app.command(rich_help_panel=RESEARCH)
@@ -32,76 +81,55 @@ def tables(
         list[str] | None,
         typer.Argument(metavar="[PAPER:TABLE]...", help="2:5, 3:1-5, 1:F4, or 4 for all of paper 4. Default: all."),
     ] = None,
-    world: Annotated[
-        Literal["data", "scenes"],
-        typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: the synthetic world (paper 2)."),
-    ] = "data",
-    rows: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Some rows alone, by the names that --dry-run shows.")
-    ] = None,
-    captions: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system, in place of running it. Repeatable."),
-    ] = None,
-    captioner: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SYSTEM=NAME", help="A system's captioner, such as my_ofa:make. Repeatable."),
-    ] = None,
-    llm_judge: Annotated[
-        str | None, typer.Option(metavar="BACKEND", help="The judge of 1:7, as openai:MODEL@URL. See eval --llm-judge.")
-    ] = None,
-    llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="The LLM of 2:F2. See boost --llm.")] = None,
-    mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="The MLLM of 2:F2. See boost --mllm.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables"),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
-    ] = False,
-    settings: Settings = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="On scenes: quick (0), dev (0-5), or numbers: 0,1. Default: quick.")
-    ] = None,
+    *,
+    options: TableOptions,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
     """Print a table of a paper with our figures beside the paper's: train, caption and evaluate what is missing.
 
-    Models, captions and results that an earlier command made are reused. After Ctrl-C, the same command goes on.
+    Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
-    from tellapart.recipe.tables import Given, absent_metrics, find_tables, make_plan
+    from tellapart.recipe.tables import find_tables, make_plan
 
     chosen = find_tables(names or [])
-    if world == "scenes":
-        if dry_run or rows or captions or captioner or settings or llm_judge or llm or mllm:
-            raise UsageError(
-                "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm are of the papers' "
-                "data; leave out --world scenes"
-            )
+    if options.world == "scenes":
+        refuse_data_options(options)
         ids = [(paper.number, table.id) for paper, table in chosen]
-        on_scenes(ids, bool(names), seeds or "quick", device, precision, as_json)
+        on_scenes(ids, bool(names), options.seeds or "quick", device, precision, as_json)
         return
-    if seeds is not None:
-        raise UsageError("--seeds are those of --world scenes; a recipe has its own: --set seed=1")
-    given = Given(
-        files={system: existing(path) for system, path in pairs_of("--captions", captions)},
-        captioners=dict(pairs_of("--captioner", captioner)),
-        settings=(*(settings or []), *precision_settings(precision)),
-        without=absent_metrics(llm_judge or ""),
-        judge=llm_judge or "",
-        llm=llm or "",
-        mllm=mllm or "",
-    )
-    only = [name.strip() for name in (rows or "").split(",") if name.strip()]
-    plans = [make_plan(paper, table, out, only, given) for paper, table in chosen]
+    if options.seeds is not None:
+        raise UsageError("--seeds requires --world scenes; a recipe has its own: --set seed=1")
+    given = options.given(precision)
+    only = [name.strip() for name in (options.rows or "").split(",") if name.strip()]
+    plans = [make_plan(paper, table, options.out, only, given) for paper, table in chosen]
     known = {system for plan in plans for system in plan.paper.systems}
     for system in (*given.files, *given.captioners):
         if system not in known:
             raise UsageError(f"--captions, --captioner: no row here is of system '{system}'{nearest(system, known)}")
-    if dry_run:
+    if options.dry_run:
         last = typed_command().replace(" --dry-run", "") + "  # prints what these commands measured"
         texts = (*map(dry_text, plans), last)
         show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(texts), as_json)
         return
+    run_plans(plans, ["--device", device] if device != "auto" else [])
+    show({"tables": [as_values(plan) for plan in plans]}, lambda: rich.console.Group(*map(as_rich, plans)), as_json)
+
+
+def refuse_data_options(options: TableOptions) -> None:
+    """Raises `UsageError` for an option that tables on `scenes` do not have."""
+    others = (options.dry_run, options.rows, options.captions, options.captioner, options.settings, options.llm_judge,
+              options.llm, options.mllm)  # fmt: skip
+    if any(others):
+        raise UsageError(
+            "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm require the papers' "
+            "data; leave out --world scenes"
+        )
+
+
+def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
+    """Runs the commands whose results are missing. Raises `UsageError` for data that is not there."""
     for plan in plans:
         if absent := plan.needed_files():
             path, why = next(iter(absent.items()))
@@ -109,12 +137,10 @@ def tables(
                 f"table {plan.paper.number}:{plan.table.id} needs {path} ({why}), which is not there; see all that it "
                 f"needs: tellapart tables {plan.paper.number}:{plan.table.id} --dry-run"
             )
-    options = [*(["--device", device] if device != "auto" else [])]
     for plan in plans:
         steps = [step for step in plan.commands() if not step.done]
         for number, step in enumerate(steps, 1):
             run_step(step, f"command {number} of {len(steps)}", options if step.uses_models else [])
-    show({"tables": [as_values(plan) for plan in plans]}, lambda: rich.console.Group(*map(as_rich, plans)), as_json)
 
 
 def on_scenes(

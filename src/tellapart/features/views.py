@@ -123,7 +123,7 @@ class FeatureFiles:
         if found.suffix.lower() in (".pkl", ".pickle"):  # as ClipCap's program writes them
             raise UsageError(
                 f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: "
-                f"mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then --features {FOLDER}"
+                f"mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then NAME?features={FOLDER}"
             )
         if found.is_file() and found.suffix not in HDF5:
             raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")

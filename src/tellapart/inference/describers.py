@@ -20,7 +20,7 @@ from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, match_captions
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, UsageError
-from tellapart.inference.caption import CaptionEngine
+from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.models.saved import weights_fingerprint
 from tellapart.types import Item

@@ -9,54 +9,40 @@ caption (empty, a refusal, cut off) is requested once more, sampled; a second on
 
 from __future__ import annotations
 
-import io
-import json
-import math
 import re
-import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from PIL import Image
-
 from tellapart.boost.backends import KEYS, open_backend
-from tellapart.boost.job import BoostJob, Load, Tally, estimate_line, ledger_of
+from tellapart.boost.job import BoostJob, Tally, estimate_line, ledger_of
 from tellapart.boost.ledger import Ledger
-from tellapart.boost.stages import unusable
-from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
+from tellapart.boost.types import Backend, LacksFeature
 from tellapart.captioners import load_captioner
-from tellapart.captioners.consensus import consensus
-from tellapart.captions.lines import Written
-from tellapart.captions.provenance import PictureRecord
-from tellapart.captions.writers import PRINTED, Replace, open_writer
+from tellapart.captions.writers import PRINTED, Replace, Writer, open_writer
 from tellapart.data import Dataset, Skipped, open_data
-from tellapart.data.pictures import BytesPicture
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.caption import caption_pictures, nothing_left
 from tellapart.inference.prompts import Prompts
-from tellapart.language.phrases import soften, without_repeats
-from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
+from tellapart.inference.server_captions import ServerCaptions
 from tellapart.models.decoding import EVIDENCE, Decoding, check_choice
 from tellapart.models.devices import resolve_device, resolve_precision
 from tellapart.models.names import is_server, warn_outside_scenes
 from tellapart.models.saved import default_decoding, files_digest
 from tellapart.scorers.base import Scorer
-from tellapart.types import Item, Picture
+from tellapart.types import Item
 from tellapart.utils.messages import Progress, say
 
 PROMPT = "Describe the image in one sentence."
 MAX_TOKENS = 256  # a longer answer is an essay
 CONCURRENCY = 16
-RETRY_TEMPERATURE = 0.7  # at temperature 0 the same question gets the same answer
 SHOWN = 20  # pictures that failed, by name
-GREY_SIDE = 336  # pixels of the picture that shows nothing
 
 
 @dataclass(frozen=True)
@@ -147,20 +133,70 @@ def caption_by_server(
     progress: bool = True,
     **retry: Any,
 ) -> ServerSummary:
-    """Caption every picture of ``dataset`` into ``out``, as `caption_pictures` does with a model of this machine.
+    """Captions every picture of ``dataset`` into ``out``, as `caption_pictures` does with a model on this machine.
 
-    ``decoding``: ``greedy`` asks for one caption, at the server's own temperature unless the name has one
-    (``?temperature=0``); ``sample`` asks for ``samples`` captions of a picture, ``consensus`` for its candidates.
-    ``best_of``, ``scorer``, ``drop_guesses`` and ``decoding.confidence`` as in `caption_pictures`; guesses are found
-    by comparison with a grey picture. ``prompts``: of single pictures; those of the name's prompt, where that has
-    fields. ``ledger``: where answers are kept (default: beside ``out``). ``retry``: options
-    of `tellapart.boost.job.RetryingBackend`. Prints how many requests are expected and how many there are at most, and
-    what they cost, where the name has prices.
+    Prints how many requests are expected and how many there are at most, and what they cost, where the name has prices.
 
-    Raises `UsageError` for a request that cannot be met, and `TellapartError` where no request can succeed, or the
-    server lacks the log-probabilities that are needed; captions and answers up to then stay.
+    Args:
+        decoding: ``greedy`` asks for one caption, at the server's own temperature unless the name has one
+            (``?temperature=0``); ``sample`` asks for ``samples`` captions of a picture, ``consensus`` for its
+            candidates. ``confidence`` as in `caption_pictures`.
+        best_of, scorer: as in `caption_pictures`.
+        drop_guesses: as in `caption_pictures`; guesses are found by comparison with a grey picture.
+        ledger: keeps the answers; None: a file beside ``out``.
+        prompts: prompts of single pictures; None: those of the name's prompt, where that has fields.
+        retry: options of `tellapart.boost.job.RetryingBackend`.
+
+    Raises:
+        UsageError: for a request that cannot be met.
+        TellapartError: where no request can succeed, or the server lacks the log-probabilities that are needed;
+            captions and answers up to then stay.
     """
     started = time.monotonic()
+    check_request(decoding, best_of, scorer, drop_guesses, concurrency)
+    backend, prompt = open_server(name)
+    prompts = prompts or Prompts.read(prompt, dataset)
+    if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
+        raise UsageError(f"{backend.name}: --decoding temperature sets that of samples; leave it out of the name")
+    settings = _settings(backend, prompt, dataset, decoding, best_of, scorer, drop_guesses)
+    ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
+    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts)
+    counts = Counts()
+    with closing(open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))) as writer:
+        todo = [item for item in dataset if item.id not in writer.done]
+        already = len(dataset) - len(todo)
+        if scorer is not None and todo:
+            wanted = [item.id for item in todo]
+            captions.chooser = BestOf.among(dataset, scorer, store, wanted=wanted, progress=progress)
+            todo = [item for item in todo if item.id in captions.chooser.places]
+        if todo:
+            _announce(captions, todo, ledger)
+            with Ledger.open(ledger) as answers:
+                job = BoostJob(captions.stages, answers, concurrency, **retry)
+                _write_answers(job, captions, todo, dataset, writer, counts, already, progress)
+    if todo and not counts.written and not already and not counts.failed:
+        raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
+    seconds = time.monotonic() - started
+    return ServerSummary(
+        out, ledger, counts.written, already, dataset.unreadable, counts.failed, counts.unanswered, counts.tally,
+        seconds, captions.lost, captions.unspelled,
+    )  # fmt: skip
+
+
+@dataclass
+class Counts:
+    """What became of the pictures of a run."""
+
+    written: int = 0
+    unanswered: int = 0
+    failed: Skipped = field(default_factory=Skipped)
+    tally: Tally = field(default_factory=Tally)
+
+
+def check_request(
+    decoding: Decoding, best_of: int | None, scorer: Scorer | None, drop_guesses: bool, concurrency: int
+) -> None:
+    """Raises `UsageError` for settings that a server cannot meet, or that contradict each other."""
     if decoding.kind == "beam":
         raise UsageError("a server writes greedy or sampled captions, not beams; leave --beams out")
     if concurrency < 1:
@@ -169,10 +205,18 @@ def caption_by_server(
     if drop_guesses and (best_of is not None or decoding.samples > 1):
         other = "--best-of scores captions" if best_of is not None else "--samples keeps several captions"
         raise UsageError(f"--drop-guesses edits the one caption of a picture, and {other}; leave one out")
-    backend, prompt = open_server(name)
-    prompts = prompts or Prompts.read(prompt, dataset)
-    if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
-        raise UsageError(f"{backend.name}: --temperature sets that of samples; leave it out of the name")
+
+
+def _settings(
+    backend: Backend,
+    prompt: str,
+    dataset: Dataset,
+    decoding: Decoding,
+    best_of: int | None,
+    scorer: Scorer | None,
+    drop_guesses: bool,
+) -> dict[str, Any]:
+    """Returns the settings of a run: a run with other settings must not append to the same file."""
     settings: dict[str, Any] = {
         **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
         **{"decoding": decoding.model_dump(), "best_of": best_of, "scorer": scorer.name if scorer else None},
@@ -181,230 +225,44 @@ def caption_by_server(
         warn_outside_scenes(scorer.name, dataset, "scorer")
         digest = files_digest(scorer.name, "scorer")
         settings |= {"scorer_files": digest, "scorer_weights": scorer.fingerprint}
-    settings |= {"truthful": EVIDENCE} if drop_guesses else {}
-    ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
-    failed, written, unanswered = Skipped(), 0, 0
-    writer = open_writer(dataset, out, format, settings, resume, Replace(overwrite, replace_edited))
-    captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts)
+    return settings | ({"truthful": EVIDENCE} if drop_guesses else {})
+
+
+def _write_answers(
+    job: BoostJob,
+    captions: ServerCaptions,
+    todo: Sequence[Item],
+    dataset: Dataset,
+    writer: Writer,
+    counts: Counts,
+    already: int,
+    progress: bool,
+) -> None:
+    """Asks for the captions of some items, and writes those that are good."""
     try:
-        todo = [item for item in dataset if item.id not in writer.done]
-        already = len(dataset) - len(todo)
-        if scorer is not None and todo:
-            wanted = [item.id for item in todo]
-            captions.chooser = BestOf.among(dataset, scorer, store, wanted=wanted, progress=progress)
-            todo = [item for item in todo if item.id in captions.chooser.places]
-        tally = Tally()
-        if todo:
-            _announce(captions, todo, ledger)
-            with Ledger.open(ledger) as kept, Progress(len(todo), "captioning", enabled=progress) as shown:
-                job = BoostJob(captions.stages, kept, concurrency, **retry)
-                try:
-                    for done in job.run(iter(todo), shown.advance):
-                        if done.unreadable is not None:
-                            dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
-                        elif (why := captions.trouble(done)) is not None:
-                            failed.add(done.item.picture.name, why)
-                            unanswered += done.unanswered
-                        else:
-                            writer.write([captions.written(done)])
-                            written += 1
-                except TellapartError as error:
-                    raise TellapartError(f"{error}; {_kept(written + already, kept)}") from None
-                except KeyboardInterrupt:
-                    say(_kept(written + already, kept))
-                    raise
-                tally = _total(job.tally)
-    finally:
-        writer.close()
-    if todo and not written and not already and not failed:
-        raise TellapartError(dataset.unreadable.line(len(dataset)) or "no picture could be captioned")
-    seconds = time.monotonic() - started
-    return ServerSummary(
-        out, ledger, written, already, dataset.unreadable, failed, unanswered, tally, seconds, captions.lost,
-        captions.unspelled,
-    )  # fmt: skip
-
-
-@cache
-def grey_picture() -> Picture:
-    """Returns a plain grey picture, which shows nothing."""
-
-    file = io.BytesIO()
-    Image.new("RGB", (GREY_SIDE, GREY_SIDE), (128, 128, 128)).save(file, "PNG")
-    return BytesPicture(file.getvalue(), "grey")
-
-
-@dataclass
-class ServerCaptions:
-    """The stages of captions by a server, and what becomes of their answers.
-
-    A picture has one request, or as many samples as are wanted, with a seed each; with ``drop_guesses`` two more, which
-    score the caption that was chosen for the picture and for a grey one. ``chooser``: of ``best_of``, and of a
-    consensus with ``scorer_weight``.
-    """
-
-    backend: Backend
-    prompt: str
-    decoding: Decoding
-    best_of: int | None = None
-    drop_guesses: bool = False
-    prompts: Prompts | None = None
-    chooser: BestOf | None = None
-    lost: int = 0  # samples that are no captions, of pictures that have one
-    unspelled: int = 0
-    _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
-    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # as they were before they were sent
-    _lock: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time uses the scorer
-
-    def __post_init__(self) -> None:
-        samples = self.best_of or self.decoding.drawn.samples
-        self.samples = [self._sample(number, samples) for number in range(samples)]
-        scores = [self._score(name, blank) for name, blank in (("own", False), ("grey", True)) if self.drop_guesses]
-        self.stages = [*self.samples, *scores]
-
-    @property
-    def chooses(self) -> bool:
-        """Returns whether one of several samples is kept."""
-        return self.best_of is not None or self.decoding.kind == "consensus"
-
-    def trouble(self, done: Boosted) -> str | None:
-        """Returns why a picture has no caption; None where it has one: of samples to choose from, some must be good."""
-        good = [stage for stage in self.samples if stage.name in done.texts]
-        if not done.bad or (self.chooses and good and not done.unanswered):
-            return None
-        self._chosen.pop(done.item.id, None)
-        reasons = sorted(done.bad.values(), key=lambda why: not why.startswith("no answer: "))
-        return reasons[0]
-
-    def written(self, done: Boosted) -> Written:
-        """Returns the caption that was chosen, edited."""
-        self.lost += sum(stage.name in done.bad for stage in self.samples)
-        found = self._choose(done.item, done.texts)
-        self._chosen.pop(done.item.id, None)
-        if (picture := self._pictures.pop(done.item.id, None)) is not None:
-            found = replace(found, picture=picture.if_unchanged(done.item.picture))
-        if not self.drop_guesses:
-            return found
-        own, grey = json.loads(done.texts["own"]), json.loads(done.texts["grey"])
-        if own is None or grey is None:
-            self.unspelled += 1
-            return found
-        text = soften(found.caption, [a - b < EVIDENCE for a, b in zip(own, grey, strict=True)])
-        return replace(found, caption=text, candidates=(), samples=(text,))
-
-    def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
-        """Returns what is asked of the server at least, where an answer is one choice, and at most."""
-        first = self.samples[0].build_request(pictures[0], {})
-        scores = Load()
-        if self.drop_guesses:  # of a caption whose length is not known yet
-            scores = Load.of([self._scoring(pictures[0], "", False)]) + Load(0, first.max_tokens, 0)
-        each, together = len(self.samples), min(len(self.samples), most_choices(self.backend))
-        fewest = Load.of([first]) * -(-each // together)
-        fewest = Load(fewest.requests, fewest.tokens_in, first.max_tokens * each)
-        singly = Load.of([first]) * each
-        found = fewest + scores * 2, singly + scores * 2, singly * 2 + scores * 2
-        few, one_each, most = (load * len(pictures) for load in found)
-        return few, one_each, most
-
-    def _asked(self, item: Item) -> str:
-        return self.prompt if self.prompts is None else self.prompts.by_id[item.id]
-
-    def _sample(self, number: int, samples: int) -> Stage:
-        """The stage of one sample."""
-        sampled = self.best_of is not None or self.decoding.kind != "greedy"
-
-        def request(item: Item, temperature: float | None, seed: int | None) -> Request:
-            if item.id not in self._pictures:
-                self._pictures[item.id] = PictureRecord.of(item.picture)
-            messages, most = (Message("user", self._asked(item)),), self.decoding.max_tokens
-            return Request(
-                messages, item.picture, temperature, most, seed=seed, truth=item.truth,
-                logprobs=self.decoding.confidence > 0,
-            )  # fmt: skip
-
-        temperature, seed = (self.decoding.temperature, number) if sampled else (None, None)
-        return Stage(
-            f"caption.{number}" if number else "caption",
-            self.backend,
-            self.prompt,
-            lambda item, _: request(item, temperature, seed),
-            lambda item, answers, text: unusable(text),
-            lambda item, _, bad: request(item, max(RETRY_TEMPERATURE, temperature or 0.0), samples + number),
-            (lambda item, _, answer, text: self._confident(answer, text)) if self.decoding.confidence else None,
-            group="caption" if sampled else "",
-        )
-
-    def _confident(self, answer: Answer, text: str) -> str:
-        """A caption without nouns of a probability below ``confidence``, and without what it says twice."""
-        text = " ".join(text.split())
-        words = content_words(text)
-        log_probs = word_log_probs(text, words, answer.tokens)
-        if log_probs is None:
-            with self._lock:
-                self.unspelled += 1
-            return text
-        least = math.log(self.decoding.confidence)
-        doubted = [word.kind == "head" and value < least for word, value in zip(words, log_probs, strict=True)]
-        return without_repeats(soften(text, doubted))
-
-    def _score(self, name: str, blank: bool) -> Stage:
-        """The stage that scores the chosen caption: its text is a list of its words' log-probabilities, or null."""
-
-        def request(item: Item, texts: Mapping[str, str]) -> Request:
-            return self._scoring(item, self._choose(item, texts).caption, blank)
-
-        def log_probs(item: Item, texts: Mapping[str, str], answer: Answer, _: str) -> str:
-            caption = self._choose(item, texts).caption
-            return json.dumps(word_log_probs(caption, content_words(caption), answer.tokens))
-
-        return Stage(
-            name, self.backend, self.prompt, request, lambda item, texts, text: None,
-            lambda item, texts, bad: request(item, texts), log_probs,
-        )  # fmt: skip
-
-    def _scoring(self, item: Item, caption: str, blank: bool) -> Request:
-        messages = Message("user", self._asked(item)), Message("assistant", caption)
-        return Request(messages, grey_picture() if blank else item.picture, max_tokens=1, scored=True)
-
-    def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
-        """The caption of a picture among its samples. Raises `BackendError` where it has none."""
-
-        with self._lock:
-            if item.id in self._chosen:
-                return self._chosen[item.id]
-            captions = tuple(" ".join(texts[one.name].split()) for one in self.samples if one.name in texts)
-            if not captions:
-                raise BackendError("no caption to score")
-            if self.best_of is not None:
-                assert self.chooser is not None
-                (ranked,) = self.chooser.rank([item], [captions])
-                found = Written(item, ranked[0][0], ranked)
-            elif self.decoding.kind == "consensus":
-                if self.chooser is not None:
-                    (text,) = self.chooser.consensus([item], [captions], self.decoding.scorer_weight)
+        with Progress(len(todo), "captioning", enabled=progress) as shown:
+            for done in job.run(iter(todo), shown.advance):
+                if done.unreadable is not None:
+                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                elif (why := captions.trouble(done)) is not None:
+                    counts.failed.add(done.item.picture.name, why)
+                    counts.unanswered += done.unanswered
                 else:
-                    text = consensus(captions)
-                found = Written(item, text)
-            else:
-                found = Written(item, captions[0], samples=captions)
-            self._chosen[item.id] = found
-            return found
+                    writer.write([captions.written(done)])
+                    counts.written += 1
+    except TellapartError as error:
+        goes_on = not isinstance(error, LacksFeature)
+        raise TellapartError(f"{error}; {_kept(counts.written + already, job.ledger, goes_on)}") from None
+    except KeyboardInterrupt:
+        say(_kept(counts.written + already, job.ledger))
+        raise
+    counts.tally = _total(job.tally)
 
 
-def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:
-    """Returns the log-probability of each word, the sum of its tokens'; None where the tokens do not spell the text."""
-    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
-    if spans is None:
-        return None
-    found = [0.0] * len(words)
-    for span, (_, log_p) in zip(spans, tokens, strict=True):
-        if (number := word_of_span(span, words)) >= 0:
-            found[number] += log_p
-    return found
-
-
-def _kept(captions: int, ledger: Ledger) -> str:
-    return f"{captions:,} captions and {len(ledger):,} answers are kept, and the same command goes on from there"
+def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
+    """Returns what stays after a failure; ``goes_on``: whether the same command may succeed."""
+    kept = f"{captions:,} captions and {len(ledger):,} answers are kept"
+    return f"{kept}, and the same command resumes from there" if goes_on else kept
 
 
 def _total(by_stage: Mapping[str, Tally]) -> Tally:

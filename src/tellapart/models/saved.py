@@ -77,7 +77,7 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
     if not levels:
         raise UsageError(
             f"{name} was trained for no amounts of detail; expected a captioner whose recipe has objective.detail; "
-            "leave --detail out, or train one (docs/concepts/truth.md)"
+            "leave ?detail= out, or train one (docs/concepts/truth.md)"
         )
     return min(levels, key=lambda level: abs(level[0] - detail))[1]
 

@@ -2,8 +2,8 @@
 
 An objective that pays for detail has one number that sets how much is said. With `Levels` it has several: for each
 picture of a step one is drawn, the captioner reads that level's prompt, and its price counts. What is learned is a
-captioner that is told at inference how much to say (`tellapart caption --detail`). A prompt needs no new weights, so it
-serves every captioner that takes one.
+captioner that is told at inference how much to say (`tellapart caption RUN?detail=0.5`). A prompt needs no new weights,
+so it serves every captioner that takes one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[st
     prompts = [level.prompt for level in detail]
     if detail and prompts.count("") != 1:
         yield (
-            f"detail has {prompts.count('')} levels without a prompt; expected one: captions without --detail, which "
+            f"detail has {prompts.count('')} levels without a prompt; expected one: captions without ?detail=, which "
             'validation measures; write {prompt = ""} where its price is the objective\'s own'
         )
     for prompt in dict.fromkeys(prompts):

@@ -425,7 +425,11 @@ class Plan:
             return None
         out = self.captions_of(system, test)
         length = () if on.max_tokens is None else ("--max-tokens", str(on.max_tokens))
-        words = ("caption", self.model_of(system), on.captioned or on.data, "-o", str(out), *own.caption, *length)
+        model = self.model_of(system)
+        for setting in own.set:  # a captioner that was trained on files of features
+            if setting.startswith("captioner.features="):
+                model += f"{'&' if '?' in model else '?'}features={setting.partition('=')[2]}"
+        words = ("caption", model, on.captioned or on.data, "-o", str(out), *own.caption, *length)
         return Step((*words, *self._code(system)), out, own, read_by)
 
     def result_of(self, test: str) -> Path:

@@ -13,7 +13,8 @@ from tellapart.captions.lines import json_line
 from tellapart.captions.provenance import TextRow
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
-from tellapart.inference.caption import CaptionEngine, weights_of
+from tellapart.inference.caption import weights_of
+from tellapart.inference.engine import CaptionEngine
 from tellapart.inference.prompts import has_fields
 from tellapart.jobs.job import Job
 from tellapart.jobs.works.base import Done

@@ -1,4 +1,4 @@
-"""`tellapart caption --for`: alt text with IPTC's properties, captions of a folder for an image generator."""
+"""`tellapart alt-text` with IPTC's properties, and `tellapart lora`: captions of a folder for an image generator."""
 
 import io
 import json
@@ -26,16 +26,12 @@ from tellapart.captions.writers import logged_captions
 from tellapart.data import open_data, xmp
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.check import rows_of, template
-from tellapart.inference.purposes import (
-    AltText,
-    Edited,
-    LoraCaptions,
-    embed,
-    json_lines,
-    shortened,
-    without_openings,
-)
 from tellapart.language.phrases import phrase_ends, without_words
+from tellapart.purposes.alt_text import AltText
+from tellapart.purposes.embed import embed
+from tellapart.purposes.lists import json_lines
+from tellapart.purposes.lora import LoraCaptions
+from tellapart.purposes.texts import Edited, shortened, without_openings
 from tellapart.scenes import Scenes
 
 # A captioner on a shoot of one dog, written by hand in the manner of one.
@@ -391,7 +387,7 @@ def records(path: Path) -> list[dict[str, Any]]:
 def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}
     out, review, copies = tmp_path / "alt.jsonl", tmp_path / "doubtful.jsonl", tmp_path / "copies"
-    typed = ("caption", tiny_captioner, folder, "--max-tokens", 12, "--for", "alt-text", "-o", out)
+    typed = ("alt-text", folder, "--model", tiny_captioner, "--decoding", "max_tokens=12", "-o", out)
     done = cli(*typed, "--characters", 30, "--review", review, "--embed", "--copies", copies)
     assert done.status == 0, done.err
     texts = {row["id"]: row["caption"] for row in records(out)}
@@ -421,7 +417,7 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
 def test_two_pictures_of_one_sidecar_are_refused_before_the_work(cli: Cli, folder: Path, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(folder / "00.png")
     for more in (["--embed"], ["--copies", tmp_path / "copies"]):
-        line = cli("caption", "scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", *more).line
+        line = cli("alt-text", folder, "--model", "scenes", "-o", tmp_path / "alt.jsonl", *more).line
         assert re.search(r"00\.jpg and \S*00\.png would share \S*00\.xmp; rename one of each", line)
     assert [path.name for path in tmp_path.iterdir()] == ["photos"]
 
@@ -463,7 +459,7 @@ def test_copies_never_take_the_place_of_a_picture_or_a_file_of_somebody_else(
     copies = tmp_path / "copies"
     make(copies, folder)
     before = pictures_of(folder), pictures_of(copies)
-    done = cli("caption", "scenes", folder, "--for", "alt-text", "-o", tmp_path / "alt.jsonl", "--copies", copies)
+    done = cli("alt-text", folder, "--model", "scenes", "-o", tmp_path / "alt.jsonl", "--copies", copies)
     assert done.status == 2 and ("is the picture" in done.err or "tellapart did not write it" in done.err), done.err
     assert (pictures_of(folder), pictures_of(copies)) == before
     assert not (tmp_path / "alt.jsonl.written.jsonl").exists(), "before anything is captioned"
@@ -471,7 +467,7 @@ def test_copies_never_take_the_place_of_a_picture_or_a_file_of_somebody_else(
 
 def test_copies_lie_outside_of_the_folder_that_is_captioned(cli: Cli, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "alt" / "alt.jsonl"
-    typed = ("caption", "scenes", "--beams", 1, "--for", "alt-text", "-o", out)
+    typed = ("alt-text", "--model", "scenes", "--decoding", "beams=1", "-o", out)
     (folder / "photos").mkdir()
     Image.new("RGB", (32, 32)).save(folder / "photos" / "00.jpg")
     before = pictures_of(tmp_path)
@@ -488,7 +484,7 @@ def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_p
     (folder / "00.jpg").chmod(0o600)
     Image.new("RGB", (32, 32)).save(folder / "01.jpg", "WEBP")
     before, copies = pictures_of(folder), tmp_path / "copies"
-    typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "-o", tmp_path / "alt.jsonl")
+    typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "-o", tmp_path / "alt.jsonl")
     for _ in range(3):
         done = cli(*typed, "--copies", copies)
         assert done.status == 0, done.err
@@ -507,14 +503,17 @@ def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_p
 def test_a_list_of_file_names_needs_names_that_are_text(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
     (folder / "00.jpg").rename(folder / "\udcff.jpg")
     before = sorted(folder.iterdir())
-    for more in (["--for", "lora", "--trigger", "tok"], ["-o", folder / "metadata.jsonl"]):
-        assert "its name is not in UTF-8, and metadata.jsonl" in cli("caption", tiny_captioner, folder, *more).line
+    for typed in (
+        ["lora", folder, "--model", tiny_captioner, "--trigger", "tok"],
+        ["caption", tiny_captioner, folder, "-o", folder / "metadata.jsonl"],
+    ):
+        assert "its name is not in UTF-8, and metadata.jsonl" in cli(*typed).line
     assert sorted(folder.iterdir()) == before
 
 
 def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "alt.jsonl"
-    typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "-o", out)
+    typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "-o", out)
     assert cli(*typed, "--embed").status == 0
     rows = records(out)
     rows[2]["caption"] = "what a person sees"
@@ -541,7 +540,7 @@ class TestReviewPage:
 
     def test_texts_are_accepted_and_edited_by_keyboard(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
         out, page = tmp_path / "alt.jsonl", tmp_path / "doubtful.html"
-        typed = ("caption", "scenes", folder, "--beams", 1, "--for", "alt-text", "--characters", 20, "-o", out)
+        typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "--characters", 20, "-o", out)
         done = cli(*typed, "--review", page)
         assert done.status == 0, done.err
         before = {row["id"]: row["caption"] for row in records(out)}
@@ -592,13 +591,13 @@ def wait_for(done: Any, seconds: float = 20) -> None:
 
 
 def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
-    done = cli("caption", tiny_captioner, folder / "00.jpg", "--max-tokens", 12, "--for", "alt-text")
+    done = cli("alt-text", folder / "00.jpg", "--model", tiny_captioner, "--decoding", "max_tokens=12")
     assert done.status == 0 and json.loads(done.out)["id"] == "00.jpg"
     assert {path.suffix for path in folder.iterdir()} == {".jpg"}
 
 
 def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
-    typed = ("caption", "scenes", folder, "--beams", 1, "--for", "lora", "--trigger", "ohwx thing")
+    typed = ("lora", folder, "--model", "scenes", "--decoding", "beams=1", "--trigger", "ohwx thing")
     done = cli(*typed, "--dry-run")
     assert done.status == 0 and "stays" in done.out and "no text is written yet" in done.err, done.err
     assert not list(folder.glob("*.txt")) and not (folder / "metadata.jsonl").exists()
@@ -632,7 +631,7 @@ def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
 def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, folder: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}
     (folder / "00.txt").write_text("tag one, tag two\n")
-    typed = ("caption", "scenes", folder, "--samples", 3, "--for", "lora", "--trigger", "ohwx")
+    typed = ("lora", folder, "--model", "scenes", "--decoding", "samples=3", "--trigger", "ohwx")
     done = cli(*typed, "--extension", "caption", "--include", "tiny, film grain", "--common", 1)
     assert done.status == 0, done.err
     assert (folder / "00.txt").read_text() == "tag one, tag two\n", "another file of the same name stays"
@@ -667,28 +666,69 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("typed", "message"),
     [
-        (("--for", "alt-txt"), "expected alt-text or lora; did you mean 'alt-text'?"),
-        (("--for", "lora"), "type --trigger NAME"),
-        (("--for", "lora", "--trigger", "x", "--embed"), "--embed is of --for alt-text"),
-        (("--characters", "80"), "--characters is of --for alt-text"),
-        (("--for", "alt-text"), "type -o alt.jsonl"),
-        (("--for", "alt-text", "--format", "txt"), "leave out --format"),
-        (("--for", "alt-text", "-o", "alt.txt"), "texts go to a .jsonl or .csv file"),
-        (("--for", "alt-text", "-o", "a.jsonl", "--samples", "3"), "--samples has no effect on the one text"),
-        (("--for", "lora", "--trigger", "x", "--length-mix", "0.5,0.2"), "three shares that add up to 1"),
-        (("--for", "lora", "--trigger", "x", "--keep", "a hat"), "expected single words"),
-        (("--for", "lora", "--trigger", "x", "--seed", "1"), "--seed is of --length-mix"),
-        (("--for", "lora", "--trigger", "x", "--include", "a hat", "--avoid", "hat"), "'hat' is to stay, and --avoid"),
-        (("--for", "lora", "--trigger", "x", "--extension", ".jpg"), "expected .txt or .caption"),
-        (("--for", "lora", "--trigger", "x", "--extension", ".txt", "-o", "a.tar"), "-o a.tar is one file"),
-        (("--for", "lora", "--trigger", "x", "--samples", "3", "-o", "a.csv"), "has one text of each picture"),
-        (("--for", "alt-text", "-o", "a.csv", "--review", "a.html"), "writes lines of JSON; type -o alt.jsonl"),
+        ("lora", "type --trigger NAME"),
+        ("lora --trigger x --embed", "No such option: --embed"),
+        ("alt-text", "type -o alt.jsonl"),
+        ("alt-text -o alt.txt", "texts go to a .jsonl or .csv file"),
+        ("alt-text -o a.jsonl --captions a.csv", "two sources of captions"),
+        ("lora --trigger x --length-mix 0.5,0.2", "three shares that add up to 1"),
+        ("lora --trigger x --keep a@hat", "expected single words"),
+        ("lora --trigger x --seed 1", "--seed requires --length-mix"),
+        ("lora --trigger x --include a@hat --avoid hat", "'hat' is to stay, and --avoid"),
+        ("lora --trigger x --extension .jpg", "expected .txt or .caption"),
+        ("lora --trigger x --extension .txt -o a.tar", "-o a.tar is one file"),
+        ("lora --trigger x --decoding samples=3 -o a.csv", "has one text of each picture"),
+        ("lora --trigger x --decoding samples=1", "--decoding samples=1: expected at least 2"),
+        ("lora --trigger x --decoding sample=3", "no setting 'sample'; did you mean 'samples'?"),
+        ("alt-text -o a.csv --review a.html", "writes lines of JSON; type -o alt.jsonl"),
     ],
 )
-def test_options_of_another_purpose_are_refused(
-    cli: Cli, tiny_captioner: Path, folder: Path, options: tuple[str, ...], message: str
+def test_options_without_effect_are_refused(
+    cli: Cli, tiny_captioner: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, typed: str, message: str
 ) -> None:
-    done = cli("caption", tiny_captioner, folder, *options)
+    monkeypatch.chdir(folder.parent)
+    Path("a.csv").write_text("id,caption\n00.jpg,a\n")
+    verb, *options = (word.replace("@", " ") for word in typed.split())
+    if "-o" in options and options[-1] == "a.csv":
+        Path("a.csv").unlink()
+    done = cli(verb, folder, "--model", tiny_captioner, *options)
     assert done.status == 2 and message in done.err, done.err
+
+
+def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """Of text files that `caption` wrote or a person, and of a file by its names; texts of our own are no captions."""
+    assert cli("caption", "scenes", folder, "--format", "txt", "--beams", 1).status == 0
+    (folder / "03.txt").write_text("a red circle by a person\n")
+    (folder / "04.txt").unlink()
+    captions = {path.stem: path.read_text().strip() for path in folder.glob("*.txt")}
+    done = cli("alt-text", folder, "-o", tmp_path / "alt.jsonl")
+    assert done.status == 0 and "1 pictures have no caption: 04.jpg" in done.err, done.err
+    assert {row["id"].removesuffix(".jpg"): row["caption"] for row in records(tmp_path / "alt.jsonl")} == captions
+    lora = ("lora", folder, "--trigger", "ohwx", "--common", 1)
+    for trigger in ("ohwx", "zwx"):
+        done = cli(*lora[:3], trigger, *lora[4:])
+        assert done.status == 0 and "1 .txt files were written or edited by a person" in done.err, done.err
+        texts = {path.stem: path.read_text().strip() for path in folder.glob("*.txt")}
+        assert texts.pop("03") == captions["03"]
+        assert texts == {key: f"{trigger}, {text}" for key, text in captions.items() if key != "03"}
+    # Captions that are written again are read again, and a person's are made into texts where that is asked for.
+    (folder / "05.txt").unlink()
+    assert cli("caption", "scenes", folder, "--format", "txt", "--overwrite", "--samples", "2").status == 2
+    assert cli("caption", "scenes", folder, "--format", "txt", "--max-tokens", 3, "--overwrite").status == 0
+    again = (folder / "05.txt").read_text().strip()
+    done = cli(*lora, "--replace-edited")
+    assert done.status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n", done.err
+    assert (folder / "05.txt").read_text() == f"ohwx, {again}\n"
+    assert "a red circle by a person" in (folder / "txt.replaced.jsonl").read_text()
+    assert cli(*lora).status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n"
+    (tmp_path / "mine.csv").write_text("file,caption\nphotos/01.jpg,the first\nother.jpg,of another\n")
+    done = cli("alt-text", folder, "--captions", tmp_path / "mine.csv", "-o", tmp_path / "few.jsonl")
+    assert done.status == 0 and "1 captions are of no picture" in done.err, done.err
+    assert records(tmp_path / "few.jsonl") == [{"id": "01.jpg", "caption": "the first"}]
+    (tmp_path / "bare").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "bare" / "a.png")
+    line = cli("lora", tmp_path / "bare", "--trigger", "ohwx").line
+    assert "its pictures have no captions; type --captions FILE, or --model NAME" in line
+    assert "--prompt requires --model" in cli(*lora, "--prompt", "x").line

@@ -13,7 +13,8 @@ from urllib.parse import quote
 from PIL import Image
 
 from tellapart.errors import PictureError
-from tellapart.inference.purposes import Edited, text_record
+from tellapart.purposes.lists import text_record
+from tellapart.purposes.texts import Edited
 from tellapart.report.page import template
 from tellapart.types import Item
 from tellapart.utils.files import write_output

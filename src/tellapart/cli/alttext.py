@@ -1,0 +1,27 @@
+"""``tellapart alt-text``: short texts for people who do not see a picture, made of its caption."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, InferencePrecision
+from tellapart.purposes.options import AltTextOptions
+
+app = App()
+
+
+@app.command("alt-text", rich_help_panel=MEASURING)
+def alt_text(
+    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    options: AltTextOptions,
+    device: Device = "auto",
+    precision: InferencePrecision = "auto",
+) -> None:
+    """Make alt text of captions: short, without empty openings, in files and in pictures (XMP)."""
+    from tellapart.data.open import open_many
+    from tellapart.purposes.write_alt_text import write_alt_texts
+
+    write_alt_texts(open_many(pictures), options, device, precision)

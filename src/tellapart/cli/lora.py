@@ -1,0 +1,53 @@
+"""``tellapart lora``: captions of a folder that fine-tune an image generator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.table import Table
+
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, InferencePrecision
+from tellapart.cli.output import show
+from tellapart.purposes.options import LoraOptions
+
+if TYPE_CHECKING:
+    from tellapart.purposes.lora import WordShare
+
+app = App()
+
+
+@app.command(rich_help_panel=MEASURING)
+def lora(
+    pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
+    options: LoraOptions,
+    device: Device = "auto",
+    precision: InferencePrecision = "auto",
+) -> None:
+    """Make captions for an image generator: a trigger word, without what all pictures have in common."""
+    from tellapart.data.open import open_many
+    from tellapart.purposes.write_lora import write_lora
+
+    write_lora(open_many(pictures), pictures, options, device, precision, show_shares)
+
+
+def show_shares(shares: Sequence[WordShare], captions: int) -> None:
+    """Prints how many captions say each word, and which words are left out."""
+    show(None, lambda: share_table(shares, captions), False)
+
+
+def share_table(shares: Sequence[WordShare], captions: int) -> Table:
+    """Returns the table of words and their shares."""
+    table = Table(box=box.SIMPLE_HEAD, title=f"words of {captions:,} captions", title_justify="left")
+    table.add_column("word")
+    table.add_column("captions", justify="right")
+    table.add_column("%", justify="right")
+    table.add_column("")
+    for one in shares:
+        style = "bold" if one.left_out else ""
+        table.add_row(one.word, f"{one.count:,}", f"{100 * one.share:.0f}", "left out" if one.left_out else "stays",
+                      style=style)  # fmt: skip
+    return table

@@ -1,0 +1,57 @@
+"""Finds words that a captioner does not mean for a picture: it finds them no likelier for this one than for others.
+
+A content word that is no likelier for this picture than for others was a guess, and is dropped or softened by rules of
+English grammar without a tagger (``--drop-guesses``). It needs no training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.language.phrases import soften
+from tellapart.language.words import content_words, words_of_tokens
+from tellapart.models.decoding import EVIDENCE
+from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.types import Rollout
+
+CONTRASTS = 8  # pictures that a caption's own is compared with
+
+
+class Beliefs:
+    """Computes how much likelier the captioner finds each content word of its captions for their picture than for
+    others.
+
+    ``contrast_K``: features of the other pictures as the captioner takes them, K rows; ``ids_K``: their items' ids, so
+    that no picture is compared with itself.
+    """
+
+    def __init__(self, captioner: Captioner, contrast_K: torch.Tensor, ids_K: Sequence[str]) -> None:
+        self.captioner, self.contrast_K, self.ids_K = captioner, contrast_K, ids_K
+
+    def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
+        """For each of the B captions the nats of each of its `content_words`; ``visual`` has B rows."""
+        tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
+        rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
+        training = self.captioner.model.training
+        self.captioner.model.eval()
+        with torch.no_grad():
+            own_RT = speaker.score(visual, rollout)
+            everywhere = Rollout(tokens_RT.repeat(K, 1), valid_RT.repeat(K, 1), list(texts) * K, len(texts))
+            others_KRT = speaker.score(self.contrast_K, everywhere).view(K, *tokens_RT.shape)
+        self.captioner.model.train(training)
+        words_R, word_RT = words_of_tokens(rollout, self.captioner.tokenizer, content_words)
+        log_p_ORT = torch.cat([own_RT[None], others_KRT]).cpu()
+        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, words_R)))
+        itself_KR = torch.tensor([[own == other for own in ids] for other in self.ids_K])
+        rivals_KRW = log_p_ORW[1:].masked_fill(itself_KR[..., None], -torch.inf)
+        count_R1 = (~itself_KR).sum(0)[:, None]
+        nats_RW = (log_p_ORW[0] - rivals_KRW.logsumexp(0) + count_R1.log()).tolist()
+        return [row[: len(words)] for row, words in zip(nats_RW, words_R, strict=True)]
+
+    def without_guesses(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
+        """The captions without the words whose evidence is below `EVIDENCE`."""
+        beliefs = self(visual, ids, texts)
+        return [soften(text, [nats < EVIDENCE for nats in row]) for text, row in zip(texts, beliefs, strict=True)]

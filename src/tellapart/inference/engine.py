@@ -1,0 +1,284 @@
+"""Reads pictures ahead of a captioner, and encodes and captions them in batches, in order.
+
+Threads decode, resize and normalize with the captioner's own processor while the model works. Inputs of different
+lengths (prompts, pictures that keep their shapes) are captioned in batches of like length, which need less padding.
+Where memory runs out, batches become half as large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+import torch
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.generate import generate_captions, without_gaps
+from tellapart.captions.lines import Written
+from tellapart.captions.provenance import PictureRecord
+from tellapart.data import Skipped
+from tellapart.data.pictures import BytesPicture, FilePicture, StoredPicture, ahead, in_flight, sample_frames
+from tellapart.errors import PictureError, UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import View, make_view
+from tellapart.inference.best_of import BestOf
+from tellapart.inference.doubts import CONTRASTS, Beliefs
+from tellapart.models.decoding import Decoding
+from tellapart.models.devices import BatchSize
+from tellapart.rewards.speaker import Speaker
+from tellapart.types import Encoder, Item, Picture, Rollout
+from tellapart.utils.rng import ItemSeeds
+
+WINDOW = 4  # batches that are sorted by length together, and written to the file together
+CPU_ENCODING = 8  # pictures encoded at once on a CPU, whose caches hold the states of no more
+
+
+class CaptionEngine:
+    """Captions of items by one captioner. ``source``: its encoder, of which nothing is kept, or a view of the items;
+    ``prompts``: of each item by its id."""
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        decoding: Decoding,
+        source: Encoder | View,
+        skipped: Skipped,
+        batch_size: int = 32,
+        prompts: Mapping[str, str] | None = None,
+    ) -> None:
+        self._prompts = prompts
+        self.captioner, self._decoding, self._skipped = captioner, decoding, skipped
+        self._source = source
+        self._window = batch_size * (WINDOW if captioner.lengths_differ or prompts else 1)
+        on_cpu = captioner.device.type == "cpu"
+        self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
+        self._writing = BatchSize(batch_size, "writing captions")
+        self._beliefs: Beliefs | None = None
+        self._pictures: dict[str, PictureRecord | None] = {}  # of the items of the last window
+        self.cut: set[str] = set()  # captions of the last `WINDOW` that were cut at the most tokens
+
+    @classmethod
+    def open(
+        cls,
+        captioner: Captioner,
+        decoding: Decoding,
+        store: FeatureStore | None,
+        skipped: Skipped,
+        features: str | None = None,
+        batch_size: int = 32,
+        prompts: Mapping[str, str] | None = None,
+    ) -> CaptionEngine:
+        """The captions' engine. ``store``: keeps features; None: pictures are encoded and forgotten.
+
+        ``features``: files that take the place of the captioner's encoder, or "off".
+        """
+        if captioner.makes_features and store is None and features is None:
+            return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts)
+
+        view = make_view(captioner, store or FeatureStore(), features, progress=False)
+        return cls(captioner, decoding, view, skipped, batch_size, prompts)
+
+    def doubt_words(self, items: Sequence[Item], name: str) -> None:
+        """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.
+
+        Which ones depends on the data set alone. Raises `UsageError` with its ``name`` where only one can be read.
+        """
+        spread = dict.fromkeys(len(items) * k // CONTRASTS for k in range(CONTRASTS))
+        rest = (place for place in range(len(items)) if place not in spread)
+        ids: list[str] = []
+        rows: list[torch.Tensor] = []
+        for place in (*spread, *rest):  # the rest stand in for those that cannot be read
+            if len(ids) == CONTRASTS:
+                break
+            some = [items[place]]
+            for _, kept, visual in self._windows(some):
+                ids += [item.id for item in kept]
+                rows += [self.captioner.inputs(visual)[0]] if kept else []
+        if len(ids) < 2:
+            raise UsageError(f"--drop-guesses compares pictures; of {name} only {len(ids)} can be read; leave it out")
+        contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # pictures may differ in their regions
+        self._beliefs = Beliefs(self.captioner, contrast_K, ids)
+
+    def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
+        """For some items after another how many they are, and the captions of those that can be read, in order."""
+        for count, kept, visual in self._windows(items):
+            written = self._write(kept, visual, chooser) if kept else []
+            yield count, [replace(one, picture=self._pictures.get(one.item.id)) for one in written]
+
+    def log_probs(self, item: Item, text: str | None = None) -> tuple[Rollout, torch.Tensor] | None:
+        """Generates the captions of a picture, or takes this ``text``; computes log_p_RT in nats of each token.
+
+        The log-probabilities are those of the captioner itself, at temperature 1. None where it cannot be read.
+        """
+        ((_, kept, visual),) = self._windows([item])
+        if not kept:
+            return None
+
+        captioner, training = self.captioner, self.captioner.model.training
+        captioner.model.eval()
+        with torch.no_grad():
+            visual = captioner.inputs(visual)
+            if text is None:
+                with without_gaps(captioner):
+                    rollout = captioner.generate(visual, self._decoding, ItemSeeds((item.id,)))
+            else:
+                tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text]))
+                rollout = Rollout(tokens_RT.to(captioner.device), valid_RT.to(captioner.device), [text])
+            log_p_RT = Speaker(captioner).score(visual, rollout)
+        captioner.model.train(training)
+        return rollout, log_p_RT
+
+    # The captioner's input
+    def _windows(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+        """Windows of items: how many, those that can be read, and their features."""
+        return self._encoded(items) if isinstance(self._source, Encoder) else self._viewed(items, self._source)
+
+    def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
+        """The windows as the captioner's own encoder makes them."""
+        buffer = self._window + self._encoding.size
+        threads = None if self.captioner.pixels_in_threads else 1
+        work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
+        with closing(work) as prepared:
+            for start in range(0, len(items), self._window):
+                kept, pixels_FCHW = [], []
+                self._pictures = {}
+                for item in items[start : start + self._window]:
+                    found = next(prepared)
+                    if isinstance(found, PictureError):
+                        self._skipped.add_error(item.picture.name, found)
+                    else:
+                        kept.append(item)
+                        pixels, self._pictures[item.id] = found
+                        pixels_FCHW.append(pixels)
+                blocks = list(self._encoding.batches(len(kept), partial(self._encode, pixels_FCHW)))
+                yield min(self._window, len(items) - start), kept, torch.cat(blocks) if blocks else None
+
+    @staticmethod
+    def _opened(item: Item) -> Opened:
+        """The picture, read now if its neighbours lie in the same file, which is quick in their order alone."""
+        if not isinstance(item.picture, StoredPicture) or isinstance(item.picture, FilePicture):
+            return Opened(item.picture)
+        record = PictureRecord.of(item.picture, "")
+        try:
+            return Opened(item.picture.read(), record)
+        except PictureError as error:
+            return Opened(error)
+
+    def _prepare(self, opened: Opened) -> tuple[torch.Tensor, PictureRecord | None] | PictureError:
+        """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor, and the record of
+        the bytes that they were decoded from; in a thread."""
+        if isinstance(opened.content, PictureError):
+            return opened.content
+        assert isinstance(self._source, Encoder)
+        picture, record = opened.content, opened.record
+        try:
+            with in_flight():  # until it is small
+                if isinstance(picture, StoredPicture):
+                    record = PictureRecord.of(picture, "")
+                    picture = picture.read()
+                pixels_FCHW = self._source.pixels(sample_frames(picture, self._source.frames))
+        except PictureError as error:
+            return error
+        if record is None:
+            return pixels_FCHW, PictureRecord.of(picture)
+        return pixels_FCHW, replace(record, content=picture.key())
+
+    def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
+        """Features of some pictures or clips, one row each."""
+        assert isinstance(self._source, Encoder)
+        pixels_FCHW = all_FCHW[some]
+        pixels = torch.cat(list(pixels_FCHW))
+        if self.captioner.device.type == "cuda":
+            pixels = pixels.pin_memory().to(self.captioner.device, non_blocking=True)
+        with torch.no_grad():
+            visual = self._source.encode(pixels)
+            if self._source.join is not None:
+                each = visual.split([len(frames) for frames in pixels_FCHW])
+                visual = torch.stack([self._source.join(frames) for frames in each])
+        return self.captioner.inputs(visual)
+
+    def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
+        """The same from a feature store, from files of features, or from prompts."""
+        for start in range(0, len(items), self._window):
+            some = items[start : start + self._window]
+            before = [PictureRecord.of(item.picture) for item in some]
+            kept = view.readable(some, self._skipped)
+            rows = torch.as_tensor(view.rows(kept)[:]) if kept else None
+            self._pictures = {
+                item.id: None if record is None else record.if_unchanged(item.picture)
+                for item, record in zip(some, before, strict=True)
+            }
+            yield len(some), kept, rows
+
+    # Its output
+    def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
+        """Captions of items from their features, those behind one prompt and of like length together."""
+
+        lengths = self.captioner.input_lengths(visual) or [0] * len(items)
+        prompts = [(self._prompts or {}).get(item.id, "") for item in items]
+        order = sorted(range(len(items)), key=lambda place: (prompts[place], lengths[place]))
+
+        def generate(captioner: Captioner, places: Sequence[int], some: slice) -> list[str]:
+            chosen = places[some]
+            in_order = chosen == list(range(chosen[0], chosen[0] + len(chosen)))
+            rows = visual[chosen[0] : chosen[0] + len(chosen)] if in_order else visual[chosen]
+            decoding = self._decoding if chooser is None else self._decoding.drawn
+            seeds = ItemSeeds(tuple(items[place].id for place in chosen)) if decoding.draws else None
+            texts = generate_captions(captioner, rows, decoding, len(chosen), seeds)
+            self.cut |= captioner.cut
+            return texts
+
+        written: list[str] = []
+        self.cut = set()
+        if self._prompts:  # found out once, not behind every prompt
+            self.captioner.head()
+        for prompt, some in groupby(order, key=prompts.__getitem__):
+            places, asked = list(some), self.captioner.with_prompt(prompt)
+            for texts in self._writing.batches(len(places), partial(generate, asked, places)):
+                written += texts
+            if prompt:  # another object, which counts for itself
+                self.captioner.generated, self.captioner.cut_captions = asked.generated, asked.cut_captions
+        samples = len(written) // len(items)
+        groups: list[tuple[str, ...]] = [()] * len(items)
+        for number, place in enumerate(order):
+            texts = written[number * samples : (number + 1) * samples]
+            groups[place] = tuple(" ".join(text.split()) for text in texts)
+        if chooser is None:
+            captions = [Written(item, group[0], samples=group) for item, group in zip(items, groups, strict=True)]
+        elif self._decoding.asks_scorer:
+            texts = chooser.consensus(items, groups, self._decoding.scorer_weight)
+            captions = [Written(item, text) for item, text in zip(items, texts, strict=True)]
+        else:
+            ranked = chooser.rank(items, groups)
+            captions = [Written(item, best[0][0], best) for item, best in zip(items, ranked, strict=True)]
+        return captions if self._beliefs is None else self._without_doubted(captions, visual)
+
+    def _without_doubted(self, captions: list[Written], visual: torch.Tensor) -> list[Written]:
+        """The captions without the words that the captioner does not believe."""
+        assert self._beliefs is not None
+        edited: list[Written] = []
+        for start in range(0, len(captions), self._writing.size):
+            part = slice(start, start + self._writing.size)
+            some = captions[part]
+            ids, texts = [one.item.id for one in some], [one.caption for one in some]
+            kept = self._beliefs.without_guesses(self.captioner.inputs(visual[part]), ids, texts)
+            self.cut |= {text for one, text in zip(some, kept, strict=True) if one.caption in self.cut}
+            edited += [replace(one, caption=text, samples=(text,)) for one, text in zip(some, kept, strict=True)]
+        return edited
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A picture on its way to the model: itself, its bytes if they were read already, or why they cannot be."""
+
+    content: Picture | PictureError
+    record: PictureRecord | None = None
+
+
+def _held(opened: Opened) -> int:
+    """Bytes that a picture holds in memory before it is decoded."""
+    return len(opened.content.data) if isinstance(opened.content, BytesPicture) else 0

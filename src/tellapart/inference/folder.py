@@ -1,0 +1,135 @@
+"""Captions a data set as the command line asks for it, with a model on this machine or behind a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioners import load_captioner
+from tellapart.captioners.captioner import Captioner
+from tellapart.captions.writers import LOG, PRINTED, recorded_precision
+from tellapart.data import Dataset
+from tellapart.errors import UsageError
+from tellapart.inference.caption import caption_pictures, nothing_left
+from tellapart.inference.options import CaptionOptions
+from tellapart.inference.plan import CaptionPlan, refuse
+from tellapart.inference.prompts import Prompts
+from tellapart.inference.server import CONCURRENCY, caption_by_server, open_server
+from tellapart.models.devices import resolve_device, resolve_precision
+from tellapart.scorers.load import load_scorer
+from tellapart.utils.files import is_url
+from tellapart.utils.messages import say
+
+BATCH_SIZE = 32
+
+
+def caption_folder(
+    plan: CaptionPlan, dataset: Dataset, options: CaptionOptions, device: str, precision: str, log: Path | None = None
+) -> Callable[[], Captioner] | None:
+    """Captions every picture that has no caption yet, and prints the counts.
+
+    Args:
+        plan: the options, resolved for the model.
+        log: the file whose hidden log gets the captions; None: they go where the options say.
+
+    Returns:
+        What loads the captioner, for a second look at captions; None for a model behind a server.
+
+    Raises:
+        UsageError: for a request that cannot be met.
+        TellapartError: where a server left pictures without an answer, or most pictures cannot be read.
+    """
+    out, format = _destination(options, dataset) if log is None else (log, LOG)
+    if plan.served:
+        _caption_by_server(plan, dataset, options, out, format, device, precision)
+        return None
+    return _caption_here(plan, dataset, options, out, format, device, precision)
+
+
+def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
+    """Returns the file and the format; the one caption of a single picture is printed where no file is named."""
+    if options.out is not None and is_url(options.out):
+        raise UsageError(f"{options.out}: an address, to which a job writes; add --workers 1, or name a file on disk")
+    if options.out is None and options.format is None and len(dataset) == 1:
+        return PRINTED, "txt"
+    return (None if options.out is None else Path(options.out)), options.format
+
+
+def _caption_here(
+    plan: CaptionPlan,
+    dataset: Dataset,
+    options: CaptionOptions,
+    out: Path | None,
+    format: str | None,
+    device: str,
+    precision: str,
+) -> Callable[[], Captioner]:
+    place = resolve_device(device)
+    if precision == "auto" and not options.overwrite:
+        precision = recorded_precision(out, format) or precision
+    precision = resolve_precision(precision, place)
+    prompts = None if plan.template is None else Prompts.read(plan.template, dataset, options.fields)
+    request: Any = {
+        "decoding": plan.decoding, "format": format, "best_of": options.best_of, "features": plan.features,
+        "drop_guesses": options.drop_guesses, "prompts": prompts,
+    }  # fmt: skip
+    redo = options.overwrite or (options.replace_edited and format != LOG)
+    if not redo and nothing_left(dataset, out, plan.model, scorer=options.scorer, precision=precision, **request):
+        say(f"0 captions written, {len(dataset):,} already done")
+        for line in dataset.report():
+            say(line)
+        return lambda: load_captioner(plan.model, place, precision)
+    captioner = load_captioner(plan.model, place, precision)
+    summary = caption_pictures(
+        captioner,
+        dataset,
+        out,
+        batch_size=options.batch_size or BATCH_SIZE,
+        scorer=load_scorer(options.scorer, place) if options.scorer else None,
+        overwrite=options.overwrite,
+        replace_edited=options.replace_edited,
+        **request,
+    )
+    if out != PRINTED:
+        say(f"{summary.written:,} captions written, {summary.already:,} already done, {summary.empty:,} are empty")
+    for line in (*summary.lines(), *dataset.report()):
+        say(line)
+    dataset.refuse_mostly_unreadable()
+    return lambda: captioner
+
+
+def _caption_by_server(
+    plan: CaptionPlan,
+    dataset: Dataset,
+    options: CaptionOptions,
+    out: Path | None,
+    format: str | None,
+    device: str,
+    precision: str,
+) -> None:
+    local = {
+        "--device": None if device == "auto" or options.scorer is not None else device,
+        "--precision": None if precision == "auto" else precision,
+    }
+    refuse(local, f"requires a model on this machine, and {plan.model.partition('@')[0]} is behind a server")
+    summary = caption_by_server(
+        plan.model,
+        dataset,
+        out,
+        decoding=plan.decoding,
+        format=format,
+        best_of=options.best_of,
+        scorer=None if options.scorer is None else load_scorer(options.scorer, resolve_device(device)),
+        drop_guesses=options.drop_guesses,
+        concurrency=options.batch_size or CONCURRENCY,
+        ledger=plan.ledger,
+        overwrite=options.overwrite,
+        replace_edited=options.replace_edited,
+        prompts=Prompts.read(open_server(plan.model)[1], dataset, options.fields),
+    )
+    say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
+    for line in (*summary.lines(), *dataset.report()):
+        say(line)
+    summary.refuse_unanswered()
+    dataset.refuse_mostly_unreadable()

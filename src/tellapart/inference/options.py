@@ -1,0 +1,85 @@
+"""The settings of ``tellapart caption``, each spelled once: the command line is made of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+@dataclass(frozen=True)
+class CaptionOptions:
+    """The options of ``tellapart caption``, without the models, the pictures and the workers."""
+
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Write to captions.jsonl or .csv (with --workers also .parquet, .tar); - prints. "
+            "Default: print the caption of a single picture.",
+        ),
+    ] = None
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="jsonl, csv, or txt (a .txt file beside each picture; with -o - captions alone). "
+            "Default: inferred from the suffix of --out."
+        ),
+    ] = None
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="Prompt of the captioner; may have fields: 'Tags: {tags}. {text}'."),
+    ] = None
+    fields: Annotated[
+        Path | None,
+        typer.Option(help="Table with the fields of --prompt by id or file name: .jsonl, .csv, …", dir_okay=False),
+    ] = None
+    beams: Annotated[
+        int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: as the model was saved, else 5.")
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Maximum tokens of a caption. Default: as the model was saved, else 30; 256 for a server."
+        ),
+    ] = None
+    samples: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=2, help="Keep N sampled captions of each picture; with --beams the N best."),
+    ] = None
+    best_of: Annotated[
+        int | None,
+        typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one that --scorer prefers."),
+    ] = None
+    consensus: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=3, help="Sample N captions, keep the one most like the others (MBR decoding)."),
+    ] = None
+    scorer: Annotated[
+        str | None, typer.Option(help="Scorer of --best-of or --consensus: folder, run, or hub name.")
+    ] = None
+    decoding: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="temperature=0.7, confidence=0.4 (drop less probable nouns), scorer_weight=0.1, "
+            "length_penalty_over=all (docs/howto/caption.md). Repeatable.",
+        ),
+    ] = None
+    drop_guesses: Annotated[
+        bool, typer.Option("--drop-guesses", help="Remove or generalise words that fit other pictures equally well.")
+    ] = False
+    batch_size: Annotated[
+        int | None,
+        typer.Option(min=1, max=1024, help="Pictures per batch, or concurrent requests to a server. Default: 32; 16."),
+    ] = None
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Caption again. Texts that a person wrote or edited stay.")
+    ] = False
+    replace_edited: Annotated[
+        bool,
+        typer.Option("--replace-edited", help="Replace texts that a person wrote or edited; a backup is kept."),
+    ] = False

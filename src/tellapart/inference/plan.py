@@ -1,0 +1,184 @@
+"""Resolves `CaptionOptions` for one model: its name with all settings, and how it decodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from tellapart.captioners.load import quoted
+from tellapart.errors import UsageError, nearest
+from tellapart.inference.options import CaptionOptions
+from tellapart.inference.prompts import has_fields
+from tellapart.inference.server import MAX_TOKENS
+from tellapart.models.decoding import DEFAULT, SCORER_WEIGHT, Decoding
+from tellapart.models.names import is_server
+from tellapart.models.saved import default_decoding
+from tellapart.utils.files import is_url
+
+CONSENSUS_TEMPERATURE = 0.6
+
+
+@dataclass(frozen=True)
+class CaptionPlan:
+    """What `CaptionOptions` amount to with one model: its name with all settings, and how it decodes.
+
+    Args:
+        model: the captioner's name, with the prompt if that has no fields.
+        template: a prompt with fields, of a captioner on this machine.
+        features: files with features that take the place of the captioner's encoder.
+        ledger: the file of a server's answers; None: beside the captions.
+    """
+
+    model: str
+    decoding: Decoding
+    template: str | None = None
+    features: str | None = None
+    ledger: Path | None = None
+
+    @property
+    def served(self) -> bool:
+        """Returns whether the model is behind a server."""
+        return is_server(self.model)
+
+
+def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
+    """Resolves the options for a model. Raises `UsageError` for an option that would have no effect."""
+    served = is_server(model)
+    model, own = without_setting(model, "ledger" if served else "features")
+    template = options.prompt if options.prompt is not None and not served and has_fields(options.prompt) else None
+    if template is None:
+        refuse({"--fields": None if served else options.fields}, "fills fields of --prompt, such as {tags}, and it has "
+               "none")  # fmt: skip
+    if options.prompt is not None and template is None:
+        model = _with_prompt(model, quote(options.prompt, safe=" ") if served else quoted(options.prompt))
+    default = DEFAULT.model_copy(update={"max_tokens": MAX_TOKENS}) if served else default_decoding(model)
+    decoding = caption_decoding(options, default)
+    if served:
+        refuse({"--beams": options.beams}, f"requires a model on this machine, and {model.partition('@')[0]} is behind "
+               "a server")  # fmt: skip
+        if options.out is not None and is_url(options.out):
+            raise UsageError(f"{options.out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
+        decoding = decoding.model_copy(update={"kind": "greedy"}) if decoding.kind == "beam" else decoding
+        return CaptionPlan(model, decoding, ledger=None if own is None else Path(own))
+    return CaptionPlan(model, decoding, template, own)
+
+
+def without_setting(model: str, key: str) -> tuple[str, str | None]:
+    """Returns a model's name without one setting (``NAME?key=value``), and the value of that; None if it has none."""
+    name, _, written = model.partition("?")
+    pairs = written.split("&") if written else []
+    values = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{key}=")]
+    rest = "&".join(pair for pair in pairs if not pair.startswith(f"{key}="))
+    return (f"{name}?{rest}" if rest else name), unquote(values[-1]) if values else None
+
+
+def _with_prompt(model: str, prompt: str) -> str:
+    """Returns the captioner's name with a prompt. Raises `UsageError` if it has one already."""
+    options = model.partition("?")[2]
+    if any(pair.startswith("prompt=") for pair in options.split("&")):
+        raise UsageError(f"{model} names a prompt; leave --prompt out, or that")
+    return f"{model}{'&' if options else '?'}prompt={prompt}"
+
+
+def refuse(options: Mapping[str, Any], why: str) -> None:
+    """Raises `UsageError` for an option that is given and would have no effect."""
+    for option, value in options.items():
+        if value is not None:
+            raise UsageError(f"{option} {why}; leave it out")
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        value = float(text)
+        if not low <= value <= high:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _rule(text: str) -> str:
+    if text not in ("new", "all"):
+        raise ValueError
+    return text
+
+
+# The rare settings of decoding: how each is read, and what is expected of it.
+DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
+    "temperature": (_number(0.01, 100), "a number from 0.01 to 100"),
+    "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
+    "scorer_weight": (_number(0.001, 1e6), "a number from 0.001"),
+    "confidence": (_number(0.01, 0.99), "a number from 0.01 to 0.99"),
+}
+
+
+def key_values(
+    option: str, values: Sequence[str] | None, known: Mapping[str, tuple[Callable[[str], Any], str]]
+) -> dict[str, Any]:
+    """Reads KEY=VALUE of a repeatable option, several with commas between. Raises `UsageError`."""
+    result: dict[str, Any] = {}
+    for pair in (part.strip() for text in values or () for part in text.split(",")):
+        key, equals, value = pair.partition("=")
+        if key not in known or not equals:
+            raise UsageError(f"{option} {pair}: no setting '{key}'{nearest(key, known)}")
+        read, expected = known[key]
+        try:
+            result[key] = read(value)
+        except ValueError:
+            raise UsageError(f"{option} {key}={value}: expected {expected}") from None
+    return result
+
+
+def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
+    """Returns the decoding settings of ``caption``: those of the options, else the ``default`` of the model.
+
+    Raises `UsageError` for an option that would have no effect.
+    """
+    rare = key_values("--decoding", options.decoding, DECODING)
+    if options.scorer is not None and options.consensus is not None:
+        rare.setdefault("scorer_weight", SCORER_WEIGHT)
+    elif "scorer_weight" in rare:
+        raise UsageError("--decoding scorer_weight is for --consensus 48 --scorer MODEL; leave it out")
+    decoding = _kind_of_decoding(options, rare.pop("temperature", None), default)
+    if "length_penalty_over" in rare and decoding.kind != "beam":
+        raise UsageError("--decoding length_penalty_over requires beam search; type --beams 5 with it, or leave it out")
+    return decoding.model_copy(update=rare)
+
+
+def _kind_of_decoding(options: CaptionOptions, temperature: float | None, default: Decoding) -> Decoding:
+    """Returns greedy decoding, beams, samples or a consensus, as the options ask for."""
+    beams, best_of, samples, consensus = options.beams, options.best_of, options.samples, options.consensus
+    max_tokens = options.max_tokens or default.max_tokens
+    rule = default.length_penalty_over
+    if consensus is not None:
+        others = {"--beams": beams, "--best-of": best_of, "--samples": samples}
+        refuse(others, f"is another way to write captions than --consensus {consensus}")
+        drawn = CONSENSUS_TEMPERATURE if temperature is None else temperature
+        return Decoding(kind="consensus", candidates=consensus, temperature=drawn, max_tokens=max_tokens)
+    if best_of is not None and samples is not None:
+        raise UsageError("--best-of keeps one sample, --samples keeps all; leave one of them out")
+    if best_of is None and samples is None:
+        if temperature is not None:
+            raise UsageError(
+                "--decoding temperature is for sampling; type --best-of 10 --scorer MODEL, --consensus 48, or "
+                "--samples 5"
+            )
+        if beams is None:
+            return default.model_copy(update={"max_tokens": max_tokens})
+        if beams == 1:
+            return Decoding(beams=1, max_tokens=max_tokens)
+        return Decoding(kind="beam", beams=beams, length_penalty_over=rule, max_tokens=max_tokens)
+    if beams is not None and best_of is not None:
+        raise UsageError("--beams has no effect with --best-of, which samples; leave one of them out")
+    if beams is not None and samples is not None:
+        if temperature is not None:
+            raise UsageError(
+                "--decoding temperature is for sampling, and --beams 5 --samples 5 keeps beams; leave one out"
+            )
+        if samples > beams:
+            raise UsageError(f"--beams {beams} keeps {beams} captions, fewer than --samples {samples}; raise --beams")
+        return Decoding(kind="beam", beams=beams, length_penalty_over=rule, samples=samples, max_tokens=max_tokens)
+    return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)

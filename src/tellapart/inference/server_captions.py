@@ -1,0 +1,208 @@
+"""The stages of captions by a server, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from PIL import Image
+
+from tellapart.boost.job import Load
+from tellapart.boost.stages import unusable
+from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
+from tellapart.captioners.consensus import consensus
+from tellapart.captions.lines import Written
+from tellapart.captions.provenance import PictureRecord
+from tellapart.data.pictures import BytesPicture
+from tellapart.inference.best_of import BestOf
+from tellapart.inference.prompts import Prompts
+from tellapart.language.phrases import soften, without_repeats
+from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
+from tellapart.models.decoding import EVIDENCE, Decoding
+from tellapart.types import Item, Picture
+
+RETRY_TEMPERATURE = 0.7  # at temperature 0 the same question gets the same answer
+GREY_SIDE = 336  # pixels of the picture that shows nothing
+
+
+@cache
+def grey_picture() -> Picture:
+    """Returns a plain grey picture, which shows nothing."""
+
+    file = io.BytesIO()
+    Image.new("RGB", (GREY_SIDE, GREY_SIDE), (128, 128, 128)).save(file, "PNG")
+    return BytesPicture(file.getvalue(), "grey")
+
+
+@dataclass
+class ServerCaptions:
+    """The stages of captions by a server, and what becomes of their answers.
+
+    A picture has one request, or as many samples as are wanted, with a seed each; with ``drop_guesses`` two more, which
+    score the caption that was chosen for the picture and for a grey one. ``chooser``: of ``best_of``, and of a
+    consensus with ``scorer_weight``.
+    """
+
+    backend: Backend
+    prompt: str
+    decoding: Decoding
+    best_of: int | None = None
+    drop_guesses: bool = False
+    prompts: Prompts | None = None
+    chooser: BestOf | None = None
+    lost: int = 0  # samples that are no captions, of pictures that have one
+    unspelled: int = 0
+    _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
+    _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # as they were before they were sent
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # one thread at a time uses the scorer
+
+    def __post_init__(self) -> None:
+        samples = self.best_of or self.decoding.drawn.samples
+        self.samples = [self._sample(number, samples) for number in range(samples)]
+        scores = [self._score(name, blank) for name, blank in (("own", False), ("grey", True)) if self.drop_guesses]
+        self.stages = [*self.samples, *scores]
+
+    @property
+    def chooses(self) -> bool:
+        """Returns whether one of several samples is kept."""
+        return self.best_of is not None or self.decoding.kind == "consensus"
+
+    def trouble(self, done: Boosted) -> str | None:
+        """Returns why a picture has no caption; None where it has one: of samples to choose from, some must be good."""
+        good = [stage for stage in self.samples if stage.name in done.texts]
+        if not done.bad or (self.chooses and good and not done.unanswered):
+            return None
+        self._chosen.pop(done.item.id, None)
+        reasons = sorted(done.bad.values(), key=lambda why: not why.startswith("no answer: "))
+        return reasons[0]
+
+    def written(self, done: Boosted) -> Written:
+        """Returns the caption that was chosen, edited."""
+        self.lost += sum(stage.name in done.bad for stage in self.samples)
+        found = self._choose(done.item, done.texts)
+        self._chosen.pop(done.item.id, None)
+        if (picture := self._pictures.pop(done.item.id, None)) is not None:
+            found = replace(found, picture=picture.if_unchanged(done.item.picture))
+        if not self.drop_guesses:
+            return found
+        own, grey = json.loads(done.texts["own"]), json.loads(done.texts["grey"])
+        if own is None or grey is None:
+            self.unspelled += 1
+            return found
+        text = soften(found.caption, [a - b < EVIDENCE for a, b in zip(own, grey, strict=True)])
+        return replace(found, caption=text, candidates=(), samples=(text,))
+
+    def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
+        """Returns what is asked of the server at least, where an answer is one choice, and at most."""
+        first = self.samples[0].build_request(pictures[0], {})
+        scores = Load()
+        if self.drop_guesses:  # of a caption whose length is not known yet
+            scores = Load.of([self._scoring(pictures[0], "", False)]) + Load(0, first.max_tokens, 0)
+        each, together = len(self.samples), min(len(self.samples), most_choices(self.backend))
+        fewest = Load.of([first]) * -(-each // together)
+        fewest = Load(fewest.requests, fewest.tokens_in, first.max_tokens * each)
+        singly = Load.of([first]) * each
+        found = fewest + scores * 2, singly + scores * 2, singly * 2 + scores * 2
+        few, one_each, most = (load * len(pictures) for load in found)
+        return few, one_each, most
+
+    def _asked(self, item: Item) -> str:
+        return self.prompt if self.prompts is None else self.prompts.by_id[item.id]
+
+    def _sample(self, number: int, samples: int) -> Stage:
+        """The stage of one sample."""
+        sampled = self.best_of is not None or self.decoding.kind != "greedy"
+
+        def request(item: Item, temperature: float | None, seed: int | None) -> Request:
+            if item.id not in self._pictures:
+                self._pictures[item.id] = PictureRecord.of(item.picture)
+            messages, most = (Message("user", self._asked(item)),), self.decoding.max_tokens
+            return Request(
+                messages, item.picture, temperature, most, seed=seed, truth=item.truth,
+                logprobs=self.decoding.confidence > 0,
+            )  # fmt: skip
+
+        temperature, seed = (self.decoding.temperature, number) if sampled else (None, None)
+        return Stage(
+            f"caption.{number}" if number else "caption",
+            self.backend,
+            self.prompt,
+            lambda item, _: request(item, temperature, seed),
+            lambda item, answers, text: unusable(text),
+            lambda item, _, bad: request(item, max(RETRY_TEMPERATURE, temperature or 0.0), samples + number),
+            (lambda item, _, answer, text: self._confident(answer, text)) if self.decoding.confidence else None,
+            group="caption" if sampled else "",
+        )
+
+    def _confident(self, answer: Answer, text: str) -> str:
+        """A caption without nouns of a probability below ``confidence``, and without what it says twice."""
+        text = " ".join(text.split())
+        words = content_words(text)
+        log_probs = word_log_probs(text, words, answer.tokens)
+        if log_probs is None:
+            with self._lock:
+                self.unspelled += 1
+            return text
+        least = math.log(self.decoding.confidence)
+        doubted = [word.kind == "head" and value < least for word, value in zip(words, log_probs, strict=True)]
+        return without_repeats(soften(text, doubted))
+
+    def _score(self, name: str, blank: bool) -> Stage:
+        """The stage that scores the chosen caption: its text is a list of its words' log-probabilities, or null."""
+
+        def request(item: Item, texts: Mapping[str, str]) -> Request:
+            return self._scoring(item, self._choose(item, texts).caption, blank)
+
+        def log_probs(item: Item, texts: Mapping[str, str], answer: Answer, _: str) -> str:
+            caption = self._choose(item, texts).caption
+            return json.dumps(word_log_probs(caption, content_words(caption), answer.tokens))
+
+        return Stage(
+            name, self.backend, self.prompt, request, lambda item, texts, text: None,
+            lambda item, texts, bad: request(item, texts), log_probs,
+        )  # fmt: skip
+
+    def _scoring(self, item: Item, caption: str, blank: bool) -> Request:
+        messages = Message("user", self._asked(item)), Message("assistant", caption)
+        return Request(messages, grey_picture() if blank else item.picture, max_tokens=1, scored=True)
+
+    def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
+        """The caption of a picture among its samples. Raises `BackendError` where it has none."""
+
+        with self._lock:
+            if item.id in self._chosen:
+                return self._chosen[item.id]
+            captions = tuple(" ".join(texts[one.name].split()) for one in self.samples if one.name in texts)
+            if not captions:
+                raise BackendError("no caption to score")
+            if self.best_of is not None:
+                assert self.chooser is not None
+                (ranked,) = self.chooser.rank([item], [captions])
+                found = Written(item, ranked[0][0], ranked)
+            elif self.decoding.kind == "consensus":
+                if self.chooser is not None:
+                    (text,) = self.chooser.consensus([item], [captions], self.decoding.scorer_weight)
+                else:
+                    text = consensus(captions)
+                found = Written(item, text)
+            else:
+                found = Written(item, captions[0], samples=captions)
+            self._chosen[item.id] = found
+            return found
+
+
+def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:
+    """Returns the log-probability of each word, the sum of its tokens'; None where the tokens do not spell the text."""
+    spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
+    if spans is None:
+        return None
+    found = [0.0] * len(words)
+    for span, (_, log_p) in zip(spans, tokens, strict=True):
+        if (number := word_of_span(span, words)) >= 0:
+            found[number] += log_p
+    return found

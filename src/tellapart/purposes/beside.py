@@ -1,0 +1,89 @@
+"""A text file beside each picture, as programs that train image generators read it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.writers import SHOWN, Replace, files_beside, text_of_person, write_own
+from tellapart.data.open import expanded
+from tellapart.data.pictures import FilePicture
+from tellapart.data.specification import parse
+from tellapart.data.text_files import read_text
+from tellapart.errors import UsageError
+from tellapart.purposes.texts import Edited, has_phrase
+from tellapart.types import Item
+
+
+def common_folder(items: Sequence[Item]) -> Path:
+    """Returns the folder in or below which all pictures lie. Raises `UsageError` for pictures that are not files."""
+    paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
+    if len(paths) < len(items) or not paths:
+        name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
+        raise UsageError(f"{name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
+    return Path(os.path.commonpath([path.parent for path in paths]))
+
+
+def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
+    """Raises `UsageError` if the pictures lie in several folders, and the one above them was not typed."""
+    root = common_folder(items).resolve()
+    folders = dict.fromkeys(
+        item.picture.path.resolve().parent for item in items if isinstance(item.picture, FilePicture)
+    )
+    named = [path.resolve() for path in (parse(spec)[1] for spec in expanded(typed)) if path.is_dir()]
+    if len(folders) > 1 and not any(path == root or path in root.parents for path in named):
+        raise UsageError(
+            f"the pictures lie in {len(folders):,} folders ({', '.join(str(each) for each in list(folders)[:3])}), and "
+            f"metadata.jsonl belongs in one; name {root}, type the command once for each folder, or name a file with -o"
+        )
+
+
+def write_beside(
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, replaces: Replace, suffix: str, trigger: str
+) -> tuple[dict[str, Edited], list[str]]:
+    """Writes a text file beside each picture that has a text; returns the texts that are there now, and what is to be
+    said of those of people.
+
+    A file that this command did not write, or that a person changed since, stays unless ``replaces.edited``, and its
+    text is the picture's.
+    """
+    targets = files_beside(items, suffix)
+    stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited)
+    there, several, bare = dict(edited), list[str](), list[str]()
+    for key, path in targets.items() if not replaces.edited else ():
+        if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
+            lines = [" ".join(line.split()) for line in text_of(path).splitlines() if line.strip()]
+            listed = key in edited and "\n" in edited[key].text
+            text = "\n".join(lines) if listed else _joined_lines(lines)
+            there[key] = Edited(text, accepted=True)
+            several += [path.name] if len(lines) > 1 and not listed else []
+            bare += [path.name] if text and not has_phrase(text, trigger) else []
+    people = [key for key, one in there.items() if one.accepted]
+    said = []
+    if people:
+        said.append(f"{len(people):,} {suffix} files were written or edited by a person: they stay, and their text is "
+                    "in the list; --replace-edited replaces them")  # fmt: skip
+    if bare:
+        said.append(f"{len(bare):,} of these do not have the trigger '{trigger}', so the generator does not learn it "
+                    f"from them: {_some(bare)}; add it there")  # fmt: skip
+    if several:
+        said.append(f"{len(several):,} of these have several lines, of which kohya's scripts read the first: "
+                    f"{_some(several)}; join the lines there")  # fmt: skip
+    return there, said
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+
+
+def _joined_lines(lines: Sequence[str]) -> str:
+    """Lines as one text: a line that ends without a mark gets a stop."""
+    ended = [line if line[-1:] in ".!?,;:…" else f"{line}." for line in lines[:-1]]
+    return " ".join([*ended, *lines[-1:]])
+
+
+def text_of(path: Path) -> str:
+    """Returns the text of a file; "" if there is none. Raises `UsageError`, see `read_text`."""
+    return read_text(path) if path.exists() else ""

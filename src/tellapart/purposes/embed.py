@@ -1,0 +1,155 @@
+"""Alt texts in XMP: in a sidecar beside each picture, or inside copies of the pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.writers import files_beside
+from tellapart.data import xmp
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import UsageError
+from tellapart.purposes.beside import common_folder
+from tellapart.purposes.texts import Edited
+from tellapart.types import Item
+from tellapart.utils.files import check_output, input_folder, write_output
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Counts how many XMP sidecars and copies were written; ``stayed``: pictures whose own alt text was not
+    replaced.
+    """
+
+    sidecars: int = 0
+    copies: int = 0
+    stayed: tuple[str, ...] = ()
+
+
+def _packets(picture: Path) -> tuple[str, str]:
+    """Returns the XMP inside a picture, and that of its sidecar. Raises `UsageError` for what is no XMP."""
+    inside = xmp.packet_in(picture.read_bytes(), str(picture))
+    sidecars = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
+    found = [text for path in sidecars if xmp.texts_of(text := xmp.read_sidecar(path), str(path))]
+    xmp.texts_of(inside, str(picture))
+    return inside, found[0] if found else xmp.read_sidecar(sidecars[0])
+
+
+def _takes_packet(picture: Path) -> bool:
+    with picture.open("rb") as file:
+        return xmp.takes_packet(file.read(8))
+
+
+def _of(name: str, target: Path) -> Path:
+    """Returns the name under which `OwnFiles` knows a text of a file."""
+    return target if name == xmp.ALT else target.with_name(f"{target.name}#long")
+
+
+def _target(picture: Path, root: Path, folder: Path | None) -> Path:
+    """Returns the file that an alt text goes into: a copy of the picture below ``folder``, else a sidecar."""
+    place = picture if folder is None else folder / os.path.relpath(picture.absolute(), root)
+    return place if folder is not None and _takes_packet(picture) else place.with_suffix(".xmp")
+
+
+def check_embed(items: Sequence[Item], folder: Path | None) -> None:
+    """Raises `UsageError` for what `embed` could not write, and for XMP that it could not read; before slow work.
+
+    ``folder``: of copies. None of them may be a picture of these, or be read as one by the next run, or take the place
+    of a file that this program did not write.
+    """
+    files_beside(items, ".xmp")
+    root = common_folder(items)
+    files = (item.picture.path for item in items if isinstance(item.picture, FilePicture))
+    pictures = [path for path in files if path.exists()]
+    sources = {(status.st_dev, status.st_ino): path for path in pictures if (status := path.stat())}
+    for picture in pictures:
+        with contextlib.suppress(PermissionError):  # it is not captioned, either
+            _packets(picture)
+            place = None if folder is None else folder / os.path.relpath(picture.absolute(), root)
+            for target in {place, _target(picture, root, folder)} if place is not None else ():
+                _check_copy(target, sources)
+
+
+def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
+    """Raises `UsageError` for a copy that must not be written. ``sources``: pictures by device and inode."""
+    if target.exists() and (source := sources.get((target.stat().st_dev, target.stat().st_ino))) is not None:
+        raise UsageError(f"{target}: is the picture {source}, which stays as it is; name another folder with --copies")
+    if (typed := input_folder(target.parent)) is not None:
+        raise UsageError(f"--copies {target.parent}: lies in {typed}, so the next run would take the copies for "
+                         "pictures; name a folder elsewhere")  # fmt: skip
+    check_output(target)
+
+
+def embed(
+    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, replace_edited: bool, folder: Path | None = None
+) -> Embedded:
+    """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies in ``folder``.
+
+    A copy of a JPEG or PNG has them inside, one of another format has a sidecar. All else that a sidecar or a picture
+    says stays; so does an alt text in either, in any language, that this command did not write, unless
+    ``replace_edited`` is set; it is backed up then. An empty text that a person accepted empties the alt text. Pictures
+    themselves are never changed. Raises `UsageError`, see `check_embed`.
+    """
+    todo: list[tuple[Path, Path, str]] = []
+    stayed: list[str] = []
+    texts, replaced = dict[Path, str](), dict[Path, str]()
+    check_embed(items, folder)
+    root = common_folder(items)
+    for item in items:
+        one = edited.get(item.id, Edited(""))
+        if not (one.text or one.accepted) or not isinstance(item.picture, FilePicture):
+            continue
+        picture = item.picture.path
+        target, (inside, beside) = _target(picture, root, folder), _packets(picture)
+        packet = beside if target.suffix == ".xmp" else inside
+        said = xmp.texts_of(beside, str(picture)) | xmp.texts_of(inside, str(picture))
+        ours = {name: text for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)) if text or one.accepted}
+        theirs = {name: text for name, text in said.items()
+                  if not own.is_own(_of(name, picture.with_suffix(".xmp")), text)}  # fmt: skip
+        if replace_edited:
+            replaced |= {_of(name, picture.with_suffix(".xmp")): text for name, text in theirs.items()
+                         if name in ours and text != ours[name]}  # fmt: skip
+            theirs = {name: text for name, text in theirs.items() if name not in ours}
+        if not one.text and not said and folder is None:
+            continue
+        if theirs.get(xmp.ALT, one.text) != one.text:
+            stayed.append(item.id)
+            if folder is None:
+                continue
+            ours = {}
+        there = xmp.texts_of(packet, str(target))
+        new = {name: text for name, text in (ours | theirs).items() if there.get(name, "") != text}
+        packet = xmp.with_texts(packet, new, str(target)) if new or not packet else packet
+        if target.suffix != ".xmp" and len(packet.encode()) > xmp.MOST:
+            raise UsageError(f"{picture}: has no room for its text in XMP ({xmp.MOST:,} bytes); leave the picture out")
+        texts |= {_of(name, target): text for name, text in ours.items() if name not in theirs}
+        todo.append((picture, target, packet))
+    if folder is None:
+        own.back_up(replaced)
+        own.record(texts)
+    for picture, target, packet in todo:
+        _embed(picture, target, packet, folder)
+    sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
+    return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed))
+
+
+def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> None:
+    if folder is None:
+        write_output(target, packet, own=True)
+        return
+    if target.suffix == ".xmp":
+        write_output(target, packet)
+        write_output(target.with_suffix(picture.suffix), lambda new: shutil.copy(picture, new))
+        return
+    data = xmp.with_packet(picture.read_bytes(), packet, str(picture))
+
+    def write(new: Path) -> None:
+        new.write_bytes(data)
+        shutil.copymode(picture, new)
+
+    write_output(target, write)

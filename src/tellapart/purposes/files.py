@@ -1,0 +1,68 @@
+"""Checks the files that texts go to before anything is captioned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tellapart.captions.lines import name_in
+from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.writers import SHOWN, Replace, check_beside
+from tellapart.data.caption_files import METADATA_FILES
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import UsageError
+from tellapart.purposes.beside import text_of
+from tellapart.purposes.embed import check_embed
+from tellapart.purposes.lists import people_rows, refuse_foreign
+from tellapart.types import Item
+from tellapart.utils.files import writable_file
+
+
+def check_files(
+    items: Sequence[Item],
+    out: Path,
+    own: OwnFiles,
+    replaces: Replace,
+    beside: str | None,
+    mixed: bool,
+    copies: Sequence[Path | None],
+) -> None:
+    """Raises one `UsageError` that names all files that cannot be read or written.
+
+    Args:
+        beside: the suffix of text files beside the pictures.
+        mixed: whether ``out`` may have rows of a person.
+        copies: the folders of `embed`.
+    """
+    problems: list[str] = []
+
+    def attempt(check: Callable[[], object]) -> None:
+        try:
+            check()
+        except UsageError as error:
+            problems.append(str(error))
+
+    def rows_of_pictures() -> None:
+        if other := sorted(people_rows(out, items).keys() - {item.id for item in items}):
+            raise UsageError(
+                f"{out}: has {len(other):,} texts of a person, and they are not of these pictures, such as "
+                f"'{other[0]}'; name another file with -o"
+            )
+
+    if beside is not None:
+        attempt(lambda: check_beside(items, beside))
+    for folder in copies:
+        attempt(lambda folder=folder: check_embed(items, folder))  # type: ignore[misc]
+    for item in items:
+        if isinstance(item.picture, FilePicture):
+            path = item.picture.path
+            if beside is not None:
+                attempt(lambda path=path: text_of(path.with_suffix(beside)))  # type: ignore[misc]
+        if out.name in METADATA_FILES:
+            attempt(lambda item=item: name_in(item, out.parent))  # type: ignore[misc]
+    attempt(lambda: writable_file(out))
+    if out.is_file() and not (mixed and replaces.edited):
+        attempt(rows_of_pictures if mixed else lambda: refuse_foreign(out, own, replaces))
+    if problems:
+        more = f"; and {len(problems) - SHOWN:,} more" if len(problems) > SHOWN else ""
+        raise UsageError("; ".join(problems[:SHOWN]) + more)

@@ -1,0 +1,154 @@
+"""Texts in one file, a line each: JSON lines, CSV, or with the pictures inside (`tellapart.purposes.packed`)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+from tellapart.captions.lines import name_in
+from tellapart.captions.provenance import OwnFiles, Provenance, TextRow, back_up, renamed_ids
+from tellapart.captions.writers import Replace, log_of, text_of_person
+from tellapart.data.caption_files import METADATA_FILES
+from tellapart.data.text_files import decode_text
+from tellapart.errors import UsageError
+from tellapart.purposes.packed import PACKED
+from tellapart.purposes.texts import Edited
+from tellapart.types import Item
+from tellapart.utils.files import replace_file, replace_text, sha256, write_errors
+from tellapart.utils.messages import json_text, parse_json, say
+
+
+def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
+    """Raises `UsageError` if the file ``out`` is a person's, or has pictures and is there already."""
+    if out.suffix.lower() in PACKED:
+        if not own.is_own(out, sha256(out)):
+            raise UsageError(f"{out}: was not written by this command, or changed since; move it away")
+        if not replaces.own:
+            raise UsageError(f"{out}: is there already; type --overwrite, or name another file")
+    elif text_of_person(out, own) is not None and not replaces.edited:
+        raise UsageError(
+            f"{out}: was not written by this command, or changed since; move it away, or type --replace-edited (a "
+            "backup is kept)"
+        )
+
+
+def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
+    """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
+
+    An empty text is a picture's that needs none, such as an ornament. Raises `UsageError` for a file that no earlier
+    run wrote, and for lines that cannot be read.
+    """
+    known, found = Provenance.open(out), dict[str, Edited]()
+    if not out.exists():
+        return found
+    if not known.rows:
+        raise UsageError(
+            f"{out}: was not written by this command; move it away, or type --replace-edited (a backup is kept)"
+        )
+    renamed = renamed_ids(items, Provenance.open(log_of(out)).rows)
+    try:
+        text = decode_text(out.read_bytes())
+        if out.suffix.lower() == ".csv":
+            rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline="")))
+        else:
+            rows = [parse_json(line) for line in text.split("\n") if line.strip()]
+        for row in rows:
+            key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
+            accepted = row.get("accepted") in (True, "True")
+            if accepted or not known.wrote(key, said):
+                long = " ".join(str(row.get("long") or "").split())
+                found[renamed.get(key, key)] = Edited(said, long=long, accepted=accepted or not said)
+    except (ValueError, KeyError, TypeError, csv.Error) as error:
+        raise UsageError(
+            f"{out}: a line is not as this command writes it ({error}); mend it, or type --replace-edited (a backup is "
+            "kept)"
+        ) from None
+    return found
+
+
+def with_edits(
+    out: Path, edited: Mapping[str, Edited], replaces: Replace, items: Sequence[Item]
+) -> tuple[dict[str, Edited], set[str]]:
+    """Returns the texts with those that a person changed in ``out`` since, and the ids of these.
+
+    With ``replaces.edited`` the whole file is backed up, and none of them stays.
+    """
+    if replaces.edited:
+        if out.exists():
+            backup = back_up(out, {"": out.read_bytes().decode("utf-8", "surrogateescape")})
+            say(f"{out} is written anew; a backup is in {backup}")
+        return dict(edited), set()
+    people = people_rows(out, items)
+    changed = {key for key, one in people.items() if one.accepted or key not in edited or one.text != edited[key].text}
+    return {**edited, **{key: people[key] for key in changed}}, changed
+
+
+def write_lines(
+    out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, changed: Set[str] = frozenset()
+) -> int:
+    """Writes the texts into one file, in the order of the items; returns how many.
+
+    ``.jsonl`` or ``.csv``; ``.parquet`` with the pictures, as Hugging Face has them; ``.tar``, a WebDataset.
+
+    A file that is called as Hugging Face's lists are has ``file_name`` and ``text``. Pictures without a text have no
+    line. ``changed``: ids of texts that are a person's.
+    """
+    rows = _with_text(items, edited)
+    if (packed := PACKED.get(out.suffix.lower())) is not None:
+
+        def write(path: Path) -> None:
+            packed(path, rows)
+            own.record({out: sha256(path)})
+
+        with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(out, write)
+        return len(rows)
+    text = (
+        _table(out, rows)
+        if out.suffix.lower() == ".csv"
+        else "".join(json.dumps(text_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
+    )
+    with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+        if out.name in METADATA_FILES and (before := text_of_person(out, own)) not in (None, text):
+            for backup in own.back_up({out: str(before)}):
+                say(f"{out} is written anew; a backup is in {backup}")
+        own.record({out: text})
+        Provenance.open(out).record({item.id: TextRow.new(one.text) for item, one in rows if item.id not in changed})
+        replace_text(out, text)
+    return len(rows)
+
+
+def _with_text(items: Sequence[Item], edited: Mapping[str, Edited]) -> list[tuple[Item, Edited]]:
+    """The items with a line in the result: those with a text, and those that a person gave an empty one."""
+    found = ((item, edited.get(item.id, Edited(""))) for item in items)
+    return [(item, one) for item, one in found if one.text or one.accepted]
+
+
+def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
+    """Returns the texts as lines of JSON."""
+    return "".join(json_text(text_record(Path(), item, one)) + "\n" for item, one in _with_text(items, edited))
+
+
+def text_record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
+    """Returns the record of a picture's text in the file ``out``."""
+    texts = one.text.split("\n")
+    if out.name in METADATA_FILES:  # of several texts diffusers takes one at random
+        return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}
+    said: dict[str, Any] = {"caption": texts[0]} if len(texts) == 1 else {"captions": texts}
+    more = {"long": one.long} if one.long else {}
+    return {"id": item.id, **said, **more} | ({"accepted": True} if one.accepted else {})
+
+
+def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
+    text, names = io.StringIO(), ("file_name", "text") if out.name in METADATA_FILES else ("id", "caption", "long")
+    if any(one.accepted for _, one in rows):
+        names = (*names, "accepted")
+    records = [text_record(out, item, one) for item, one in rows]
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
+    return text.getvalue()

@@ -1,0 +1,152 @@
+"""The captions that texts are made of: those of a file, of the folder itself, or of a captioner that is asked now.
+
+A folder has captions in text files beside its pictures or in ``metadata.jsonl``. `tellapart lora` replaces such text
+files by texts of its own, so the hidden log keeps the captions that they were made of; the next run reads them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captions.provenance import OwnFiles, PictureRecord, Provenance, TextRow, text_hash
+from tellapart.captions.writers import log_of, logged_captions
+from tellapart.data import Dataset
+from tellapart.data.caption_files import read_caption_file
+from tellapart.data.caption_matching import KnownIds, match_captions
+from tellapart.data.pictures import FilePicture
+from tellapart.errors import UsageError
+from tellapart.inference.folder import caption_folder
+from tellapart.inference.options import CaptionOptions
+from tellapart.inference.plan import DECODING, key_values, plan_captions
+from tellapart.purposes.options import SourceOptions
+from tellapart.types import Item
+from tellapart.utils.messages import say
+
+
+@dataclass(frozen=True)
+class SourceCaptions:
+    """The captions of pictures by id, several where there are, and what loads their captioner; None: not known."""
+
+    by_id: Mapping[str, Sequence[str]]
+    captioner: Callable[[], Captioner] | None = None
+
+    @property
+    def first(self) -> dict[str, str]:
+        """Returns the first caption of each picture."""
+        return {id_: texts[0] for id_, texts in self.by_id.items() if texts}
+
+    @property
+    def flat(self) -> dict[str, str]:
+        """Returns one caption per key: the picture's id, and for its further captions the id, a line break and a
+        number.
+        """
+        return {f"{id_}\n{n}" if n else id_: text for id_, texts in self.by_id.items() for n, text in enumerate(texts)}
+
+
+def read_source(
+    options: SourceOptions, dataset: Dataset, out: Path, own: OwnFiles, device: str, precision: str
+) -> SourceCaptions:
+    """Returns the captions of a data set, by the option that names where they are.
+
+    Args:
+        out: the file of the texts, whose hidden log has captions, too.
+
+    Raises:
+        UsageError: for options that contradict each other, and where no picture has a caption.
+    """
+    if options.model is not None:
+        if options.captions is not None:
+            raise UsageError("--captions and --model are two sources of captions; leave one of them out")
+        typed = caption_options(options)
+        captioner = caption_folder(plan_captions(options.model, typed), dataset, typed, device, precision, log=out)
+        return SourceCaptions(logged_captions(out, list(dataset)), captioner)
+    alone = {"--prompt": options.prompt, "--decoding": options.decoding}
+    alone |= {
+        "--device": None if device == "auto" else device,
+        "--precision": None if precision == "auto" else precision,
+    }
+    for option, value in alone.items():
+        if value:
+            raise UsageError(f"{option} requires --model, which captions the pictures; type it, too, or leave it out")
+    items = list(dataset)
+    path = options.captions
+    captions = _of_folder(items, out, own) if path is None else _of_file(path, dataset)
+    if not captions:
+        raise UsageError(
+            f"{dataset.spec}: its pictures have no captions; type --captions FILE, or --model NAME to caption them"
+        )
+    if missing := [item.id for item in items if item.id not in captions]:
+        more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+        say(f"{len(missing):,} pictures have no caption: {', '.join(missing[:3])}{more}")
+    return SourceCaptions(captions)
+
+
+_WHOLE: tuple[Callable[[str], Any], str] = (int, "a whole number")
+OPTIONS = dict.fromkeys(("beams", "max_tokens", "samples", "consensus"), _WHOLE)
+
+
+def caption_options(options: SourceOptions) -> CaptionOptions:
+    """Returns the options of ``caption`` that ``--prompt`` and ``--decoding`` stand for. Raises `UsageError`."""
+    values = key_values("--decoding", options.decoding, OPTIONS | DECODING)
+    for name, least in (("beams", 1), ("max_tokens", 1), ("samples", 2), ("consensus", 3)):
+        if values.get(name, least) < least:
+            raise UsageError(f"--decoding {name}={values[name]}: expected at least {least}")
+    rare = [f"{name}={values[name]}" for name in DECODING if name in values]
+    chosen = {name: values[name] for name in OPTIONS if name in values}
+    return CaptionOptions(
+        prompt=options.prompt,
+        decoding=rare,
+        overwrite=options.overwrite,
+        replace_edited=options.replace_edited,
+        **chosen,
+    )
+
+
+def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
+    """Returns the captions of a file by the ids of the pictures. Raises `UsageError` where none is of a picture."""
+    items = list(dataset)
+    known = KnownIds(dataset.spec, [item.id for item in items], {item.id: item.picture.name for item in items})
+    matched = match_captions(read_caption_file(path), known, str(path))
+    if matched.how:
+        say(matched.how)
+    ids = set(known.ids)
+    if others := sum(key not in ids for key in matched.texts):
+        say(f"{path}: {others:,} captions are of no picture of {dataset.spec}")
+    return {item.id: matched.texts[item.id] for item in items if item.id in matched.texts}
+
+
+def _of_folder(items: Sequence[Item], out: Path, own: OwnFiles) -> dict[str, Sequence[str]]:
+    """Returns the captions in a folder: those that tellapart wrote there, else those in the log, else those of people.
+
+    Texts that this purpose made itself are none.
+    """
+    made, logged = Provenance.open(out).rows, logged_captions(out, items)
+    captions: dict[str, Sequence[str]] = {}
+    for item in items:
+        hashes = made[item.id].hashes if item.id in made else ()
+        texts = [text for text in item.references if text.strip()]
+        ours = isinstance(item.picture, FilePicture) and own.are_own(item.picture.path, item.references)
+        is_made = ours and any(text_hash(text) in hashes for text in ("\n".join(item.references), *item.references))
+        if texts and ours and not is_made:
+            captions[item.id] = texts
+        elif item.id in logged:
+            captions[item.id] = logged[item.id]
+        elif texts and not is_made:
+            captions[item.id] = texts
+    return captions
+
+
+def log_captions(items: Sequence[Item], out: Path, captions: Mapping[str, Sequence[str]]) -> None:
+    """Keeps captions in the hidden log of ``out``, before texts take their place."""
+    logged = logged_captions(out, items)
+    rows = {
+        item.id: TextRow.new(None, PictureRecord.of(item.picture), captions[item.id])
+        for item in items
+        if item.id in captions and list(captions[item.id]) != logged.get(item.id)
+    }
+    if rows:
+        Provenance.open(log_of(out)).record(rows)

@@ -1,0 +1,116 @@
+"""``tellapart alt-text``: reads captions, makes alt texts of them, and writes them where people and programs look."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.writers import Replace
+from tellapart.data import Dataset
+from tellapart.data.caption_matching import CaptionFile
+from tellapart.errors import UsageError
+from tellapart.evaluation.check import CAPTION, KINDS, check_captions
+from tellapart.purposes.alt_text import AltText
+from tellapart.purposes.beside import common_folder
+from tellapart.purposes.embed import embed
+from tellapart.purposes.files import check_files
+from tellapart.purposes.lists import json_lines, with_edits, write_lines
+from tellapart.purposes.options import AltTextOptions
+from tellapart.purposes.review import review_lines, write_review_page
+from tellapart.purposes.source import SourceCaptions, read_source
+from tellapart.purposes.texts import Edited, without_text
+from tellapart.utils.files import check_output, locked, write_output
+from tellapart.utils.messages import say, stdout_errors
+
+OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that say nothing of one alt text
+
+
+def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, precision: str) -> None:
+    """Writes an alt text of each picture. No other process writes texts in the same place meanwhile.
+
+    Raises:
+        UsageError: for all files that cannot be read or written, before anything is captioned.
+    """
+    items, replaces, own = list(dataset), Replace(options.overwrite, options.replace_edited), OwnFiles()
+    out = "-" if options.out is None and len(items) == 1 else options.out
+    folders = [None] * options.embed + [options.copies] * (options.copies is not None)
+    with contextlib.ExitStack() as stack:
+        if out == "-":
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "alt.jsonl"
+        else:
+            path = _checked_path(out, options)
+        if options.review is not None:
+            check_output(options.review)
+        check_files(items, path, own, replaces, beside=None, mixed=True, copies=folders)
+        stack.enter_context(locked(path.parent, wait=False, name=f".{path.name}.lock"))
+        if options.embed:
+            stack.enter_context(locked(common_folder(items), wait=False, name=".xmp.lock"))
+        source = read_source(options, dataset, path, own, device, precision)
+        edited = AltText(options.characters, options.long).edited(source.first)
+        for line in without_text(edited):
+            say(line)
+        edited, changed = with_edits(path, edited, replaces, items)
+        if changed:
+            say(f"{len(changed):,} texts were changed in {path} since: they stay; --replace-edited replaces them")
+        if out == "-":
+            with stdout_errors():
+                sys.stdout.write(json_lines(items, edited))
+        else:
+            say(f"{write_lines(path, items, edited, own, changed):,} texts in {path}")
+        for folder in folders:
+            _embed(dataset, edited, own, replaces, folder)
+        if options.review is not None:
+            _review(dataset, source, edited, options, path)
+
+
+def _checked_path(out: str | None, options: AltTextOptions) -> Path:
+    """Returns the file of the texts. Raises `UsageError` for one that cannot hold them."""
+    if out is None:
+        raise UsageError("no file to write alt texts to; type -o alt.jsonl, or -o - to print them")
+    path = Path(out)
+    if path.suffix.lower() not in (".jsonl", ".csv"):
+        raise UsageError(f"{path}: texts go to a .jsonl or .csv file")
+    if options.review is not None and options.review.suffix.lower() == ".html" and path.suffix.lower() != ".jsonl":
+        raise UsageError(f"{path}: the page of --review writes lines of JSON; type -o alt.jsonl")
+    return path
+
+
+def _embed(
+    dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, replaces: Replace, folder: Path | None
+) -> None:
+    """Writes alt texts in XMP, beside the pictures or in copies, and prints how many."""
+    done = embed(list(dataset), edited, own, replaces.edited, folder)
+    where = "beside the pictures" if folder is None else f"in {folder}"
+    copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
+    say(f"{copies}{done.sidecars:,} .xmp files {where}")
+    if done.stayed:
+        say(f"{len(done.stayed):,} pictures have an alt text of another origin, which stays: "
+            f"{', '.join(done.stayed[:3])}; --replace-edited replaces it")  # fmt: skip
+
+
+def _review(
+    dataset: Dataset, source: SourceCaptions, edited: Mapping[str, Edited], options: AltTextOptions, out: Path
+) -> None:
+    """Lists the texts that a person should look at, in a file or on a page."""
+    assert options.review is not None
+    texts = {key: [one.text] for key, one in edited.items() if one.text}
+    doubts: dict[str, list[tuple[str, str]]] = {}
+    if texts:
+        captioner = source.captioner() if source.captioner is not None and len(texts) > 1 else None
+        checked = check_captions(CaptionFile(out.name, texts), dataset, captioner=captioner)
+        for kind, findings in checked.found.items():
+            if KINDS[kind].of == CAPTION and kind not in OF_SETS:
+                for one in findings:
+                    doubts.setdefault(one.id, []).append((kind, one.detail))
+    items, path = list(dataset), options.review
+    lines = review_lines(items, source.first, edited, doubts)
+    if path.suffix.lower() == ".html":
+        write_review_page(path, out, items, edited, lines, options.characters)
+    else:
+        write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    say(f"{len(lines):,} of {len(items):,} pictures are to be looked at: {path}")

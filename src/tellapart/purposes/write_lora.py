@@ -1,0 +1,145 @@
+"""``tellapart lora``: reads captions, leaves out what a set has in common, and writes what image generators read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tellapart.captions.provenance import OwnFiles
+from tellapart.captions.writers import Replace
+from tellapart.data import Dataset
+from tellapart.errors import UsageError
+from tellapart.purposes.beside import common_folder, refuse_scattered, write_beside
+from tellapart.purposes.files import check_files
+from tellapart.purposes.lists import write_lines
+from tellapart.purposes.lora import LEAST, LoraCaptions, WordShare
+from tellapart.purposes.options import LoraOptions
+from tellapart.purposes.packed import PACKED
+from tellapart.purposes.source import log_captions, read_source
+from tellapart.purposes.texts import SHOWN, several, without_text
+from tellapart.utils.files import locked
+from tellapart.utils.messages import say
+
+
+def write_lora(
+    dataset: Dataset,
+    pictures: Sequence[str],
+    options: LoraOptions,
+    device: str,
+    precision: str,
+    show: Callable[[Sequence[WordShare], int], None],
+) -> None:
+    """Writes a caption of each picture for a generator. No other process writes in the same place meanwhile.
+
+    Args:
+        pictures: the data as it was typed.
+        show: prints words with their shares of so many captions.
+
+    Raises:
+        UsageError: for all files that cannot be read or written, before anything is captioned.
+    """
+    maker, items = lora_captions(options), list(dataset)
+    place = Destination.of(options, items, pictures)
+    replaces, own = Replace(options.overwrite, options.replace_edited), OwnFiles()
+    check_files(items, place.path, own, replaces, beside=place.suffix, mixed=False, copies=())
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(locked(place.path.parent, wait=False, name=f".{place.path.name}.lock"))
+        source = read_source(options, dataset, place.path, own, device, precision)
+        if place.path.suffix.lower() == ".csv" and any(len(texts) > 1 for texts in source.by_id.values()):
+            raise UsageError(f"{place.path}: has one text of each picture, and there are several captions; type "
+                             "-o texts.jsonl")  # fmt: skip
+        captions = source.flat
+        single = maker.edited(captions)
+        edited = several(single)
+        for line in without_text(edited):
+            say(line)
+        shares = maker.evidence(captions)
+        show([one for n, one in enumerate(shares) if one.left_out or n < SHOWN], len(captions))
+        if len(edited) < LEAST:
+            say(f"{len(edited)} captions are no evidence of what a set has in common; only --avoid leaves words out")
+        pairs = [(captions[key], one.text) for key, one in single.items() if one.text]
+        for before, after in pairs[: SHOWN if options.dry_run else 3]:
+            say(f"{before} → {after}")
+        if options.dry_run:
+            say("no text is written yet; the same command without --dry-run goes on with these captions")
+            return
+        lines: list[str] = []
+        if place.suffix is not None:
+            log_captions(items, place.path, source.by_id)
+            edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger)
+        count = write_lines(place.path, items, edited, own)
+        also = f" and in a {place.suffix} beside each picture" if place.suffix is not None else ""
+        for line in (f"{count:,} texts in {place.path}{also}", *lines):
+            say(line)
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where texts go: one file, and text files of this ``suffix`` beside the pictures; None: no such files."""
+
+    path: Path
+    suffix: str | None
+
+    @classmethod
+    def of(cls, options: LoraOptions, items: Sequence, pictures: Sequence[str]) -> Destination:
+        """Returns where the options send the texts. Raises `UsageError` for what cannot hold them."""
+        if options.out == "-":
+            raise UsageError("lora looks at all captions; leave out -o -, or type --dry-run to see examples")
+        if options.out is None:
+            refuse_scattered(items, pictures)
+            suffix = f".{(options.extension or 'txt').lstrip('.')}"
+            return cls(common_folder(items) / "metadata.jsonl", suffix)
+        path, packed = Path(options.out), sorted(PACKED)
+        if path.suffix.lower() not in (".jsonl", ".csv", *packed):
+            raise UsageError(f"{path}: texts go to a .jsonl or .csv file" + "".join(f", or {one}" for one in packed))
+        if options.extension is not None:
+            raise UsageError(f"--extension is for text files beside the pictures, and -o {path} is one file; leave "
+                             "it out")  # fmt: skip
+        return cls(path, None)
+
+
+def lora_captions(options: LoraOptions) -> LoraCaptions:
+    """Returns what makes the captions. Raises `UsageError` for values that are none."""
+    if not (options.trigger or "").strip():
+        raise UsageError("lora needs the word that the generator is to learn; type --trigger NAME")
+    if options.seed is not None and options.length_mix is None:
+        raise UsageError("--seed requires --length-mix; leave it out")
+    if options.extension is not None and f".{options.extension.lstrip('.')}" not in (".txt", ".caption"):
+        raise UsageError(f"--extension {options.extension}: expected .txt or .caption")
+    avoid = _words(options.avoid, "--avoid")
+    phrases = (" ".join(one.split()) for one in (options.include or "").split(",") if one.strip())
+    maker = LoraCaptions(
+        " ".join((options.trigger or "").split()),
+        options.common,
+        _words(options.keep, "--keep"),
+        avoid,
+        " ".join((options.prefix or "").split()),
+        (options.suffix or "").strip(),
+        _shares(options.length_mix),
+        options.seed or 0,
+        tuple(dict.fromkeys(phrases)),
+    )
+    if both := sorted(maker.kept & avoid):
+        raise UsageError(f"'{both[0]}' is to stay, and --avoid leaves it out; leave it out of one of them")
+    return maker
+
+
+def _words(typed: str | None, option: str) -> frozenset[str]:
+    words = frozenset(word.strip().lower() for word in (typed or "").split(",") if word.strip())
+    if wrong := next((word for word in sorted(words) if " " in word), None):
+        raise UsageError(f"{option} {wrong!r}: expected single words with commas between, such as hat,red")
+    return words
+
+
+def _shares(typed: str | None) -> tuple[float, float, float] | None:
+    if typed is None:
+        return None
+    try:
+        short, medium, long = (float(part) for part in typed.split(","))
+    except ValueError:
+        short = medium = long = -1.0
+    if min(short, medium, long) < 0 or not 0.99 <= short + medium + long <= 1.01:
+        raise UsageError(f"--length-mix {typed}: expected three shares that add up to 1, such as 0.2,0.5,0.3")
+    return short, medium, long
