@@ -92,7 +92,7 @@ NOT_RUN = {
     "TELLAPART_JAVA=": "needs SPICE's 500 MB and Java 8; tests/metrics holds the wrapper",
     "tellapart train papers/smile_alpaca": "needs a language model of the hub; test_papers.py trains a tiny one",
     "tellapart caption runs/answers": "captions with the model of the command before",
-    "tellapart caption runs/NAME": "needs a run and files of region features; tests/features makes some",
+    "tellapart caption 'runs/NAME": "needs a run and files of region features; tests/features makes some",
     "tellapart train flickr8k_sr": "trains for 40 minutes; tests/recipe has these recipes on little data",
     "tellapart train ndlb_": "trains three recipes for minutes; tests/test_papers.py and tests/recipe read them all",
     "tellapart serve": "a server that runs until Ctrl-C; tests/inference/test_serve.py asks one",
