@@ -19,6 +19,7 @@ from tellapart.purposes.options import LoraOptions
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.source import log_captions, read_source
 from tellapart.purposes.texts import SHOWN, several, without_text
+from tellapart.types import Item
 from tellapart.utils.files import locked
 from tellapart.utils.messages import say
 
@@ -83,7 +84,7 @@ class Destination:
     suffix: str | None
 
     @classmethod
-    def of(cls, options: LoraOptions, items: Sequence, pictures: Sequence[str]) -> Destination:
+    def of(cls, options: LoraOptions, items: Sequence[Item], pictures: Sequence[str]) -> Destination:
         """Returns where the options send the texts. Raises `UsageError` for what cannot hold them."""
         if options.out == "-":
             raise UsageError("lora looks at all captions; leave out -o -, or type --dry-run to see examples")
