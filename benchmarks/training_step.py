@@ -29,7 +29,9 @@ from tellapart.objectives.baselines import leave_one_out
 from tellapart.objectives.reinforce import Reinforce, RewardTerm, token_log_probs
 from tellapart.recipe.schema import Training
 from tellapart.rewards.retrieval import SelfRetrieval
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.optimizer import make_optimizer, make_scheduler
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 from tellapart.types import Batch, Item, Rollout, StepContext
 
 PARTS = ("vision", "generate", "text tower", "score forward", "backward", "optimizer")

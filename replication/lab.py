@@ -152,7 +152,8 @@ class Lab:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         from tellapart.training.build import TrainingSetup
-        from tellapart.training.loop import check_setup, fit
+        from tellapart.training.checks import check_setup
+        from tellapart.training.loop import fit
         from tellapart.training.runs import upstream
 
         self.make_boosted(arm)

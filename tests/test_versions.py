@@ -24,8 +24,10 @@ from tellapart.rewards.retrieval import beside_distractors
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, random_crops
 from tellapart.training.build import TrainingSetup
+from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 from tellapart.types import Batch
 from tellapart.utils.rng import ItemSeeds
 from tellapart.utils.versions import VERSIONS

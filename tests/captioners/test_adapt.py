@@ -18,7 +18,7 @@ from tellapart.captioners.lora import add_lora, is_adapter
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
-from tellapart.training.step import TrainableParts
+from tellapart.training.trainable import TrainableParts
 
 
 @pytest.fixture

@@ -24,8 +24,10 @@ from tellapart.objectives.reinforce import token_log_probs
 from tellapart.objectives.self_distillation import Choice, Describer
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
+from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 from tellapart.types import Batch, Item
 
 DRAWS = ("model.vqmodel.", "model.generation_")  # Janus' networks that make pictures; captions do not pass through them

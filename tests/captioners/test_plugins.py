@@ -17,7 +17,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.scorers import load_scorer
 from tellapart.training.build import TrainingSetup
-from tellapart.training.loop import check_setup
+from tellapart.training.checks import check_setup
 from tellapart.training.runs import upstream
 from tellapart.utils import registry
 

@@ -26,8 +26,10 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.reading import check_recipe
 from tellapart.recipe.schema import NewRecurrent
 from tellapart.training.build import TrainingSetup, build_recurrent
+from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.runs import upstream
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 
 STEPS = 20
 LONGER = {  # 20 are too few to show above the noise of their few samples

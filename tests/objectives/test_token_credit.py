@@ -23,7 +23,9 @@ from tellapart.objectives.reinforce import (
 )
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.optimizer import make_optimizer, make_scheduler
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 from tellapart.types import Batch, Rollout
 
 END, NAN = 9, math.nan
@@ -262,7 +264,7 @@ def test_the_exact_truth_is_refused_where_nobody_knows_it(
     for number in range(4):
         Image.new("RGB", (90, 60), (60 * number, 20, 200)).save(folder / f"{number}.jpg")
     from tellapart.errors import UsageError
-    from tellapart.training.loop import check_setup
+    from tellapart.training.checks import check_setup
 
     tiny_recipe["data"]["train"] = str(folder)
     tiny_recipe["objective"]["rewards"] = [{"kind": "exact_truth"}]

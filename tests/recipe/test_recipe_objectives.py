@@ -16,8 +16,8 @@ from tellapart.recipe.reading import check_recipe, read_recipe, to_toml
 from tellapart.recipe.schema import Recipe
 from tellapart.rewards import Alternating, Averaged, CiderReward, MetricReward, SelfRetrieval
 from tellapart.training.build import TrainingSetup
+from tellapart.training.checks import check_setup
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import check_setup
 from tellapart.training.runs import train, upstream
 from tellapart.types import Batch, Rollout
 from tellapart.utils.registry import allow_code
@@ -284,7 +284,7 @@ def test_validation_that_compares_with_references_is_refused_without_and_other_v
 ) -> None:
     from PIL import Image
 
-    from tellapart.training.loop import Validator
+    from tellapart.training.validation import Validator
 
     for n in range(12):
         Image.new("RGB", (36, 24), (20 * n, 0, 0)).save(tmp_path / f"{n}.png")

@@ -92,7 +92,7 @@ def test_a_validation_measures_both_axes(tiny_recipe: dict[str, Any]) -> None:
     from tellapart.metrics.cider import cider_d
     from tellapart.recipe.reading import check_recipe
     from tellapart.training.build import TrainingSetup
-    from tellapart.training.loop import Validator
+    from tellapart.training.validation import Validator
 
     setup = TrainingSetup(check_recipe(tiny_recipe, "test"), lambda name: name)
     validation = Validator(setup)

@@ -23,7 +23,9 @@ from tellapart.recipe.reading import check_recipe
 from tellapart.scorers import load_scorer
 from tellapart.scorers.parts import PartsModel, PartsScorer
 from tellapart.training.build import TrainingSetup
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.optimizer import make_optimizer, make_scheduler
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 from tellapart.types import Item
 
 WORDS = ["a red circle left of a blue square on grass", "a small green ring above a star"]

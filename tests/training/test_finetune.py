@@ -22,7 +22,7 @@ from tellapart.recipe.presets import PRESETS, objective_names
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training import run_folder
 from tellapart.training.build import TrainingSetup
-from tellapart.training.finetune import BATCH, parts_of_batch, plan
+from tellapart.training.plan import BATCH, parts_of_batch, plan
 
 WORLD = "scenes:plain?n=60&split=train"
 
@@ -62,9 +62,9 @@ def test_objectives_are_what_people_choose_and_not_their_parts() -> None:
 
 
 def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 8 << 30)
+    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 8 << 30)
     assert parts_of_batch(str(tiny_captioner), 200, 30) == 1
-    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 10_000_000)
+    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 10_000_000)
     # 200 captions × (30 + 20 tokens) × (1 layer × 16 × 34 + V × 3) × 4 bytes over 0.4 of ten million
     vocabulary = json.loads((tiny_captioner / "config.json").read_text())["text_config"]["vocab_size"]
     assert parts_of_batch(str(tiny_captioner), 200, 30) == -(-200 * 50 * (544 + 3 * vocabulary) * 4 // 4_000_000)
@@ -73,7 +73,7 @@ def test_a_large_batch_goes_in_parts_that_fit(tiny_captioner: Path, monkeypatch:
 def test_the_memory_of_a_name_with_options_is_that_of_the_model_behind_it(
     tiny_captioner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 10_000_000)
+    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 10_000_000)
     whole = parts_of_batch(str(tiny_captioner), 200, 30)
     assert whole > 1
     for name in (f"{tiny_captioner}?prompt=a picture of", f"weights.pt?vision=x&language_model={tiny_captioner}"):
@@ -110,7 +110,7 @@ def test_the_parts_count_references_as_long_as_they_are(
     for number in range(12):
         Image.new("RGB", (30, 20), (number * 20, 90, 9)).save(tmp_path / f"{number}.png")
         (tmp_path / f"{number}.txt").write_text("word " * 60)
-    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 1_000_000)
+    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 1_000_000)
     learned, written = (plan(str(tiny_captioner), [str(tmp_path)], objective=o) for o in ("mle", "self-retrieval"))
     parts, model = [each.training.gradient_accumulation_steps for each in (learned, written)], str(tiny_captioner)
     assert parts[0] == parts_of_batch(model, learned.training.batch_size, 84)
@@ -167,11 +167,11 @@ def test_the_same_command_goes_on_whatever_memory_is_free_then(
     command: tuple[object, ...] = ("finetune", tiny_captioner, WORLD, "--scorer", tiny_scorer, "-o", tmp_path / "out")
     command = (*command, "--steps", 2, *papers)
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.training.finetune.free_memory", lambda: 300_000_000)
+        patch.setattr("tellapart.training.plan.free_memory", lambda: 300_000_000)
         patch.setattr("tellapart.training.loop.train_step", lambda *args: (_ for _ in ()).throw(KeyboardInterrupt))
         assert cli(*command, "--max-tokens", 6).status == 130
     planned = read_recipe(tmp_path / "out" / "recipe.toml").training.gradient_accumulation_steps
-    monkeypatch.setattr("tellapart.training.finetune.free_memory", lambda: 30_000_000)
+    monkeypatch.setattr("tellapart.training.plan.free_memory", lambda: 30_000_000)
     assert (
         planned
         != plan(str(tiny_captioner), [WORLD], objective=papers[1], max_tokens=6).training.gradient_accumulation_steps

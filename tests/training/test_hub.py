@@ -21,7 +21,7 @@ from PIL import Image
 from tiny_blip import save_blip
 
 from tellapart.recipe.reading import check_recipe
-from tellapart.training.finetune import hub_base, hub_datasets
+from tellapart.training.model_card import hub_base, hub_datasets
 
 WORDS = ["a", "red", "dog", "on", "the", "green", "grass", "picture", "of"]
 
@@ -126,7 +126,8 @@ def made(
     """The output folder of a fine-tuned ClipCap, whose own card names a model of the hub, and that ClipCap."""
     import shutil
 
-    from tellapart.training.finetune import plan, run_finetune
+    from tellapart.training.finetune import run_finetune
+    from tellapart.training.plan import plan
 
     folder = tmp_path_factory.mktemp("finetuned")
     shutil.copytree(tiny_captioner, folder / "base")

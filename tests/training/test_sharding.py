@@ -18,7 +18,7 @@ from test_ranks import assert_same, logged, runs, weights
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.fingerprint import content_of
-from tellapart.training.step import ShardedParts
+from tellapart.training.sharding import ShardedParts
 
 WAYS = ["running_mean", "smile"]  # rollouts with several samples, rewards and KL; references
 

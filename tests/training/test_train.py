@@ -28,9 +28,11 @@ from tellapart.recipe.schema import Recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
 from tellapart.training.loop import fit
+from tellapart.training.optimizer import make_optimizer, make_scheduler
 from tellapart.training.run_folder import Run
 from tellapart.training.runs import train, upstream
-from tellapart.training.step import TrainableParts, make_optimizer, make_scheduler, train_step
+from tellapart.training.step import train_step
+from tellapart.training.trainable import TrainableParts
 from tellapart.types import Rollout
 
 PARTS = ["vision", "mapper", "language_model"]

@@ -21,8 +21,8 @@ from tellapart.errors import UsageError
 from tellapart.recipe.reading import check_recipe
 from tellapart.training.build import TrainingSetup
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import Validator
 from tellapart.training.runs import train, upstream
+from tellapart.training.validation import Validator
 
 WORDS = ("a", "red", "circle", "above", "the", "blue", "square")
 

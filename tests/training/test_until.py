@@ -9,7 +9,7 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.recipe.reading import find_recipe, read_recipe
-from tellapart.training.loop import goal_of
+from tellapart.training.validation import goal_of
 
 
 def test_the_goal_of_a_run_is_the_best_that_its_validations_logged(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tiny_blip import save_blip
 from tellapart.features.rows import StoredRows
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
-from tellapart.training import loop
+from tellapart.training import validation
 from tellapart.training.build import TrainingSetup
 from tellapart.training.runs import upstream
 
@@ -41,12 +41,12 @@ def test_patches_of_a_block_are_held_at_once(
     read = StoredRows.__getitem__
     monkeypatch.setattr(StoredRows, "__getitem__", lambda self, rows: counted(asked, read(self, rows), self))
     monkeypatch.setattr(type(captioner), "encode", lambda self, pixels: alive.counted(encode(pixels)))
-    monkeypatch.setattr(loop, "VALIDATED", BLOCK)
-    values = loop.Validator(setup).run()
-    monkeypatch.setattr(loop, "VALIDATED", PICTURES)
+    monkeypatch.setattr(validation, "MAX_PICTURES", BLOCK)
+    values = validation.Validator(setup).run()
+    monkeypatch.setattr(validation, "MAX_PICTURES", PICTURES)
     held = alive.most
     assert 0 < max(asked) <= BLOCK
-    whole = loop.Validator(setup).run()
+    whole = validation.Validator(setup).run()
     assert values == pytest.approx(whole, rel=1e-5)
     if "vision" in train:
         with torch.no_grad():

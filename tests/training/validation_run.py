@@ -22,8 +22,8 @@ from tiny_blip import SPECIAL
 from tellapart.recipe.reading import check_recipe
 from tellapart.scenes import Scenes
 from tellapart.training.build import TrainingSetup
-from tellapart.training.loop import Validator
 from tellapart.training.runs import upstream
+from tellapart.training.validation import Validator
 
 SIZES = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
 

@@ -79,7 +79,8 @@ def finetune(
     """Train a captioner on your pictures, with settings that fit. After Ctrl-C, the same command goes on."""
     from tellapart.models import ranks
     from tellapart.models.devices import running_on
-    from tellapart.training.finetune import plan, run_finetune
+    from tellapart.training.finetune import run_finetune
+    from tellapart.training.plan import plan
 
     if private and push_to_hub is None:
         raise UsageError("--private needs --push-to-hub USER/NAME; add that, or leave --private out")

@@ -32,8 +32,9 @@ from tellapart.recipe.schema import Recipe, TestSet
 from tellapart.report import build_report
 from tellapart.scorers import Scorer, load_scorer
 from tellapart.training.build import TrainingSetup, readable
+from tellapart.training.checks import check_setup
 from tellapart.training.fingerprint import content_of
-from tellapart.training.loop import check_setup, fit, kept_start, truncation_lines
+from tellapart.training.loop import fit, kept_start
 from tellapart.training.run_folder import Run, write_json, write_text, writing
 from tellapart.types import Item
 from tellapart.utils.messages import say
@@ -461,3 +462,13 @@ def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None
     with writing(folder / "gallery"):
         pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})
+
+
+def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
+    """Returns a line for each scorer that captions were too long for: it reads as much as its window holds."""
+    return [
+        f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
+        "scored what fits"
+        for scorer in scorers
+        if scorer.cut_texts
+    ]

@@ -1,0 +1,81 @@
+"""What is checked before a recipe trains: references, trackers, and code of a user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+import accelerate
+import accelerate.tracking
+import accelerate.utils
+
+from tellapart.errors import MissingExtra, UsageError, nearest
+from tellapart.models import ranks
+from tellapart.objectives.base import OBJECTIVES, Objective
+from tellapart.recipe.schema import Recipe
+from tellapart.training.build import TrainingSetup, check_references, open_specs
+from tellapart.types import Item
+from tellapart.utils.registry import check_allowed, code_path
+
+
+def check_setup(setup: TrainingSetup) -> None:
+    """Raises `UsageError` where the recipe cannot run here. Loads no model."""
+    recipe = setup.recipe
+    check_trackers(recipe.training.trackers)
+    check_code(recipe)
+    if (check := OBJECTIVES.find(recipe.objective.kind).check) is not None:
+        check(recipe.objective)
+    validation, select = recipe.data.validation, recipe.select
+    if recipe.trains == "scorer":
+        why = "validation of a scorer finds pictures by their references"
+        check_references(validated_items(recipe), validation, why)
+    elif select in ("loss", "cider"):
+        why = f"validation.select is '{select}', which compares with references"
+        check_references(validated_items(recipe), validation, why)
+    for reward in recipe.objective.reward_options:
+        if "references" in reward.needs():
+            why = f"reward '{reward.kind}' compares captions with references"
+            check_references(setup.train_data, recipe.data.train, why)
+        if "truth" in reward.needs() and (unknown := [item.id for item in setup.train_data if item.truth is None]):
+            raise UsageError(
+                f"{recipe.data.train}: the content of {unknown[0]} is not known, and reward '{reward.kind}' reads the "
+                "exact truth, an upper bound; expected scenes"
+            )
+
+
+def validated_items(recipe: Recipe) -> list[Item]:
+    """Returns the pictures that validation would look at, before any is read."""
+    return list(islice(open_specs(recipe.data.validation), recipe.validation.limit))
+
+
+def check_code(recipe: Recipe) -> None:
+    """Raises `UsageError` where a model is a user's own code that is not allowed to run, before anything is loaded."""
+    captioner = recipe.captioner.name if recipe.captioner else None
+    if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
+        check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
+    for key, name in recipe.scorers():
+        if (path := code_path(name, "scorer")) is not None:
+            check_allowed(path, "scorer", f"recipe {recipe.name}: {key}")
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raises `UsageError` for a tracker that is unknown or not installed, which accelerate would leave out silently."""
+    known = [str(kind.value) for kind in accelerate.utils.LoggerType if kind != accelerate.utils.LoggerType.ALL]
+    installed = {str(kind.value) for kind in accelerate.tracking.get_available_trackers()}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"training.trackers: unknown tracker '{name}'{nearest(name, known)}")
+        if name not in installed:
+            if name == "tensorboard":
+                raise MissingExtra("tensorboard", "the tracker 'tensorboard'")
+            raise UsageError(f"training.trackers: '{name}' is not installed; type: pip install {name}")
+
+
+def check_ranks(objective: Objective[Any], kind: str) -> None:
+    """Raises `UsageError` where several ranks train and the objective does not share a batch between them."""
+    if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
+        raise UsageError(
+            f"objective '{kind}' does not share a batch between {ranks.count()} ranks (it has no shares_batch); "
+            "start one process"
+        )

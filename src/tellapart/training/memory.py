@@ -1,0 +1,62 @@
+"""The memory of a training process: measured, and given back to the system."""
+
+from __future__ import annotations
+
+import ctypes
+import resource
+import sys
+import time
+from collections.abc import Sequence
+
+import torch
+from torch.optim import Optimizer
+
+from tellapart.training.trainable import TrainableParts
+
+
+def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
+    """Returns the bytes on this rank of trained weights, gradients and optimizer state, and its peak memory.
+
+    The peak is the accelerator's, or the resident set of the process on a CPU.
+    """
+    gradients = [p.grad for p in trainable.parameters if p.grad is not None]
+    state = [t for own in optimizer.state.values() for t in own.values() if isinstance(t, torch.Tensor)]
+    kept: dict[str, Sequence[torch.Tensor]] = {
+        "weights": trainable.parameters,
+        "gradients": gradients,
+        "optimizer": state,
+    }
+    found = {name: sum(map(bytes_here, tensors)) for name, tensors in kept.items()}
+    return found | {"peak": peak_memory(trainable.parameters[0].device)}
+
+
+def bytes_here(tensor: torch.Tensor) -> int:
+    """Returns the bytes of a tensor on this rank."""
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor  # a share is a DTensor
+    return int(local.numel() * local.element_size())
+
+
+def peak_memory(device: torch.device) -> int:
+    """Returns the largest number of bytes that this process has had on the device, or resident on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+class FreedMemory:
+    """Gives back to the system, every so many ``seconds``, what the C library keeps of freed memory.
+
+    Tensors of many sizes leave holes in glibc's heap, which it keeps: in a long training on a CPU as much again as is
+    used (docs/research). A call takes a tenth of a second for a few gigabytes.
+    """
+
+    def __init__(self, seconds: float = 30.0) -> None:
+        self._seconds, self._last = seconds, time.monotonic()
+        # Other C libraries have no such call, and need none.
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+
+    def give_back(self) -> None:
+        if self._trim is not None and time.monotonic() - self._last >= self._seconds:
+            self._trim(0)
+            self._last = time.monotonic()

@@ -1,0 +1,259 @@
+"""Plans the recipe of ``finetune`` for a captioner and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import psutil
+import torch
+import transformers
+
+from tellapart.data import open_many
+from tellapart.data.dataset import Dataset
+from tellapart.errors import PictureError, TellapartError, UsageError
+from tellapart.models import ranks
+from tellapart.models.devices import best_device, resolve_precision
+from tellapart.models.saved import checked_model_folder
+from tellapart.recipe.presets import default_objective, objective_table, reads_references
+from tellapart.recipe.reading import apply_override, check_recipe, read_recipe
+from tellapart.recipe.schema import Recipe, Training
+from tellapart.training.fingerprint import picture_identity
+from tellapart.types import Item
+
+CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
+SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
+RATE, LORA_RATE = 3e-5, 3e-4
+TOKENS_A_WORD = 1.4  # about what tokenizers of English make of a caption's words, punctuation counted
+STEPS, BATCH = 300, 50
+MIN_PICTURES = 8  # pictures: two held out for the table, two for validation, and some to learn from
+MEMORY_SHARE = 0.4  # of the free memory, for what the backward pass keeps
+
+
+def plan(
+    model: str,
+    pictures: Sequence[str],
+    *,
+    objective: str | None = None,
+    scorer: str | None = None,
+    lora: bool = False,
+    steps: int | None = None,
+    epochs: float | None = None,
+    batch_size: int | None = None,
+    rate: float | None = None,
+    max_tokens: int = 30,
+    seed: int = 0,
+    settings: Sequence[str] = (),
+    folder: Path | None = None,
+    overwrite: bool = False,
+) -> Recipe:
+    """Returns the recipe for this captioner and these pictures.
+
+    A tenth of the pictures is held out for validation and another for the table before and after (a quarter each of
+    fewer than forty).
+
+    Args:
+        objective: a preset; default `default_objective`.
+        scorer: default ``scenes`` for pictures of the synthetic world, else `CLIP`.
+        steps: default `STEPS`, or those of the run in ``folder``.
+        epochs: passes over the training pictures, in place of ``steps``.
+        batch_size: pictures per step, default `BATCH` or all; the backward pass is split into as many parts as free
+            memory requires.
+        settings: further keys as ``--set`` has them, which overrule all else.
+        folder: the run's. Its precision and parts of a batch are reused, because they are part of what is trained.
+        overwrite: ignore the run in ``folder``.
+
+    Raises:
+        UsageError: for an unknown objective, too few pictures, pictures without the references that the objective
+            reads, and fewer steps than the run in ``folder`` has.
+    """
+    if steps is not None and epochs is not None:
+        raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
+    photos = not all(spec.startswith("scenes") for spec in pictures)
+    objective = objective or default_objective(photos=photos)
+    table = objective_table(objective)
+    count, longest = check_pictures(pictures, objective, table)
+    data, learned_from = split_data(pictures, count)
+    if batch_size is not None and batch_size > learned_from:
+        raise UsageError(
+            f"--batch-size {batch_size}: of {count:,} pictures {learned_from:,} are left to learn from; "
+            "expected at most so many"
+        )
+    parts = parts_of_data(count)
+    batch = batch_size or min(BATCH, count * (parts - 2) // parts)
+    if epochs is not None:
+        steps = max(1, round(epochs * learned_from / batch))
+    before = None if overwrite else planned(folder)
+    if before is not None and steps is not None and steps < before.steps:
+        raise UsageError(
+            f"{folder} holds a run of {before.steps:,} steps; expected more of them, to go on with it (--steps "
+            f"{2 * before.steps}); to begin anew with {steps:,}, type: --overwrite, or another --out"
+        )
+    if table["kind"] == "reinforce":
+        table = {"decoding": SAMPLED, **table}
+    captions = batch * table.get("decoding", {}).get("samples", 1)
+    references = table["kind"] != "reinforce" and reads_references(table)
+    tokens = math.ceil(TOKENS_A_WORD * longest) if references else max_tokens
+    steps = steps or (before.steps if before else STEPS)
+    decoding = {"kind": "greedy", "max_tokens": max_tokens}
+    recipe = {
+        "name": "finetune",
+        "about": f"{objective} on {' '.join(pictures)}, settings by tellapart finetune.",
+        "seed": seed,
+        "data": data,
+        "captioner": {"name": model} | ({"lora": {}, "train": ["language_model"]} if lora else {}),
+        "scorer": {"name": scorer or (CLIP if photos else "scenes")},
+        "objective": as_long(table, max_tokens),
+        "training": {
+            **training_table(steps, batch, rate or (LORA_RATE if lora else RATE)),
+            "gradient_accumulation_steps": before.gradient_accumulation_steps
+            if before
+            else parts_of_batch(model, captions, tokens),
+            "precision": before.precision if before else resolve_precision("auto", best_device()),
+        },
+        "validation": {"every": max(1, steps // 4), "limit": 500, "decoding": decoding},
+        "evaluation": {"decoding": decoding, "lookalike": min(10, max(2, count // parts))},
+    }
+    return checked(recipe, settings)
+
+
+def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns the number of pictures and the words of their longest reference.
+
+    Raises `UsageError` if there are too few, or if some lack the references that the objective reads.
+    """
+    count, bare, longest = survey(pictures)
+    if bare and reads_references(table):
+        raise UsageError(
+            f"{bare:,} of {count:,} pictures have no reference, which objective '{objective}' learns from; "
+            "give captions of them, or type --objective self-retrieval"
+        )
+    return count, longest
+
+
+def parts_of_data(count: int) -> int:
+    """Returns the number of parts that pictures are split into: the last is the test set, the one before validation."""
+    return 4 if count < 40 else 10 if count <= 10_000 else 50
+
+
+def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]], int]:
+    """Returns the table ``data``, and the number of pictures that are learned from."""
+    parts = parts_of_data(count)
+    places = {"train": range(1, parts - 1), "validation": [parts - 1], "test": [parts]}
+    data = {name: [part_of(spec, chosen, parts) for spec in pictures] for name, chosen in places.items()}
+    # limit=… in a specification is of each part, so this is not (parts − 2) / parts of all.
+    return data, len(open_many(data["train"]))
+
+
+def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[str, Any]:
+    """Returns the keys of ``training`` that follow from these."""
+    return {
+        "steps": steps,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "schedule": "linear",
+        "warmup": min(10, steps // 10),
+        "checkpoint_every": max(1, steps // 6),
+    }
+
+
+def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
+    """Returns the recipe of a table with ``settings``, which selects by the objective's own metric."""
+    for setting in settings:
+        apply_override(table, setting)
+    recipe = check_recipe(table, "finetune")
+    if recipe.validation.select is not None:
+        return recipe
+    select = "recall@1.lookalike" if recipe.objective.measure == "recall" else recipe.select  # which has no ceiling
+    apply_override(table, f"validation.select={select}")
+    return check_recipe(table, "finetune")
+
+
+def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
+    """Returns this table [objective] with ``max_tokens`` of its samples, and of those that its rewards draw."""
+    longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
+    rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
+    return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
+
+
+def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
+    """Counts the pictures, those without a reference, and the words of the longest reference."""
+    dataset = open_many(list(pictures))
+    count = len(dataset)
+    if count < MIN_PICTURES:
+        raise UsageError(
+            f"{' '.join(pictures)}: {count} pictures; expected at least {MIN_PICTURES}, some of them to be held out"
+        )
+    if (different := different_pictures(dataset)) < MIN_PICTURES:
+        raise UsageError(
+            f"{' '.join(pictures)}: {count} pictures, {different} of them different; expected at least {MIN_PICTURES}, "
+            "for what is held out must not be a copy of what is learned"
+        )
+    references = [item.references for item in dataset]
+    longest = max((len(text.split()) for texts in references for text in texts), default=0)
+    return count, sum(not texts for texts in references), longest
+
+
+def different_pictures(dataset: Dataset) -> int:
+    """Counts the pictures that are no copies of each other, by their bytes, up to `MIN_PICTURES`."""
+    found: set[int | str] = set()
+    for identity in (picture_identity, key_of):  # by their files' sizes, where these say enough
+        found = set()
+        for item in dataset:
+            found.add(identity(item))
+            if len(found) == MIN_PICTURES:
+                return MIN_PICTURES
+    return len(found)
+
+
+def key_of(item: Item) -> str:
+    """Returns the key of the picture's content, or its id where it cannot be read: that is told where it is to be
+    encoded."""
+    try:
+        return item.picture.key()
+    except PictureError:
+        return item.id
+
+
+def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
+    """Returns the specification of some of its parts; a bare folder is one of kind ``folder``."""
+    if "part=" in spec:
+        raise UsageError(f"{spec} has a part of its own, and finetune holds parts out; leave part=… away")
+    return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
+
+
+def planned(folder: Path | None) -> Training | None:
+    """Returns the settings of the run in this folder; None where none has begun."""
+    if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
+        return None
+    return read_recipe(folder / "recipe.toml").training
+
+
+def parts_of_batch(model: str, captions: int, tokens: int) -> int:
+    """Returns the number of micro-batches with which the activations of the language model fit into memory.
+
+    A token keeps some 34 hidden vectors a layer and three rows of scores (Korthikanti et al. 2022, table 2), each of
+    four bytes. 1 where the model's size cannot be read before it is loaded.
+    """
+
+    bare, _, options = model.partition("?")
+    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, and of published weights of one
+    try:
+        text = transformers.AutoConfig.from_pretrained(
+            checked_model_folder(named, "captioner"), trust_remote_code=False
+        ).get_text_config()
+        size: int = text.num_hidden_layers * text.hidden_size * 34 + text.vocab_size * 3
+    except (OSError, ValueError, AttributeError, RecursionError, TellapartError):
+        return 1  # a wrong name is reported when it is loaded
+    return max(1, math.ceil(4 * captions * (tokens + 20) * size / (MEMORY_SHARE * free_memory())))
+
+
+def free_memory() -> int:
+    """Returns bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
+    if torch.cuda.is_available():
+        return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
+
+    return int(ranks.from_main(psutil.virtual_memory().available / ranks.count()))

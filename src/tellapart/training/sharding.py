@@ -1,0 +1,191 @@
+"""Parts of a learner that FSDP2 shards over the ranks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.distributed import fsdp
+from torch.distributed import tensor as dtensor
+from torch.distributed.device_mesh import init_device_mesh
+
+from tellapart.errors import UsageError
+from tellapart.models import ranks
+from tellapart.models.protocols import Learner
+from tellapart.training.trainable import TrainableParts
+
+GROUP_NUMBERS = 2**24  # numbers that are gathered, and whose gradients are summed, at once
+
+Place = tuple[nn.Module, str]  # a module and the name of a parameter of its own
+
+
+class Holder(nn.Module):
+    """Shares the parameter table of a module, so that FSDP replaces that module's own parameters.
+
+    FSDP also hooks the module that it manages, ``state_dict`` included; so the model itself stays without hooks.
+    """
+
+    def __init__(self, owner: nn.Module) -> None:
+        super().__init__()
+        object.__setattr__(self, "_parameters", owner._parameters)
+
+
+class GatherGroup(nn.Module):
+    """A group of parameters that are gathered together; not a part of the model."""
+
+    def __init__(self, owners: list[nn.Module]) -> None:
+        super().__init__()
+        self.holders = nn.ModuleList(map(Holder, owners))
+
+    def forward(self, one: torch.Tensor) -> torch.Tensor:
+        """Returns the same number; its backward pass reduces the gradients."""
+        return one * 1
+
+
+class ShardedParts(TrainableParts):
+    """`TrainableParts` that are sharded over the ranks from `shard` on; with one rank they stay whole."""
+
+    def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
+        super().__init__(learner, parts)
+        if hasattr(learner, "graphs"):
+            learner.graphs = None  # they read weights where they were recorded, and gathered ones lie anywhere
+        self._roots = [learner.model, *self.modules.values()]
+        self._groups: list[fsdp.FSDPModule] = []
+        for name, module in learner.model.named_modules():
+            for own, parameter in module.named_parameters(recurse=False):
+                single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # which keeps a second list
+                if parameter.requires_grad and (single or recurrent):
+                    why = "a single number" if single else "of a recurrent network"
+                    raise UsageError(
+                        f"training.sharding = 'full' cannot share out {learner.name}'s "
+                        f"{'.'.join(filter(None, (name, own)))}, which is {why}; leave sharding out, or that part out "
+                        "of captioner.train"
+                    )
+
+    def shard(self) -> None:
+        """Keeps only this rank's shards. Make optimizers after it, as ``parameters`` are replaced."""
+        if ranks.count() == 1:
+            return
+        if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
+            raise UsageError(
+                f"training.sharding = 'full' needs a newer torch than {torch.__version__}; type: pip install -U torch, "
+                "or leave sharding out"
+            )
+
+        device = self.parameters[0].device
+        mesh = init_device_mesh(device.type, (ranks.count(),))
+        places = self._places()
+        for parameter in self.parameters:
+            parameter.data = parameter.data.contiguous()
+        for owners, mine in _groups(self.parameters, places):
+            group = GatherGroup(owners)
+            others = {p for p in group.parameters() if id(p) not in mine}
+            fsdp.fully_shard(group, mesh=mesh, reshard_after_forward=False, ignored_params=others)
+            managed = cast("fsdp.FSDPModule", group)
+            managed.set_gradient_divide_factor(1.0)  # losses are divided by the counts of the whole batch already
+            managed.set_force_sum_reduction_for_comms(True)
+            self._groups.append(managed)
+        self.parameters = [getattr(*places[id(parameter)][0]) for parameter in self.parameters]
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Returns a context in which every rank has all weights; entering is a collective call."""
+        for group in self._groups:
+            group.unshard()
+        try:
+            yield
+        finally:
+            for group in self._groups:
+                group.reshard()
+
+    def add_up_gradients(self) -> None:
+        """Reduces each shard's gradient to its sum over the ranks; called within `whole`, which it ends."""
+        if not self._groups:
+            super().add_up_gradients()
+            return
+        modules = {id(m): m for root in self._roots for m in root.modules()}.values()
+        now = {id(p): p for module in modules for p in module.parameters(recurse=False) if p.requires_grad}
+        ranks.fill_gradients(now.values())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*FSDP2-wrapped module.*")
+            for group in self._groups:
+                one = torch.zeros(1, device=self.parameters[0].device, requires_grad=True)
+                cast(nn.Module, group)(one).sum().backward()
+
+    def clip_gradients(self, max_norm: float) -> float:
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, max_norm)
+        return float(norm.full_tensor() if isinstance(norm, dtensor.DTensor) else norm)
+
+    def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Returns the state as a single process has it, on the main rank; a collective call."""
+        state = optimizer.state_dict()
+        whole = {
+            number: {name: _gathered(value) for name, value in own.items()} for number, own in state["state"].items()
+        }
+        return {**state, "state": whole}
+
+    def load_optimizer_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        for number, own in state["state"].items():
+            parameter = parameters[number]
+            if isinstance(parameter, dtensor.DTensor):
+                own.update(
+                    {name: _share(value, parameter) for name, value in own.items() if value.shape == parameter.shape}
+                )
+        optimizer.load_state_dict(state)
+
+    def _places(self) -> dict[int, list[Place]]:
+        """Finds where each parameter that learns lies, by its id; tied ones lie in several places."""
+        found: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
+        for module in {id(m): m for root in self._roots for m in root.modules()}.values():
+            for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+                if id(parameter) in found:
+                    found[id(parameter)].append((module, name))
+        return found
+
+
+def _groups(
+    parameters: list[nn.Parameter], places: dict[int, list[Place]]
+) -> Iterator[tuple[list[nn.Module], set[int]]]:
+    """Yields groups of about `GROUP_NUMBERS` numbers: the modules that own them, and the ids of their parameters.
+
+    All parameters of a module are in one group, and all modules of a tied parameter.
+    """
+    taken: set[int] = set()
+    owners: list[nn.Module] = []
+    mine: set[int] = set()
+    size = 0
+    for parameter in parameters:
+        waiting = [module for module, _ in places[id(parameter)]]
+        while waiting:
+            module = waiting.pop()
+            if id(module) in taken:
+                continue
+            taken.add(id(module))
+            owners.append(module)
+            for own in module.parameters(recurse=False):
+                if id(own) in places and id(own) not in mine:
+                    mine.add(id(own))
+                    size += own.numel()
+                    waiting += [other for other, _ in places[id(own)]]
+        if size >= GROUP_NUMBERS:
+            yield owners, mine
+            owners, mine, size = [], set(), 0
+    if owners:
+        yield owners, mine
+
+
+def _gathered(value: Any) -> Any:
+    if not isinstance(value, dtensor.DTensor):
+        return value
+    full = value.full_tensor()
+    return full.cpu() if ranks.is_main() else None
+
+
+def _share(value: torch.Tensor, parameter: dtensor.DTensor) -> dtensor.DTensor:
+    found = value.to(parameter.device, parameter.dtype)
+    return dtensor.distribute_tensor(found, parameter.device_mesh, parameter.placements, src_data_rank=None)

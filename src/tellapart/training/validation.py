@@ -1,0 +1,179 @@
+"""Validation during training: the metrics that choose the checkpoint, and the value at which training stops."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tellapart.captioners import generate_captions
+from tellapart.data.text_files import read_text
+from tellapart.errors import UsageError
+from tellapart.evaluation.test_sets import CandidateSets, lookalike_sets, random_pools, retrieve
+from tellapart.metrics.cider import cider_d
+from tellapart.metrics.lexical import length, repetition_rate
+from tellapart.models import ranks
+from tellapart.objectives.mle import at_least_float32, mle_of_references
+from tellapart.training.build import TrainingSetup, tokenize_references
+from tellapart.training.memory import FreedMemory
+from tellapart.types import Item, Rows
+from tellapart.utils.rng import ItemSeeds
+
+MAX_PICTURES = 100  # pictures whose features are held at once
+MAX_VALUES = (
+    2**21
+)  # values in their rows on a CPU: of BLIP at 384 pixels four, each with 42 MB of keys and values of patches
+
+
+class Validator:
+    """Validation of a run's learner. What stays the same from step to step is computed once, on first use."""
+
+    def __init__(self, setup: TrainingSetup) -> None:
+        self.setup = setup
+
+    @property
+    def items(self) -> list[Item]:
+        return self.setup.validation_items
+
+    def prepare(self) -> None:
+        """Encodes what validation looks at."""
+        _ = self.pictures
+        if self.setup.scorer is not None:
+            _ = self.lookalikes
+
+    def run(self) -> dict[str, float]:
+        """Computes every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in
+        nats."""
+        self.setup.learner.model.eval()
+        with torch.no_grad():
+            values = self._of_scorer() if self.setup.recipe.trains == "scorer" else self._of_captioner()
+        self.setup.learner.model.train()
+        return values
+
+    def _of_captioner(self) -> dict[str, float]:
+        values: dict[str, float] = {}
+        share, pictures = ranks.share(len(self.items)), self.pictures
+        recipe, references = self.setup.recipe, [list(item.references) for item in self.items]
+        learned = recipe.select == "loss" or (recipe.objective.learns_references and all(references))
+        rows = self.token_rows if learned else []
+        seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
+        own: list[str] = []
+        total, tokens = 0.0, 0
+        held, freed = self._held(pictures), FreedMemory()
+        for start in range(share.start, share.stop, held):  # patches of all would be 9 GB of a BLIP, for 5,000 pictures
+            freed.give_back()
+            block = slice(start, min(start + held, share.stop))  # a slice of all that is longer would read it all
+            visual: Rows | torch.Tensor = pictures[block]
+            if self.setup.reads_pixels:
+                visual = self.encode_pixels(pictures[block], self.setup.captioner.encode)
+            if learned:
+                loss, count = self._loss(visual, rows[block])
+                total, tokens = total + loss * count, tokens + count
+            own += generate_captions(self.setup.captioner, visual, recipe.validation.decoding, seeds=seeds[block])
+        texts = ranks.gather_texts(own)
+        if learned:
+            summed = ranks.add_up({"loss": total, "tokens": tokens})
+            values["loss"] = summed["loss"] / summed["tokens"]
+        if recipe.select == "cider" or all(references):
+            values["cider"] = 100 * cider_d(texts, references)[0]
+        values["length"], values["repetition_rate"] = length(texts, [])[0], repetition_rate(texts, [])[0]
+        if self.setup.scorer is not None:
+            texts_ND = self.setup.scorer.text_features(texts).cpu().numpy()
+            values |= self._recalls(texts_ND, self.image_features_ND, self.lookalikes)
+        return values
+
+    @cached_property
+    def pictures(self) -> Rows:
+        return self.setup.visual(self.items)
+
+    @cached_property
+    def token_rows(self) -> list[list[int]]:
+        """Tokens of the first reference of each validation picture."""
+        return tokenize_references(self.setup, [item.references[0] for item in self.items], "validation references")
+
+    @cached_property
+    def image_features_ND(self) -> np.ndarray:
+        """The frozen scorer's view of the validation pictures."""
+        assert self.setup.scorer is not None
+        return np.asarray(self.setup.store.features(self.items, self.setup.scorer.encoder))
+
+    @cached_property
+    def lookalikes(self) -> CandidateSets:
+        return lookalike_sets(self.image_features_ND, self.setup.recipe.evaluation.lookalike)
+
+    def encode_pixels(self, pixels: Rows, encode: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        held = self._held(pixels)
+        blocks = (pixels[start : start + held] for start in range(0, len(pixels), held))
+        return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
+
+    def _held(self, rows: Rows) -> int:
+        """Returns how many pictures are held at once: fewer of large rows where memory is the machine's."""
+        if self.setup.device.type != "cpu" or not len(rows):
+            return MAX_PICTURES
+        return max(1, min(MAX_PICTURES, MAX_VALUES // math.prod(rows[:1].shape[1:])))
+
+    def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> tuple[float, int]:
+        """Computes the mean negative log-likelihood of a token of these references, in nats, and how many there are."""
+        tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows))
+        visual_R = torch.as_tensor(visual).to(self.setup.device)
+        return float(mle_of_references(self.setup.captioner, visual_R, tokens_RT, valid_RT)), int(valid_RT.sum())
+
+    def _of_scorer(self) -> dict[str, float]:
+        """Computes R@1 of the references themselves, mean over the first five."""
+        items = self.items
+        images_ND = self._scorer_images().cpu().numpy()
+        lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
+        count = min(5, min(len(item.references) for item in items))
+        recalls = []
+        for k in range(count):
+            texts_ND = self.setup.trained_scorer.text_features([item.references[k] for item in items]).cpu().numpy()
+            recalls.append(self._recalls(texts_ND, images_ND, lookalikes))
+        return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
+
+    def _scorer_images(self) -> torch.Tensor:
+        """Computes the features N×D that the scorer in training gives of the validation pictures."""
+        pictures, scorer = self.pictures, self.setup.trained_scorer
+        if self.setup.reads_pixels:
+            return self.encode_pixels(pictures, scorer.image_features)
+        blocks = (torch.as_tensor(np.asarray(pictures[start : start + 100])) for start in range(0, len(pictures), 100))
+        return torch.cat([at_least_float32(scorer.image_features(block)) for block in blocks])
+
+    def _recalls(self, texts_ND: np.ndarray, images_ND: np.ndarray, lookalikes: CandidateSets) -> dict[str, float]:
+        pools = random_pools(len(images_ND), self._pool_size)
+        return {
+            key: 100 * retrieve(sets, texts_ND, images_ND).recall(1)
+            for key, sets in ((f"recall@1.random{self._pool_size}", pools), ("recall@1.lookalike", lookalikes))
+        }
+
+    @property
+    def _pool_size(self) -> int:
+        """Pictures in a random pool of validation: a hundred, or all where there are fewer."""
+        return min(100, len(self.items))
+
+    @property
+    def select(self) -> str:
+        """The key of the validation value that chooses the checkpoint; it names the size of the pool as it is."""
+        select = self.setup.recipe.select
+        return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
+
+
+def goal_of(until: float | str | None, select: str) -> float | None:
+    """Returns the value at which training stops; that of a run is the best that its validations logged.
+
+    Raises `UsageError` for what is no run, or one that never logged ``select``.
+    """
+    if not isinstance(until, str):
+        return until
+    try:
+        records = [json.loads(line) for line in read_text(Path(until) / "log.jsonl").splitlines()]
+    except UsageError as error:
+        raise UsageError(f"validation.until: expected a number or the folder of a run ({error})") from None
+    values = [record[select] for record in records if record.get("event") == "validation" and select in record]
+    if not values:
+        raise UsageError(f"validation.until: {until} has no validation by {select}; train that run first")
+    return float(min(values) if select == "loss" else max(values))
