@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from benchmarks import process
 from benchmarks.bags import D
 from benchmarks.rows import Row
-from tellapart.bags.large import ENTRY, KEPT, NEAREST, PAIR, SAMPLED, STEPS, sizes_for
+from tellapart.bags.clusters import KEPT, NEAREST, SAMPLED, STEPS, sizes_for
+from tellapart.bags.refinement import ENTRY
+from tellapart.bags.row_files import PAIR
 from tellapart.errors import UsageError
 from tellapart.utils.messages import Progress, say
 

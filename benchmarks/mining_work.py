@@ -21,7 +21,9 @@ QUERIES = 10_000
 def measure(count: int, k: int, memory_gb: float, queries: int = QUERIES) -> dict[str, Any]:
     """Seconds by stage, ``bags`` among them, and the share of the exact nearest that was found, by how many."""
     from benchmarks.bags import D
-    from tellapart.bags.large import LargeSearch, curate, recall, sizes_for
+    from tellapart.bags.clusters import sizes_for
+    from tellapart.bags.curation import curate, recall
+    from tellapart.bags.large import LargeSearch
     from tellapart.bags.shards import FeatureShards
 
     with tempfile.TemporaryDirectory() as made:

@@ -16,20 +16,12 @@ from safetensors.torch import save_file
 
 from benchmarks.bags import features as synthetic
 from tellapart.bags import curate_bags, mine_bags
+from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
+from tellapart.bags.curation import curate, recall
 from tellapart.bags.file import read_bags
-from tellapart.bags.large import (
-    PAIR,
-    Ids,
-    LargeSearch,
-    Sizes,
-    centroids_of,
-    curate,
-    mine_folder,
-    nearest_clusters,
-    nearest_pairs,
-    recall,
-    sizes_for,
-)
+from tellapart.bags.large import Ids, LargeSearch, nearest_pairs
+from tellapart.bags.mined_folder import mine_folder
+from tellapart.bags.row_files import PAIR
 from tellapart.bags.shards import FeatureShards
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.nearest import nearest_neighbours
@@ -255,7 +247,7 @@ def interrupted(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("tellapart.bags.large._write", killed)
+        patch.setattr("tellapart.bags.mined_folder._write", killed)
         with pytest.raises(KeyboardInterrupt):
             mine_folder(folder, tmp_path / "bags.jsonl", [3], pictures=1000, progress=False)
     return tmp_path / "bags.jsonl.work"

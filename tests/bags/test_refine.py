@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from benchmarks.bags import features as synthetic
-from tellapart.bags.large import ENTRY, QUERIES, LargeSearch, Round, Sizes, no_entries, recall
+from tellapart.bags.clusters import QUERIES, Sizes
+from tellapart.bags.curation import recall
+from tellapart.bags.large import LargeSearch
+from tellapart.bags.refinement import ENTRY, Round, no_entries
 from tellapart.bags.shards import FeatureShards
 from tellapart.features.nearest import nearest_neighbours
 

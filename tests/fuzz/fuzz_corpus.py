@@ -272,7 +272,7 @@ def _run(folder: Path) -> None:
 
 def _mined(folder: Path) -> None:
     """Features by rows, and the work folder of a search that was stopped while it wrote its bags."""
-    from tellapart.bags import large
+    from tellapart.bags import mined_folder
 
     (folder / "rows").mkdir()
     rows_ND = np.random.default_rng(0).normal(size=(300, 4)).astype(np.float32)
@@ -280,7 +280,7 @@ def _mined(folder: Path) -> None:
         np.save(folder / "rows" / f"{number:06}.npy", rows_ND[number * 150 : number * 150 + 150])
         (folder / "rows" / f"{number:06}.txt").write_text("".join(f"{number}-{row}.png\n" for row in range(150)))
     with mock.patch.object(large, "_write", side_effect=KeyboardInterrupt), contextlib.suppress(KeyboardInterrupt):
-        large.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
+        mined_folder.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
 
 
 def _study(folder: Path) -> None:

@@ -163,7 +163,7 @@ def _mine_features(
     as_json: bool,
 ) -> None:
     from tellapart.bags import file as bag_file
-    from tellapart.bags import large
+    from tellapart.bags import mined_folder
     from tellapart.jobs import neighbours
 
     sizes = sizes_of(size)
@@ -176,11 +176,11 @@ def _mine_features(
     if options.wanted:
         spreading = neighbours.spread_by_ray(options.cluster())
     with spreading as spread:
-        mined = large.mine_folder(
+        mined = mined_folder.mine_folder(
             folder,
             out,
             sizes,
-            memory_gb=memory_gb or large.MEMORY_GB,
+            memory_gb=memory_gb or mined_folder.MEMORY_GB,
             max_cosine=max_cosine,
             pictures=cluster_size,
             spread=spread,

@@ -1,0 +1,140 @@
+"""Clusters of features by spherical k-means of a sample, and their sizes within a memory limit."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from tellapart.bags.row_files import NOT_FOUND
+from tellapart.bags.shards import FeatureShards
+from tellapart.errors import UsageError
+from tellapart.features.nearest import (
+    load_faiss,
+)
+
+KEPT = 20  # neighbours of each picture that are kept on the way, where fewer are wanted
+NEAREST, PICTURES = 8, 5_000  # clusters of each picture, pictures of a cluster on the mean: refinement finds the others
+# Where more than `KEPT` are wanted: their lists are too long to keep for eight clusters, and to refine.
+NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
+WHOLE = 25_000  # pictures: up to so many are compared with each other, all of them
+TOGETHER = 50_000  # pictures of the clusters that one task searches
+SAMPLED = 64  # pictures for each cluster that k-means sees
+STEPS = 10  # of k-means
+ASSIGNED_AT_ONCE = 8192
+QUERIES = 256  # pictures of a block that is refined
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The number of clusters, and of pictures that one may have: more are searched in parts.
+
+    nearest: clusters of each picture. together: clusters of one task. candidates: pictures with which a block of others
+    is compared at once. refined: whether neighbours of neighbours are sought.
+    """
+
+    clusters: int
+    largest: int
+    nearest: int = NEAREST
+    together: int = 1
+    candidates: int = 100_000
+    refined: bool = True
+
+
+def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
+    """Clusters of about ``mean`` pictures, fewer where ``memory_gb`` asks for it (of 10⁹ bytes).
+
+    Default: one cluster up to `WHOLE` pictures, then `PICTURES` in each; √pictures where that is more: to find the
+    clusters of all pictures then costs as much as to search them.
+
+    A picture needs its features twice (as they are and of length 1) and its candidates; half is left for what Python
+    and torch need beside it, and for clusters that are larger than others. Raises `UsageError` for too little memory.
+    """
+    each = 8 * width + 32 * (k + 8)
+    fixed = 0.5e9  # the libraries, and blocks of cosines
+    largest = int((memory_gb * 1e9 - fixed) / each)
+    if largest < 4 * (k + 1):
+        least = (4 * (k + 1) * each + fixed) / 1e9
+        raise UsageError(
+            f"--memory-gb {memory_gb:g} is too little for {k} neighbours of {width} numbers; "
+            f"expected {least:.1f} or more"
+        )
+    refined = k <= KEPT
+    nearest, usual = (NEAREST, PICTURES) if refined else (NEAREST_OF_MANY, PICTURES_OF_MANY)
+    if mean is None:
+        mean = nearest * pictures if pictures <= WHOLE else max(usual, math.isqrt(pictures))
+    size = min(mean, largest / 2)
+    # A candidate: its features as they are on disk, as float32, in another order; its cosines with a block.
+    candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
+    clusters = max(1, math.ceil(nearest * pictures / size))
+    return Sizes(clusters, largest, nearest, max(1, int(TOGETHER / size)), max(QUERIES, candidates), refined)
+
+
+def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
+    """Centres C×D of length 1, by spherical k-means of a sample, the same share of every file.
+
+    Clusters that the sample says would be too large are divided once more.
+    """
+    sample_FD = sample(features, SAMPLED * sizes.clusters, seed)
+    centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)
+    limit = max(2, sizes.largest * len(sample_FD) / len(features))
+    for attempt in range(1, 4):
+        cluster_FM = nearest_clusters(sample_FD, centre_CD, sizes.nearest)
+        count_C = np.bincount(cluster_FM[cluster_FM >= 0], minlength=len(centre_CD))
+        large = np.flatnonzero(count_C > limit)
+        if not len(large):
+            break
+        parts = [np.delete(centre_CD, large, 0)]
+        for cluster in large:
+            inside_MD = sample_FD[(cluster_FM == cluster).any(1)]
+            parts.append(kmeans(inside_MD, math.ceil(2 * count_C[cluster] / limit), seed + attempt))
+        centre_CD = np.concatenate(parts)
+    return centre_CD
+
+
+def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
+    """Returns about ``wanted`` rows of length 1, or all, F×D."""
+    share = min(1.0, wanted / len(features))
+    parts = []
+    for number, shard in enumerate(features.shards):
+        rng = np.random.default_rng([seed, number])
+        count = min(shard.rows, max(1, round(share * shard.rows)))
+        parts.append(unit(shard.read(np.sort(rng.choice(shard.rows, count, replace=False))), str(shard.path)))
+    return np.concatenate(parts)
+
+
+def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
+    """Centres of length 1, by FAISS."""
+    faiss = load_faiss("k-means of features")
+    if clusters >= len(unit_FD):
+        return unit_FD.copy()
+    made = faiss.Kmeans(
+        unit_FD.shape[1], clusters, niter=STEPS, seed=seed + 1, spherical=True, min_points_per_centroid=1,
+        max_points_per_centroid=10**9,
+    )  # fmt: skip
+    made.train(np.ascontiguousarray(unit_FD))
+    centre_CD: np.ndarray = made.centroids
+    return unit(centre_CD)
+
+
+def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
+    """Returns the M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
+    found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
+    centre = torch.from_numpy(centre_CD)
+    kept = min(nearest, len(centre_CD))
+    for start in range(0, len(unit_ND), ASSIGNED_AT_ONCE):
+        cosine_BC = torch.from_numpy(unit_ND[start : start + ASSIGNED_AT_ONCE]) @ centre.T
+        found_NM[start : start + ASSIGNED_AT_ONCE, :kept] = cosine_BC.topk(kept, 1).indices.numpy()
+    return found_NM
+
+
+def unit(rows_ND: np.ndarray, name: str = "features") -> np.ndarray:
+    """Returns rows of length 1. Raises `UsageError` with ``name``, of the file, for one that is not finite."""
+    length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
+    if not np.isfinite(length_N).all():
+        bad = int((~np.isfinite(length_N)).sum())
+        raise UsageError(f"{name}: {bad:,} rows hold NaN or infinity; encode these pictures again, or leave them out")
+    made: np.ndarray = (rows_ND / np.maximum(length_N, 1e-12)).astype(np.float32)
+    return made

@@ -1,0 +1,146 @@
+"""Bags mined from a folder of features into a file: ``tellapart bags mine --features``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart import __version__
+from tellapart.bags.clusters import sizes_for
+from tellapart.bags.curation import CuratedBags, curate, recall
+from tellapart.bags.file import FORMAT, KIND, Header
+from tellapart.bags.large import LargeSearch, Spread
+from tellapart.bags.mine import check_max_cosine, check_sizes
+from tellapart.bags.row_files import disk_errors
+from tellapart.bags.shards import FeatureShards, Ids
+from tellapart.errors import TellapartError, UsageError
+from tellapart.utils.files import locked, write_output
+
+MEMORY_GB = 4.0
+RECALL_QUERIES = 200  # pictures whose exact neighbours are sought, to see what share is found
+
+
+@dataclass(frozen=True)
+class MinedFolder:
+    """The result: bags by size, of how many pictures, and the share of exact neighbours that was found."""
+
+    header: Header
+    bags: dict[int, CuratedBags]
+    clusters: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns numbers of bags by size, and how they were found."""
+        sizes = [
+            {"size": size, "bags": len(own.rows_MS), "similarity": _summary(own.similarity_M)}
+            for size, own in self.bags.items()
+        ]
+        return {
+            "pictures": self.header.pictures,
+            "left_out": self.header.left_out,
+            "clusters": self.clusters,
+            "recall": self.header.recall,
+            "sizes": sizes,
+        }
+
+    def lines(self) -> list[str]:
+        """Returns the same for a person."""
+        share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
+        copies = "".join(f", {count:,} {what} left out" for what, count in self.header.left_out.items())
+        found = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
+        for size, own in self.bags.items():
+            middle = f", median similarity {np.median(own.similarity_M):.3f}" if len(own.rows_MS) else ""
+            found.append(f"bags of {size}: {len(own.rows_MS):,}{middle}")
+        return found
+
+
+def mine_folder(
+    folder: Path,
+    out: Path,
+    sizes: Sequence[int],
+    *,
+    memory_gb: float = MEMORY_GB,
+    max_cosine: float | None = None,
+    scorer: tuple[str, str] = ("", ""),
+    pictures: int | None = None,
+    spread: Spread | None = None,
+    progress: bool = True,
+) -> MinedFolder:
+    """Mines curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
+
+    Of copies (equal features) the first is used.
+
+    ``memory_gb``: of 10⁹ bytes, for one cluster at a time. ``pictures``: of a cluster, on the mean; more find more and
+    take longer. ``scorer``: whose features these are, and its fingerprint. ``spread``: who does the tasks
+    (`LargeSearch.run`). What is made on the way lies in ``OUT.work`` until the bags are written: the same call goes on
+    there. Raises `UsageError` where there are too few pictures, or another process works there.
+    """
+    sizes = check_sizes(sizes)
+    check_max_cosine(max_cosine)
+    whole = FeatureShards.open(folder.absolute())
+    ids = Ids.open(whole)
+    features, row_N = whole.without_copies()
+    if len(features) < max(sizes):
+        raise UsageError(
+            f"{folder}: {len(features)} different rows of features; a bag of {max(sizes)} needs at least as many"
+        )
+    k = max(sizes) - 1
+    plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
+    work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
+    search = LargeSearch(work, features, k, plan, max_cosine)
+    left_out = {"copies": len(whole) - len(features)} if len(features) < len(whole) else {}
+    with disk_errors(work), locked(work, wait=False), _clear_errors(work):
+        search.run(progress, spread)
+        (found,) = recall(search, (k,), RECALL_QUERIES, progress=progress)
+        bags = {size: curate(search, size) for size in sizes}
+        clusters = len(search.centre_CD)
+        header = Header(
+            *scorer, f"features:{folder}", tuple(sizes), len(features), left_out, "", "query", max_cosine, found,
+            __version__, "target",
+        )  # fmt: skip
+        if any(len(own.rows_MS) for own in bags.values()):
+            write_output(out, lambda temporary: _write(temporary, header, bags, ids, row_N))
+        shutil.rmtree(work, ignore_errors=True)
+    if not any(len(own.rows_MS) for own in bags.values()):
+        raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
+    return MinedFolder(header, bags, clusters)
+
+
+@contextlib.contextmanager
+def _clear_errors(work: Path) -> Iterator[None]:
+    """Turns what goes wrong with the files of an earlier search into a `TellapartError`; of features that cannot be
+    searched nothing is left."""
+    earlier = (work / "plan.json").exists()
+    try:
+        yield
+    except (TellapartError, MemoryError) as error:
+        if isinstance(error, UsageError) and not earlier and (work / "plan.json").exists():
+            shutil.rmtree(work, ignore_errors=True)
+        raise
+    except Exception as error:
+        if not earlier:
+            raise
+        told = str(error).partition("\n")[0] or type(error).__name__
+        raise TellapartError(f"{work}: is damaged ({told}); remove that folder, and type the same again") from error
+
+
+def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:
+    """In the layout of `bags.file`, a line at a time. ``row_N``: of which row an id is."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
+        for own in bags.values():
+            for row_S, similarity in zip(own.rows_MS, own.similarity_M, strict=True):
+                bag = {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}
+                file.write(json.dumps(bag, ensure_ascii=False) + "\n")
+
+
+def _summary(similarity_M: np.ndarray) -> dict[str, float] | None:
+    if not len(similarity_M):
+        return None
+    return {name: float(of(similarity_M)) for name, of in (("least", np.min), ("median", np.median), ("most", np.max))}

@@ -1,0 +1,126 @@
+"""NN-descent in blocks (Dong, Moses, Li 2011): neighbours of neighbours are likely neighbours.
+
+Pictures are numbered by *place* (by nearest cluster, then by row), so that pictures that look alike lie together on
+disk. In each round a block of pictures is compared with the union of their neighbours and of these pictures' own
+neighbours, as one product of matrices. As in the paper, a pair that was compared in an earlier round is no reason to
+compare again: only where one of the two steps is new do its ends become candidates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from tellapart.bags.row_files import NOT_FOUND, RowFile
+from tellapart.features.nearest import (
+    Exclusions,
+    Vectors,
+    nearest_among,
+)
+
+EXPANDED = 12  # nearest of them whose own neighbours become candidates
+ROUNDS = 6  # at most
+SETTLED = 0.02  # share of the wanted neighbours that a round changed: below it, no further round
+ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # −1: none; new: not among the first before
+
+
+@dataclass(frozen=True)
+class FilesByPlace:
+    """Files on disk by place: features as given, their lengths, the number of the row, and the order of blocks."""
+
+    features: RowFile  # N×D
+    length: RowFile
+    row: RowFile
+    turn: RowFile  # a place, in the order in which places are put into blocks
+
+    @classmethod
+    def at(cls, folder: Path, rows: int, width: int, half: bool) -> FilesByPlace:
+        """``half``: features are float16."""
+        return cls(
+            RowFile(folder / "features", rows, (width,), np.dtype("<f2" if half else "<f4")),
+            RowFile(folder / "length", rows, (), np.dtype("<f8")),
+            RowFile(folder / "row", rows, (), np.dtype("<i8")),
+            RowFile(folder / "turn", rows, (), np.dtype("<i8")),
+        )
+
+    def vectors(self, place_M: np.ndarray, row_order: np.ndarray) -> Vectors:
+        """Returns features of ascending places, then in another order."""
+        given_MD = torch.from_numpy(self.features.read(place_M)).float()  # faster than numpy's
+        given_MD = given_MD[torch.from_numpy(row_order)]
+        length_M = self.length.read(place_M)[row_order]
+        unit_MD = given_MD * torch.from_numpy((1 / length_M).astype(np.float32))[:, None]
+        return Vectors(given_MD.numpy(), length_M, unit_MD.numpy())
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: from the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
+
+    ``candidates``: at most so many at once; a block with more is done in halves.
+    """
+
+    placed: FilesByPlace
+    before: RowFile
+    candidates: int
+    max_cosine: float | None
+
+    def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
+        """Returns the neighbours of some places after the round, B×K `ENTRY`; known_BK: those before it."""
+        found_M = self._candidates(own_B, known_BK)
+        if not len(found_M):
+            settled_BK = known_BK.copy()
+            settled_BK["new"] = False
+            return settled_BK
+        if len(found_M) > self.candidates and len(own_B) > 1:
+            middle = len(own_B) // 2
+            return np.concatenate(
+                [self.block(own_B[part], known_BK[part]) for part in (slice(middle), slice(middle, None))]
+            )
+        near_BK = self._nearest(own_B, found_M, known_BK.shape[1])
+        earlier_BE = known_BK["place"][:, :EXPANDED]
+        near_BK["new"] = (near_BK["place"][:, :, None] != earlier_BE[:, None, :]).all(2)
+        return near_BK
+
+    def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
+        """Returns ascending places; none where no step is new."""
+        first_BE = known_BK[:, :EXPANDED]
+        there_BE = first_BE["place"] >= 0
+        step_U = np.unique(first_BE["place"][there_BE])
+        next_UE = self.before.read(step_U)[:, :EXPANDED]
+        new_U = np.isin(step_U, first_BE["place"][there_BE & first_BE["new"]])
+        far_M = next_UE["place"][next_UE["new"] | new_U[:, None]]
+        if not (far_M >= 0).any():
+            return far_M[:0]
+        found_M = np.unique(np.concatenate([far_M, known_BK["place"].ravel(), own_B]))
+        return found_M[found_M >= 0]
+
+    def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
+        """Returns the k nearest of ``found_M``, which hold the block itself: by the rule of `features.nearest`, ties
+        by row.
+        """
+        row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
+        gallery = self.placed.vectors(found_M, row_order)
+        at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]
+        found_M = found_M[row_order]
+        near = nearest_among(gallery.take(at_B), gallery, k, Exclusions(own_B, found_M, self.max_cosine))
+        wanted = near.rows_NK.shape[1]
+        entry_BK = no_entries(len(own_B), k)
+        entry_BK["place"][:, :wanted] = np.where(near.rows_NK >= 0, found_M[near.rows_NK], NOT_FOUND)
+        entry_BK["cosine"][:, :wanted] = near.cosine_NK
+        return entry_BK
+
+
+def no_entries(*shape: int) -> np.ndarray:
+    """Returns neighbours that are none."""
+    entries = np.empty(shape, ENTRY)
+    entries["place"], entries["cosine"], entries["new"] = NOT_FOUND, -np.inf, False
+    return entries
+
+
+def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:
+    """Returns how many places of the latter are not in the former."""
+    place_BK = after_BK["place"]
+    return int(((place_BK[:, :, None] != before_BK["place"][:, None, :]).all(2) & (place_BK >= 0)).sum())

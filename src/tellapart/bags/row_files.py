@@ -1,0 +1,70 @@
+"""Files of rows and arrays that the tasks of a large search write and read."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.utils.files import replace_file, write_errors
+
+PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
+
+
+@dataclass(frozen=True)
+class RowFile:
+    """Rows of one shape and type. Tasks write ranges of their own; it is read once all of them are written."""
+
+    path: Path
+    rows: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def write(self, first: int, array: np.ndarray) -> None:
+        """Rows from ``first`` on, on disk before this returns."""
+        with disk_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.touch()
+            with self.path.open("r+b") as file:
+                file.seek(first * math.prod(self.shape) * self.dtype.itemsize)
+                file.write(np.ascontiguousarray(array, self.dtype).tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+
+    def read(self, index: np.ndarray | slice) -> np.ndarray:
+        """Returns some rows, copied. The file is mapped for the moment only, so that its pages do not count as
+        memory.
+        """
+        return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
+
+
+def save_array(path: Path, array: np.ndarray) -> None:
+    """Writes a ``.npy`` file, whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write)
+
+
+def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
+    """Turns an error of the disk into a line that says what to do."""
+    return write_errors(path, "mend that and run the same command again; what is whole is kept")
+
+
+def nothing_found(*shape: int) -> np.ndarray:
+    """Returns neighbours that are none."""
+    pairs = np.empty(shape, PAIR)
+    pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
+    return pairs
+
+
+NOT_FOUND = -1
