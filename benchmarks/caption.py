@@ -219,7 +219,7 @@ class Sides:
     def _pipeline(self) -> Any:
         from transformers import AutoConfig, pipeline
 
-        from tellapart.captioners.transformers import whole_processor
+        from tellapart.captioners.processors import whole_processor
 
         processor = whole_processor(str(self.folder), AutoConfig.from_pretrained(self.folder, trust_remote_code=False))
         return pipeline(

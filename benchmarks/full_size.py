@@ -73,7 +73,8 @@ def qwen2_vl_2b() -> Captioner:
     from transformers import Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
     from tellapart.captioners.lora import add_lora
-    from tellapart.captioners.transformers import Hf, whole_processor
+    from tellapart.captioners.processors import whole_processor
+    from tellapart.captioners.transformers import Hf
 
     places = ("<|vision_start|>", "<|image_pad|>", "<|video_pad|>", "<|vision_end|>")
     tokenizer = numbered_words(151936, special=places)

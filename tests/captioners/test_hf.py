@@ -13,8 +13,9 @@ from families import FAMILIES, WITH_TORCHVISION
 from PIL import Image
 
 from tellapart.captioners import generate_captions, load_captioner
+from tellapart.captioners.families import INSTRUCTION
 from tellapart.captioners.lora import add_lora, is_adapter
-from tellapart.captioners.transformers import INSTRUCTION, Hf
+from tellapart.captioners.transformers import Hf
 from tellapart.data import open_data
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.features.store import FeatureStore

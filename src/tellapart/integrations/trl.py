@@ -24,7 +24,7 @@ from PIL import Image
 from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
-from tellapart.captioners.transformers import whole_processor
+from tellapart.captioners.processors import whole_processor
 from tellapart.data.pictures import load_rgb
 from tellapart.data.records import id_text
 from tellapart.errors import UsageError

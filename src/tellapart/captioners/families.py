@@ -1,0 +1,151 @@
+"""The families of transformers: where the parts of each lie, and what it is asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+INSTRUCTION = "Describe this picture in one sentence."
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The parts of a family by the paths of their modules.
+
+    ``output``: which of the vision tower's outputs the rest of the model reads; None where the rest reads more than
+    one, so that nothing short of the pixels can stand for a picture. ``prompt`` is what it is asked by default,
+    ``template`` what surrounds that where the model has no chat template (``{image}`` is the picture's place).
+    ``answers``: the prompt may be any question; else it is the name of a task, or what captions begin with.
+    """
+
+    vision: str
+    output: str | None = "last_hidden_state"
+    mapper: tuple[str, ...] = ()
+    language: tuple[str, ...] = ("model.language_model", "lm_head")
+    prompt: str = INSTRUCTION
+    template: str = "{image}{prompt}"
+    answers: bool = False
+
+
+QFORMER = ("query_tokens", "qformer", "language_projection")
+PROJECTOR = ("model.multi_modal_projector",)
+LAYOUTS = {
+    "blip-2": Layout("vision_model", mapper=QFORMER, language=("language_model",), prompt="", template="{prompt}"),
+    "instructblip": Layout(
+        "vision_model",
+        mapper=QFORMER,
+        language=("language_model",),
+        prompt="A short image caption.",  # InstructBLIP, appendix C
+        template="{prompt}",
+        answers=True,
+    ),
+    "git": Layout(
+        "git.image_encoder",
+        mapper=("git.visual_projection",),
+        language=("git.embeddings", "git.encoder", "output"),
+        prompt="",
+        template="{prompt}",
+    ),
+    "paligemma": Layout("model.vision_tower", mapper=PROJECTOR, prompt="caption en"),
+    "gemma3": Layout("model.vision_tower", mapper=PROJECTOR),
+    "llava": Layout(
+        "model.vision_tower",
+        "hidden_states",
+        mapper=PROJECTOR,
+        template="USER: {image}\n{prompt} ASSISTANT:",
+        answers=True,
+    ),
+    "llava_next": Layout(
+        "model.vision_tower",
+        "hidden_states",
+        mapper=("model.multi_modal_projector", "model.image_newline"),
+        template="USER: {image}\n{prompt} ASSISTANT:",
+        answers=True,
+    ),
+    "florence2": Layout(
+        "model.vision_tower",
+        mapper=PROJECTOR,
+        prompt="<CAPTION>",  # its processor writes the picture's token and the question of a task
+        template="{prompt}",
+    ),
+    "qwen2_vl": Layout("model.visual", "pooler_output"),
+    "qwen2_5_vl": Layout("model.visual", "pooler_output"),
+    "glm4v": Layout("model.visual", "pooler_output"),
+    "aya_vision": Layout("model.vision_tower", "hidden_states", mapper=PROJECTOR),
+    "deepseek_vl": Layout("model.vision_model", mapper=("model.aligner",)),
+    "janus": Layout("model.vision_model", mapper=("model.aligner",)),
+    "vision-encoder-decoder": Layout(
+        "encoder", mapper=("enc_to_dec_proj",), language=("decoder",), prompt="", template="{prompt}"
+    ),
+}
+
+# Of families without a line above: what their parts are usually called, the first that is there.
+VISION = ("model.vision_tower", "model.vision_model", "model.visual", "model.vision_encoder", "vision_model", "encoder")
+MAPPERS = (
+    "model.multi_modal_projector",
+    "model.image_newline",
+    "model.connector",
+    "model.aligner",
+    "model.projector",
+    "model.visual_embeddings_table",
+    "model.embed_vision",
+    "image_to_text_projection",
+)
+LANGUAGE = ("model.language_model", "model.text_model", "language_model", "text_model", "decoder")
+
+
+def layout_of(model: Any) -> Layout:
+    """The family's layout; of an unknown family what the names show, with pixels as the picture."""
+    layout = LAYOUTS.get(model.config.model_type)
+    if layout is None:
+        return Layout(
+            first(model, VISION),
+            None,
+            present(model, MAPPERS),
+            (*first_of(model, LANGUAGE), *present(model, ("lm_head",))),
+        )
+    if layout.output == "hidden_states" and not isinstance(model.config.vision_feature_layer, int):
+        return Layout(layout.vision, None, layout.mapper, layout.language, layout.prompt, layout.template)
+    return layout
+
+
+def first_of(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
+    return present(model, paths)[:1]
+
+
+def first(model: nn.Module, paths: tuple[str, ...]) -> str:
+    return next(iter(present(model, paths)), "")
+
+
+def present(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of ``paths`` that this model has."""
+    return tuple(path for path in paths if find_module(model, path) is not None)
+
+
+def find_module(model: Any, path: str) -> Any:
+    for name in path.split("."):
+        model = getattr(model, name, None)
+    return model
+
+
+class Group(nn.Module):
+    """Modules and parameters from several places of a model, under one roof.
+
+    What replaces one of them here (LoRA does) also replaces it in the model.
+    """
+
+    def __init__(self, model: nn.Module, paths: tuple[str, ...]) -> None:
+        super().__init__()
+        self.homes: dict[str, Any] = {}
+        for path in present(model, paths):
+            parent, _, name = path.rpartition(".")
+            setattr(self, name, find_module(model, path))
+            self.homes[name] = (model.get_submodule(parent), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name in self.__dict__.get("homes", {}):
+            home, attribute = self.homes[name]
+            setattr(home, attribute, value)

@@ -1,0 +1,62 @@
+"""Processors of pictures and text, as transformers has them, for pictures alone."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import transformers
+from transformers.models.auto import processing_auto
+
+
+def whole_processor(where: str, config: Any) -> Any:
+    """A folder's (or hub name's) processor of pictures and text.
+
+    A processor of videos needs torchvision, which nothing here uses: it is left out. Where a family has no processor
+    of its own, tokenizer and picture processor stand in for one. Raises what transformers raises for missing files.
+    """
+    pictures = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
+    if type(config) not in processing_auto.PROCESSOR_MAPPING:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+        return Pair(image_processor=pictures, tokenizer=tokenizer)
+    family: Any = processing_auto.PROCESSOR_MAPPING[type(config)]
+    whole = without_videos(family).from_pretrained(where, trust_remote_code=False)
+    whole.image_processor = pictures
+    return whole
+
+
+class Pair(SimpleNamespace):
+    """A tokenizer and a picture processor that no processor of transformers holds together."""
+
+    def save_pretrained(self, folder: Any) -> None:
+        for part in (self.tokenizer, self.image_processor):
+            part.save_pretrained(folder)
+
+
+def without_videos(family: Any) -> Any:
+    """The class of a processor as it is for pictures alone, by the same name."""
+    whole = family.get_attributes()
+    if "video_processor" not in whole:
+        return family
+    kept = [name for name in whole if name != "video_processor"]
+    module = vars(sys.modules[family.__module__])
+    if module.get("num2words", True) is None:  # SmolVLM asks for this package, for the length of a video in words
+        module["num2words"] = str
+
+    def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
+        found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
+        return [*found[: whole.index("video_processor")], None, *found[whole.index("video_processor") :]]
+
+    def made(self: Any, *parts: Any, **named: Any) -> None:
+        named |= dict(zip(whole, parts, strict=False))
+        named.pop("video_processor", None)
+        transformers.ProcessorMixin.__init__(self, **named)
+
+    base = type("ProcessorWithoutVideos", (transformers.ProcessorMixin,), {"__init__": made})
+    members = {
+        "get_attributes": classmethod(lambda cls: kept),
+        "_get_arguments_from_pretrained": classmethod(arguments),
+        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # what SmolVLM's chat template asks of it
+    }
+    return type(family.__name__, (family, base), members)
