@@ -279,7 +279,8 @@ def _mined(folder: Path) -> None:
     for number in range(2):
         np.save(folder / "rows" / f"{number:06}.npy", rows_ND[number * 150 : number * 150 + 150])
         (folder / "rows" / f"{number:06}.txt").write_text("".join(f"{number}-{row}.png\n" for row in range(150)))
-    with mock.patch.object(mined_folder, "_write", side_effect=KeyboardInterrupt), contextlib.suppress(KeyboardInterrupt):
+    killed = mock.patch.object(mined_folder, "_write", side_effect=KeyboardInterrupt)
+    with killed, contextlib.suppress(KeyboardInterrupt):
         mined_folder.mine_folder(folder / "rows", folder / "b.jsonl", [3], pictures=100, progress=False)
 
 
