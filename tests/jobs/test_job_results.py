@@ -23,13 +23,14 @@ from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.encoded import EncodedRows
-from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare
+from tellapart.jobs.job import STATUS, Job, JobRequest, Pulse, prepare, recorded_results
 from tellapart.jobs.manifest import Shard, open_shard, pictures_of
 from tellapart.jobs.pool import Event
 from tellapart.jobs.run import Attempts
 from tellapart.jobs.storage import DiskFolder, url_errors
 from tellapart.jobs.works import features, worker
 from tellapart.jobs.works.base import Done
+from tellapart.jobs.works.table import merge_job
 from tellapart.jobs.works.worker import summary_of
 from tellapart.utils.sqlite import transaction
 
@@ -263,6 +264,21 @@ def test_results_go_where_the_job_lies(cli: Cli, tmp_path: Path) -> None:
     assert len(np.load(tmp_path / "features" / "000000.npy")) == 4 and not (tmp_path / "elsewhere").exists()
     (tmp_path / "features.job").rename(tmp_path / "moved")
     assert "does not end in .job, so name the result" in cli("job", "merge", tmp_path / "moved").line
+
+
+def test_results_are_known_to_their_job_after_the_cache_was_emptied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, out = encoded(tmp_path, [2], np.ones((2, 2), np.float32)), tmp_path / "features"
+    merge_job(job, str(out))
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "another cache"))
+    merge_job(job, str(out))
+    with recorded_results(job.path):
+        features.check_features(str(out))
+    np.save(out / "000000.npy", np.zeros((3, 2)))  # a person's
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "a third cache"))
+    with pytest.raises(UsageError, match="000000.npy: tellapart did not write it"):
+        merge_job(job, str(out))
 
 
 @pytest.mark.parametrize(

@@ -120,3 +120,26 @@ def test_a_stopped_rank_is_named_and_ranks_without_a_launcher_save_and_end(
     until(lambda: not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks), 60)
     assert saved(tmp_path / "out")[-1] == logged(tmp_path / "out")[-1] > steps
     assert "its launcher" in (tmp_path / "printed").read_text()
+
+
+@pytest.mark.long
+def test_ranks_end_when_their_nproc_launcher_is_killed(tmp_path: Path, tiny_captioner: Path, tiny_scorer: Path) -> None:
+    """Nothing runs on in the background after ``kill -9`` of the command that was typed; the last step is saved."""
+    command = [sys.executable, "-m", "tellapart", "finetune", str(tiny_captioner), WORLD, "--scorer", str(tiny_scorer)]
+    command += [*map(str, (*SETTINGS, *RARELY)), "--steps", "100000", "-o", str(tmp_path / "out"), "--nproc", "2"]
+    environment = os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"}
+    with (tmp_path / "printed").open("wb") as printed:
+        launcher = subprocess.Popen(command, stderr=printed, stdout=printed, env=environment)
+    ranks: list[psutil.Process] = []
+    try:
+        until(lambda: len(logged(tmp_path / "out")) > 3, 120)
+        ranks += psutil.Process(launcher.pid).children(recursive=True)
+        assert len(ranks) >= 2
+        launcher.kill()
+        launcher.wait()
+        until(lambda: not any(rank.is_running() and rank.status() != psutil.STATUS_ZOMBIE for rank in ranks), 60)
+        assert saved(tmp_path / "out")[-1] == logged(tmp_path / "out")[-1]
+    finally:
+        for process in (launcher, *ranks):
+            if process.is_running() if isinstance(process, psutil.Process) else process.poll() is None:
+                process.kill()

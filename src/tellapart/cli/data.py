@@ -113,10 +113,12 @@ def encode(
 
     The work is that of a job; without --workers one worker does it.
     """
+    from tellapart.jobs.job import SUFFIX, recorded_results
     from tellapart.jobs.works.features import check_features
     from tellapart.jobs.works.table import merge_job
 
-    check_features(out)
+    with recorded_results(f"{out}{SUFFIX}"):
+        check_features(out)
     if options.workers is None and options.ray is None:
         options = replace(options, workers=1)
     with encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite) as job:

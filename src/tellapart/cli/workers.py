@@ -47,7 +47,7 @@ def finished_job(
     aside.
     """
     from tellapart.jobs.cluster import load_ray
-    from tellapart.jobs.job import SUFFIX, prepare
+    from tellapart.jobs.job import SUFFIX, prepare, recorded_results
     from tellapart.jobs.run import refuse_failed, run_job
 
     load_ray()  # or a line says that it is not there
@@ -56,7 +56,8 @@ def finished_job(
     if estimated and overwrite:
         raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
     if not is_url(out) and not Path(out).is_dir():
-        writable_file(Path(out).expanduser()) if replaces else check_output(Path(out).expanduser())
+        with recorded_results(path):
+            writable_file(Path(out).expanduser()) if replaces else check_output(Path(out).expanduser())
     if not replaces and not is_url(out) and Path(out).is_symlink() and not Path(out).exists():
         raise UsageError(
             f"{out}: a link to {Path(out).readlink()}, which is not there; make it, or name another with -o"

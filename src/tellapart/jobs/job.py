@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Iterator, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from typing import Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.manifest import SHARD_ITEMS, Shard, make_manifest, pictures_changed, read_manifest
 from tellapart.jobs.storage import Folder, open_folder
-from tellapart.utils.files import sha256
+from tellapart.utils.files import is_url, outputs_recorded_in, sha256
 from tellapart.utils.messages import parse_json, say, track
 from tellapart.utils.versions import VERSIONS
 
@@ -192,6 +193,11 @@ class Job:
         elif known != models:
             other = ", ".join(key for key in sorted({*known, *models}) if known.get(key) != models.get(key))
             raise UsageError(f"{self.path}: was begun with another {other}; {ANEW}")
+
+
+def recorded_results(path: str) -> AbstractContextManager[None]:
+    """Records in the job's folder ``path`` which results tellapart wrote: they stay known if the cache is emptied."""
+    return nullcontext() if is_url(path) else outputs_recorded_in(Path(path).expanduser() / "outputs")
 
 
 def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,

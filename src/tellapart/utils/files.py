@@ -2,10 +2,10 @@
 
 One rule for all verbs: a file is replaced if it is empty, or if this program wrote it and nobody changed it since. Any
 other file needs ``--overwrite``. An input of the command, a folder and a device are refused with it, too. What this
-program wrote is known by size and modification time, kept for each path in ``$TELLAPART_CACHE/outputs``; without that
-record (another machine, an emptied cache) ``--overwrite`` is needed again. Files in folders of the program's own (runs,
-jobs, studies) are written by `replace_file` without this rule, and so are those that a command
-resumes, which it knows by what lies in or beside them.
+program wrote is known by size and modification time, kept for each path in ``$TELLAPART_CACHE/outputs`` and in the
+folder of a job; without that record (another machine, an emptied cache) ``--overwrite`` is needed again. Files in
+folders of the program's own (runs, jobs, studies) are written by `replace_file` without this rule, and so are those
+that a command resumes, which it knows by what lies in or beside them.
 
 Below it are atomic writes, errors of the file system as one line, locks that name their owner, and checksums beside
 weights. A lock is the kernel's (``flock``) on a hidden file in the folder, so that a process killed at any moment
@@ -40,6 +40,7 @@ from tellapart.utils.messages import say
 KEPT_RECORDS = 4  # of one path: processes that write it at the same time do not forget each other
 _inputs: dict[str, str] = {}  # by real path, the option or argument that names it
 _overwrite = False
+_record_folders: list[Path] = []  # beside that in the cache
 
 
 def cache_folder() -> Path:
@@ -117,7 +118,8 @@ def check_output(path: Path, *suffixes: str) -> Path:
 def is_own_output(path: Path) -> bool:
     """Returns whether the file is empty, or as `write_output` left it."""
     status = path.stat()
-    return not status.st_size or f"{status.st_size} {status.st_mtime_ns}" in _records(_record_file(path))
+    known = f"{status.st_size} {status.st_mtime_ns}"
+    return not status.st_size or any(known in _records(record) for record in _record_files(path))
 
 
 def write_output(
@@ -136,7 +138,6 @@ def write_output(
     """
     if not own:
         check_output(path)
-    record = _record_file(path)
 
     def write(temporary: Path) -> None:
         if isinstance(content, str):
@@ -144,10 +145,11 @@ def write_output(
         else:
             content(temporary)
         status = temporary.stat()
-        lines = [*_records(record), f"{status.st_size} {status.st_mtime_ns}"]
-        with contextlib.suppress(OSError):  # the next command asks for --overwrite
-            record.parent.mkdir(parents=True, exist_ok=True)
-            replace_text(record, "".join(f"{line}\n" for line in lines[-KEPT_RECORDS:]), sync=False)
+        for record in _record_files(path):
+            lines = [*_records(record), f"{status.st_size} {status.st_mtime_ns}"]
+            with contextlib.suppress(OSError):  # the next command asks for --overwrite
+                record.parent.mkdir(parents=True, exist_ok=True)
+                replace_text(record, "".join(f"{line}\n" for line in lines[-KEPT_RECORDS:]), sync=False)
 
     with write_errors(path, "name another file with -o", "free some space and run the same command again"):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -167,9 +169,19 @@ def remove_output(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _record_file(path: Path) -> Path:
+def _record_files(path: Path) -> list[Path]:
     name = hashlib.blake2b(os.fsencode(os.path.realpath(path)), digest_size=16).hexdigest()
-    return cache_folder() / "outputs" / name
+    return [folder / name for folder in (cache_folder() / "outputs", *_record_folders)]
+
+
+@contextlib.contextmanager
+def outputs_recorded_in(folder: Path) -> Iterator[None]:
+    """Records in ``folder``, too, which files tellapart wrote, so that they are known after the cache was emptied."""
+    _record_folders.append(folder)
+    try:
+        yield
+    finally:
+        _record_folders.remove(folder)
 
 
 def _records(record: Path) -> list[str]:

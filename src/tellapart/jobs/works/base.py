@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.data import Dataset
 
 MOST_NAMED = 100  # pictures that could not be read, named for each shard

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.job import BoostJob as BoostJob
-from tellapart.boost.job import check_out
+from tellapart.boost.job import BoostJob, check_out
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.stages import stages as make_stages

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.lines import json_line

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.features.encoded import EncodedRows, encode_rows, take_rows

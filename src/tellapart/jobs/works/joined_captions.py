@@ -12,7 +12,6 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.captions.lines import METADATA, end_tar, write_sample
 from tellapart.captions.provenance import Provenance, TextRow
 from tellapart.captions.writers import Replace, guard_edited

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
 from tellapart.utils.messages import track

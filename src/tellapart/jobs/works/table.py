@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.errors import TellapartError, UsageError
-from tellapart.jobs.job import Job
+from tellapart.jobs.job import Job, recorded_results
 from tellapart.jobs.works.base import Work
 from tellapart.jobs.works.boost import Boosts, merge_boosted
 from tellapart.jobs.works.captions import Captions
@@ -38,7 +37,8 @@ def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
 
     Raises `TellapartError` where they are not as many as the workers wrote.
     """
-    joined = _work(job.work)[1](job, out, without_failed=without_failed)
+    with recorded_results(job.path):
+        joined = _work(job.work)[1](job, out, without_failed=without_failed)
     if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
         raise TellapartError(
             f"{out}: {joined:,} items, where the summaries of {job.path} count {written:,}; do it anew"

@@ -19,7 +19,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tellapart import __version__
-from tellapart.boost.job import BoostJob as BoostJob
 from tellapart.data import Dataset
 from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
