@@ -277,7 +277,7 @@ def test_results_are_known_to_their_job_after_the_cache_was_emptied(
         features.check_features(str(out))
     np.save(out / "000000.npy", np.zeros((3, 2)))  # a person's
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "a third cache"))
-    with pytest.raises(UsageError, match="000000.npy: tellapart did not write it"):
+    with pytest.raises(UsageError, match=r"000000\.npy: tellapart did not write it"):
         merge_job(job, str(out))
 
 
