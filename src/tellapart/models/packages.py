@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -25,9 +25,6 @@ import transformers
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import sha256, write_sums
 from tellapart.utils.messages import say
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)

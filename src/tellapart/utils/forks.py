@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
+import multiprocessing
 import os
-import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
-MOST = 4  # processes, of which this one is one
+MAX_PROCESSES = 4  # this one included
+Work = Callable[[range], np.ndarray]
+
+_work: Work | None = None  # what the forked processes inherit: a closure cannot be sent to them
 
 
 def cores() -> int:
@@ -24,63 +27,33 @@ def cores() -> int:
     return min(allowed, int(limit)) if limit.isdigit() and int(limit) else allowed
 
 
-def rows_of(work: Callable[[range], np.ndarray], count: int, least: int) -> np.ndarray:
-    """Returns ``work(range(count))``, a row for each number; each process does ``least`` rows or more.
+def rows_of(work: Work, count: int, least: int) -> np.ndarray:
+    """Returns ``work(range(count))``, a float64 row for each number; each process does ``least`` rows or more.
 
-    work: gives float64 rows, all of one length, and depends on nothing that another row's work leaves behind. Where
-    other threads run, or torch is loaded, whose threads a fork would lose, all is done here. So it is with what a
-    process that failed should have done.
+    Everything is done in this process if other threads run, or if torch is loaded, whose threads a fork would lose; and
+    so is the share of a process that died.
+
+    Args:
+        work: must not depend on what the work on another row leaves behind.
     """
-    parts = min(MOST, cores(), count // least)
+    global _work
+    parts = min(MAX_PROCESSES, cores(), count // least)
     if parts < 2 or "torch" in sys.modules or threading.active_count() > 1 or not hasattr(os, "fork"):
         return work(range(count))
-    edges = [count * part // parts for part in range(parts + 1)]
-    ranges = [range(begin, end) for begin, end in itertools.pairwise(edges)]
-    gc.freeze()  # else the first collection of each process copies all that is alive
-    children: list[_Child] = []
-    try:
-        with contextlib.suppress(OSError):  # no further process is to be had
-            for rows in ranges[1:]:
-                children.append(_Child(work, rows))
-        own = work(ranges[0])
-        others = [child.rows(own.shape[1:]) for child in children]
-        return np.concatenate([own, *others, *[work(rows) for rows in ranges[1 + len(children) :]]])
-    finally:
-        for child in children:
-            child.end()
-        gc.unfreeze()
-
-
-class _Child:
-    """A forked process that does some of the rows and writes them into a pipe."""
-
-    def __init__(self, work: Callable[[range], np.ndarray], rows: range) -> None:
-        self.work, self.range = work, rows
-        reading, writing = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads, which OpenBLAS puts away before a fork
-            self.pid = os.fork()
-        if not self.pid:
+    first, *others = itertools.starmap(range, itertools.pairwise(count * part // parts for part in range(parts + 1)))
+    _work = work
+    with warnings.catch_warnings(), ProcessPoolExecutor(parts - 1, multiprocessing.get_context("fork")) as pool:
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which OpenBLAS puts away before a fork
+        futures = [pool.submit(_inherited, rows) for rows in others]
+        parts_of_rows = [work(first)]
+        for rows, future in zip(others, futures, strict=True):
             try:
-                os.close(reading)
-                gc.disable()
-                with os.fdopen(writing, "wb") as pipe:
-                    pipe.write(work(rows).tobytes())
-                os._exit(0)
-            finally:
-                os._exit(1)
-        os.close(writing)
-        self.pipe = os.fdopen(reading, "rb")
+                parts_of_rows.append(future.result())
+            except (BrokenProcessPool, OSError):
+                parts_of_rows.append(work(rows))
+    return np.concatenate(parts_of_rows)
 
-    def rows(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Returns what it found, or does its work here where it failed."""
-        found = np.frombuffer(self.pipe.read(), dtype=float)
-        if found.size != len(self.range) * int(np.prod(shape)):
-            return self.work(self.range)
-        return found.reshape(len(self.range), *shape)
 
-    def end(self) -> None:
-        """Ends the process, which has found what it had to unless this one was stopped."""
-        self.pipe.close()
-        os.kill(self.pid, signal.SIGKILL)  # not waited for yet, so the number is still its own
-        os.waitpid(self.pid, 0)
+def _inherited(rows: range) -> np.ndarray:
+    assert _work is not None
+    return _work(rows)

@@ -22,15 +22,11 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from tellapart.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
 
 Direction = Literal["higher", "lower"]
 Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
