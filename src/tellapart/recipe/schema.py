@@ -35,22 +35,26 @@ LARGEST_SIZE = 1 << 16  # of a new model: layers, width, heads, positions; more 
 
 
 class Bags(Strict):
-    """For ``training.batches = "bags"``. Without ``size`` or ``schedule`` the bags grow as in paper 2 (BagCurri).
+    """Bags for ``training.batches = "bags"``. Without ``size`` or ``schedule`` they grow as in paper 2 (BagCurri)."""
 
-    kind: ``lookalike`` bags are mined; ``random`` ones are their control; ``hard``: shuffled pictures, each to be told
-    from its own ``hard`` nearest ones, which are not captioned (paper 3, appendix D.2). schedule: ``[[0, 2], [3, 5]]``
-    is bags of 2, and of 5 from the fourth epoch on. scorer: whose features say what looks alike; default the recipe's
-    own. captions: ``references``, or a file of captions: then text counts too, as in algorithm 1 of paper 2.
-    """
-
-    kind: Literal["lookalike", "hard", "random"] = "lookalike"
-    size: BagSize | None = None
-    schedule: tuple[tuple[Epoch, BagSize], ...] | None = Field(None, min_length=1)
-    hard: int | None = Field(None, ge=1)
+    kind: Literal["lookalike", "hard", "random"] = Field(
+        "lookalike",
+        description="lookalike: mined bags; random: their control; hard: shuffled pictures, each with its own nearest "
+        "pictures as distractors, which are not captioned (paper 3, appendix D.2)",
+    )
+    size: BagSize | None = Field(None, description="pictures per bag; default: schedule, or BagCurri")
+    schedule: tuple[tuple[Epoch, BagSize], ...] | None = Field(
+        None, min_length=1, description="(from epoch, bag size): [[0, 2], [3, 5]] is 2, and 5 from the fourth epoch on"
+    )
+    hard: int | None = Field(None, ge=1, description="distractors per picture, for kind = 'hard'")
     neighbours: int = Field(200, ge=1, description="nearest pictures that a bag may be filled from")
-    max_cosine: float | None = Field(None, gt=-1, le=1, description="nearer pictures are taken for near-duplicates")
-    scorer: ModelName | None = None
-    captions: FileName | None = None
+    max_cosine: float | None = Field(
+        None, gt=-1, le=1, description="leave out pictures above this cosine as near-duplicates; default: none"
+    )
+    scorer: ModelName | None = Field(None, description="scorer whose features define look-alikes; default: [scorer]")
+    captions: FileName | None = Field(
+        None, description="references, or a file of captions: text counts too, as in algorithm 1 of paper 2"
+    )
 
     @model_validator(mode="after")
     def fits_together(self) -> Bags:
@@ -177,42 +181,48 @@ class NewScorer(Strict):
 
 
 class Lora(Strict):
-    """LoRA beside layers of the vision encoder and the language model, where these learn; the defaults are paper 2's.
+    """LoRA of the vision encoder and the language model, if these are trained; the defaults are paper 2's.
 
-    ``modules``: how the names of the layers end, in either part, or "all-linear". A part whose attention has none of
-    the default names is adapted in all its linear layers.
+    A part whose attention has none of the default ``modules`` is adapted in all its linear layers.
     """
 
-    rank: int = Field(32, ge=1)
-    alpha: int = Field(16, ge=1)
-    modules: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = (
-        "c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2",
-    )  # fmt: skip
+    rank: int = Field(32, ge=1, description="rank of the update")
+    alpha: int = Field(16, ge=1, description="the update is scaled by alpha / rank")
+    modules: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = Field(
+        ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj", "fc1", "fc2"),
+        description="suffixes of the adapted layers' names, or all-linear",
+    )
 
 
 class CaptionerOptions(Strict):
-    """Names a captioner: an existing one by ``name``, or a ``new`` one.
+    """The captioner: an existing one by ``name``, or a ``new`` one."""
 
-    ``features``: a folder or an HDF5 file with features by item id (`tellapart.features.views`), in place of what its
-    own vision encoder makes of the pictures; "off": what it makes of them (or, where it learns, their pixels) is not
-    kept on disk but made in each step.
-    ``new_words``: words of the training references that its tokenizer of whole words lacks, and that occur at least so
-    often, are learned as well.
-    ``frames``: how many frames of a clip it looks at; None: as many as it did before, which is one unless it says so.
-    ``train``: which of its parts learn; by default all but the vision encoder. ``lora``: they do so in low rank, but
-    for the mapper, which learns in full.
-    ``dropout``: of all dropout layers of the language model in training, frozen or not; None: as its configuration
-    says. LAVIS' BLIP, which papers 1 and 3 train, has 0.1, where the configuration of transformers says 0.
-    """
-
-    name: ModelName | None = None
-    new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = None
-    features: FileName | None = None
-    new_words: int | None = Field(None, ge=1)
-    frames: int | None = Field(None, ge=1, le=64)
-    train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(None, min_length=1)
-    lora: Lora | None = None
-    dropout: float | None = Field(None, ge=0, lt=1)
+    name: ModelName | None = Field(None, description="an existing captioner: a hub name, a folder, a run or a recipe")
+    new: Annotated[NewCaptioner | NewRecurrent, Field(discriminator="kind")] | None = Field(
+        None, description="a captioner from scratch"
+    )
+    features: FileName | None = Field(
+        None,
+        description="a folder or an HDF5 file with features by item id, in place of its own vision encoder; off: "
+        "encode the pictures in each step and store nothing on disk",
+    )
+    new_words: int | None = Field(
+        None,
+        ge=1,
+        description="add words that its word-level tokenizer lacks and that occur at least so often in the references",
+    )
+    frames: int | None = Field(None, ge=1, le=64, description="frames per clip; default: as saved with the model, or 1")
+    train: tuple[Literal["vision", "mapper", "language_model"], ...] | None = Field(
+        None, min_length=1, description="parts that are trained; default: all but the vision encoder"
+    )
+    lora: Lora | None = Field(None, description="train these parts in low rank, except the mapper")
+    dropout: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="of all dropout layers of the language model; default: its configuration. LAVIS trains BLIP, as in "
+        "papers 1 and 3, with 0.1; the configuration of transformers has 0",
+    )
 
     @field_validator("new", mode="before")
     @classmethod
@@ -242,14 +252,15 @@ class CaptionerOptions(Strict):
 
 
 class ScorerOptions(Strict):
-    """Names a scorer: an existing one by ``name``, or a ``new`` one (only where it is what is trained).
+    """The scorer: an existing one by ``name``, or a ``new`` one (only if the recipe trains it)."""
 
-    ``train``: which parts of one that is made of two encoders learn; by default its heads. Any other learns as a whole.
-    """
-
-    name: ModelName | None = None
-    new: NewScorer | None = None
-    train: tuple[Literal["vision", "text", "heads"], ...] | None = Field(None, min_length=1)
+    name: ModelName | None = Field(None, description="an existing scorer: a hub name, a folder, a run or a recipe")
+    new: NewScorer | None = Field(None, description="a scorer from scratch, or made of two encoders")
+    train: tuple[Literal["vision", "text", "heads"], ...] | None = Field(
+        None,
+        min_length=1,
+        description="trained parts of a scorer made of two encoders; default: heads. Any other is trained as a whole",
+    )
 
 
 if TYPE_CHECKING:
@@ -262,12 +273,12 @@ else:
 class Data(Strict):
     """Names the pictures, as ``kind:path?key=value``; a list of them is read as one."""
 
-    train: DataSpecs
-    validation: DataSpecs
-    test: DataSpecs | None = None
+    train: DataSpecs = Field(description="pictures to learn from")
+    validation: DataSpecs = Field(description="pictures that choose the checkpoint")
+    test: DataSpecs | None = Field(None, description="pictures of the final evaluation; default: no evaluation")
     clean: Literal["none", "blip"] = Field(
         "none",
-        description='blip: references that are learned are in lower case, without .!"()*#:;~, of at most 30 words',
+        description='blip: reduce references to lower case, at most 30 words and no .!"()*#:;~, as BLIP trains',
     )
 
 
@@ -275,52 +286,60 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Training(Strict):
-    steps: int = Field(ge=1)
-    batch_size: int = Field(100, ge=2)
+    """How the model is trained. ``training.steps`` and ``training.learning_rate`` have no default."""
+
+    steps: int = Field(ge=1, description="optimizer steps")
+    batch_size: int = Field(100, ge=2, description="pictures per step, over all ranks and micro-batches")
     gradient_accumulation_steps: int = Field(
         1,
         ge=1,
-        description="parts of the batch that go forward and backward one by one; rewards are of the whole batch",
+        description="micro-batches per step: they go forward and backward one by one; rewards see the whole batch",
     )
     batches: Literal["shuffled", "families", "bags"] = Field(
-        "shuffled", description="look-alikes come together: families of scenes, or what [bags] says of any pictures"
+        "shuffled",
+        description="families: families of look-alike scenes come together; bags: the bags of [bags] do, for any data",
     )
-    captions_per_picture: int = Field(1, ge=1, description="references a step reads of each picture")
+    captions_per_picture: int = Field(1, ge=1, description="references of each picture per step")
     max_reference_tokens: int | None = Field(
-        None, ge=2, description="longer references are cut there and counted; by default what the model has room for"
+        None, ge=2, description="longer references are truncated and counted; default: the model's maximum"
     )
-    learning_rate: float = Field(gt=0, le=1000)
+    learning_rate: float = Field(gt=0, le=1000, description="peak learning rate")
     learning_rates: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
-        {}, description="of single parts, in place of learning_rate: { vision = 1e-5 }"
+        {}, description="learning rates of single parts, in place of learning_rate, such as { vision = 1e-5 }"
     )
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="how the learning rate decays to 0 after the warm-up; constant: it does not"
+    )
     schedule_every: int = Field(
         1, ge=1, description="steps between changes of the rate; the steps of an epoch set it by epoch, as LAVIS does"
     )
-    warmup: int = Field(0, ge=0)
-    optimizer: Literal["adam", "adamw"] = Field("adamw")
-    weight_decay: float = Field(0.0, ge=0, le=1000)
+    warmup: int = Field(0, ge=0, description="steps in which the learning rate rises from 0")
+    optimizer: Literal["adam", "adamw"] = Field("adamw", description="adamw: with decoupled weight decay")
+    weight_decay: float = Field(0.0, ge=0, le=1000, description="weight decay of the parameters that decayed names")
     decayed: Literal["matrices", "all"] = Field(
         "matrices", description="all: norms, biases and single numbers too, as BLIP's program decays"
     )
-    betas: tuple[Moment, Moment] = (0.9, 0.999)
-    max_grad_norm: float = Field(1.0, gt=0)
-    precision: Literal["fp32", "bf16", "auto"] = "fp32"
+    betas: tuple[Moment, Moment] = Field((0.9, 0.999), description="Adam's β₁ and β₂")
+    max_grad_norm: float = Field(1.0, gt=0, description="L2 norm to which gradients are clipped")
+    precision: Literal["fp32", "bf16", "auto"] = Field(
+        "fp32", description="bf16: autocast; auto: bf16 if the device supports it, otherwise fp32"
+    )
     gradient_checkpointing: bool = Field(
         False,
         description="recompute the language model's activations in the backward pass: less memory, more time",
     )
     sharding: Literal["none", "full"] = Field(
         "none",
-        description="full: each of several ranks keeps a share of weights, gradients and optimizer state (FSDP2)",
+        description="full: each rank keeps a shard of weights, gradients and optimizer state (FSDP2)",
     )
     augment: Literal["none", "crop", "crop-flip", "blip"] = Field(
         "none",
-        description="blip: random resized crop, flip and RandAugment(2, 5) of the pictures themselves, as BLIP trains",
+        description="crop: random crops; crop-flip: flips, too; blip: random resized crop, flip and RandAugment(2, 5) "
+        "of the pictures themselves, as BLIP trains",
     )
-    log_every: int = Field(10, ge=1)
-    checkpoint_every: int = Field(100, ge=1)
-    trackers: tuple[str, ...] = ()
+    log_every: int = Field(10, ge=1, description="steps between two lines of the log")
+    checkpoint_every: int = Field(100, ge=1, description="steps between two checkpoints")
+    trackers: tuple[str, ...] = Field((), description="trackers of accelerate, such as tensorboard or wandb")
 
     @model_validator(mode="after")
     def has_a_schedule(self) -> Training:
@@ -332,8 +351,10 @@ class Training(Strict):
 
 
 class Validation(Strict):
-    every: int = Field(100, ge=1)
-    limit: int | None = Field(None, ge=2)
+    """The validations during training, which choose the checkpoint."""
+
+    every: int = Field(100, ge=1, description="steps between two validations")
+    limit: int | None = Field(None, ge=2, description="validate on the first pictures only; default: all")
     select: Literal["recall@1.random100", "recall@1.lookalike", "cider", "loss", "step"] | None = Field(
         None,
         description="metric that selects the checkpoint; step: the last one; default: the objective's own (loss for "
@@ -341,33 +362,29 @@ class Validation(Strict):
     )
     until: float | ModelName | None = Field(
         None,
-        description="stop at the first validation in which select is this good, or as good as a run's (paper 2, "
-        "Table 14)",
+        description="stop training once select reaches this value, or the best value of this run (paper 2, Table 14)",
     )
-    decoding: Decoding = Decoding(kind="greedy")
+    decoding: Decoding = Field(Decoding(kind="greedy"), description="decoding of the validation captions")
 
 
 class TestSet(Strict):
     """Pictures with references, and what their captions are measured with: of a recipe, or of the papers' tables.
 
-    data: as ``--data`` of ``eval``. captioned: those of its pictures that get captions, where these are not all; the
-    others are candidates. bags: files of candidate sets; pictures that no set asks for need no caption. distractors:
-    distractors: further pictures of a hard pool, or a list of ids. references: files of references, in place of the
-    data's own. language_model: for perplexity. max_tokens: of captions of these pictures, where it is not the
-    decoding's. needs: files without which it cannot be measured, each with where it comes from. ``$TELLAPART_DATA``
-    stays a variable here; `filled_in` replaces it.
+    ``$TELLAPART_DATA`` stays a variable here; `filled_in` replaces it.
     """
 
     __test__ = False  # not a test of pytest's
 
-    data: DataName
-    captioned: DataName | None = None
-    bags: tuple[FilePath, ...] = ()
-    distractors: PoolName | None = None
-    references: tuple[FilePath, ...] = ()
-    language_model: ModelName | None = None
-    max_tokens: int | None = Field(None, ge=1)
-    needs: dict[str, str] = Field(default_factory=dict)
+    data: DataName = Field(description="the pictures, as --data of eval")
+    captioned: DataName | None = Field(None, description="pictures that get captions; the others are candidates only")
+    bags: tuple[FilePath, ...] = Field((), description="files of candidate sets; only their pictures need captions")
+    distractors: PoolName | None = Field(None, description="further pictures of a hard pool, or a list of ids")
+    references: tuple[FilePath, ...] = Field((), description="files of references, in place of the data's own")
+    language_model: ModelName | None = Field(None, description="language model for perplexity")
+    max_tokens: int | None = Field(None, ge=1, description="longest caption of these pictures; default: the decoding's")
+    needs: dict[str, str] = Field(
+        default_factory=dict, description="files without which it cannot be measured, and where they come from"
+    )
 
     @property
     def has_pictures(self) -> bool:
@@ -398,10 +415,12 @@ class Evaluation(Strict):
     A test set of the papers' tables may stand there by PAPER:NAME: ``test_sets = { truematch = "2:truematch" }``.
     """
 
-    decoding: Decoding = Decoding(kind="beam", beams=5)
-    lookalike: int = Field(10, ge=2, description="pictures in a look-alike set, the target counted")
+    decoding: Decoding = Field(
+        Decoding(kind="beam", beams=5), description="decoding of the final evaluation; the model is saved with it"
+    )
+    lookalike: int = Field(10, ge=2, description="pictures per look-alike set, the target included")
     eval_scorers: tuple[ModelName, ...] = Field((), description="held-out scorers, used in the final evaluation alone")
-    gallery: int = Field(24, ge=0)
+    gallery: int = Field(24, ge=0, description="pictures in the report's gallery")
     test_sets: dict[str, TestSet] = Field({}, description="further test sets, each with its own bags and hard pool")
 
     @field_validator("test_sets")
