@@ -84,20 +84,15 @@ def plan(
         )
     parts = parts_of_data(count)
     batch = batch_size or min(BATCH, count * (parts - 2) // parts)
+    before = None if overwrite else planned(folder)
     if epochs is not None:
         steps = max(1, round(epochs * learned_from / batch))
-    before = None if overwrite else planned(folder)
-    if before is not None and steps is not None and steps < before.steps:
-        raise UsageError(
-            f"{folder} holds a run of {before.steps:,} steps; expected more of them, to go on with it (--steps "
-            f"{2 * before.steps}); to begin anew with {steps:,}, type: --overwrite, or another --out"
-        )
+    steps = steps_after(before, steps, folder)
     if table["kind"] == "reinforce":
         table = {"decoding": SAMPLED, **table}
     captions = batch * table.get("decoding", {}).get("samples", 1)
     references = table["kind"] != "reinforce" and reads_references(table)
     tokens = math.ceil(TOKENS_A_WORD * longest) if references else max_tokens
-    steps = steps or (before.steps if before else STEPS)
     decoding = {"kind": "greedy", "max_tokens": max_tokens}
     recipe = {
         "name": "finetune",
@@ -118,6 +113,16 @@ def plan(
         "evaluation": {"decoding": decoding, "lookalike": min(10, max(2, count // parts))},
     }
     return checked(recipe, settings)
+
+
+def steps_after(before: Training | None, steps: int | None, folder: Path | None) -> int:
+    """Returns the steps of a run that ``before`` has begun in ``folder``; raises `UsageError` if those are fewer."""
+    if before is not None and steps is not None and steps < before.steps:
+        raise UsageError(
+            f"{folder} holds a run of {before.steps:,} steps; expected more of them, to go on with it (--steps "
+            f"{2 * before.steps}); to begin anew with {steps:,}, type: --overwrite, or another --out"
+        )
+    return steps or (before.steps if before else STEPS)
 
 
 def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
