@@ -14,12 +14,9 @@ if TYPE_CHECKING:
 REPEAT = 3  # runs of each side, unless the benchmark has a number of its own
 BENCHMARKS = {
     "bags": "benchmarks.bags",
-    "boost": "benchmarks.boost",
     "caption": "benchmarks.caption",
     "growth": "benchmarks.growth",
-    "jobs": "benchmarks.jobs",
     "metrics": "benchmarks.metrics",
-    "mining": "benchmarks.mining",
     "rollout": "benchmarks.rollout",
     "smile": "benchmarks.smile",
 }
@@ -39,11 +36,4 @@ def run_bench(work: str, repeat: int | None = None, only: str = "", **options: A
         if name not in inspect.signature(run).parameters:
             raise UsageError(f"{work} has no --{name}; leave it out")
     rows: list[Row] = run(repeat, only, **options)
-    return rows
-
-
-def machine_rows(work: str, only: str = "", **options: Any) -> list[Row]:
-    """What bounds the rows of a benchmark on this machine, measured now; empty where it does not tell."""
-    measure = getattr(importlib.import_module(BENCHMARKS[work]), "machine_rows", None)
-    rows: list[Row] = measure(only, **options) if measure is not None else []
     return rows

@@ -2,7 +2,6 @@
 
 Inputs are synthetic (`benchmarks.growth_data`). Each size is measured in a process of its own
 (`benchmarks.growth_work`), so that its peak memory is its own; making the inputs counts for memory, not for time.
-``--svg FILE`` draws the curve.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ import shutil
 import statistics
 import sys
 import tempfile
-from dataclasses import dataclass
-from pathlib import Path
 
 from benchmarks import process
-from benchmarks.growth_chart import Curve, draw
 from benchmarks.rows import Row
 from tellapart.errors import UsageError, nearest
-from tellapart.utils.files import replace_text
 from tellapart.utils.messages import Progress, say
 
 FIRST = 1000
@@ -27,24 +22,10 @@ LARGEST = 10**6
 GOAL_ITEMS, GOAL_MB = 100_000, 2048.0  # an evaluation of so many captions has to do with so much memory
 ROW_BYTES = 12_288  # of a picture's features in the store: 16 cells of 192 numbers
 LINEAR = 1.15  # exponent of the growth of the time from 10⁴ on that still counts as linear
+WORKS = {"eval": "captions", "caption": "pictures", "bags": "pictures"}  # and their items
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is measured: its unit of size, and what it does in words."""
-
-    items: str
-    title: str
-
-
-WORKS = {
-    "eval": Work("captions", "Evaluation: R@1 in pools of 100, BLEU, CIDEr; two systems, intervals and a paired test"),
-    "caption": Work("pictures", "Captioning from stored features into a .jsonl file (a small captioner, greedy)"),
-    "bags": Work("pictures", "Mining bags of 5 from features of 512 numbers (from a million on by cells)"),
-}
-
-
-def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5, svg: Path | None = None) -> list[Row]:
+def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5) -> list[Row]:
     """Time and peak memory of ``what`` from 1,000 items on, ten times as many each, up to ``to``."""
     if only:
         raise UsageError("--only has no effect on growth; type: --what eval --to 1e5")
@@ -59,18 +40,12 @@ def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5, sv
         _check_disk(sizes[-1])
     with Progress(sum(sizes) * repeat, f"growth of {what}") as shown:
         for count in sizes:
-            say(f"measuring: {what} of {count:,} {WORKS[what].items}")
+            say(f"measuring: {what} of {count:,} {WORKS[what]}")
             for _ in range(repeat):
                 run = process.run([sys.executable, "-m", "benchmarks.growth_work", what, str(count)])
                 seconds.setdefault(count, []).append(float(run.output["seconds"]))
                 peaks.setdefault(count, []).append(run.peak_mb)
                 shown.advance(count)
-    if svg is not None:
-        middle = {count: statistics.median(amounts) for count, amounts in seconds.items()}
-        highest = {count: max(amounts) for count, amounts in peaks.items()}
-        curves = [Curve("time", "s", middle), Curve("peak memory", "MB", highest)]
-        replace_text(svg, draw(WORKS[what].title, WORKS[what].items, curves))
-        say(f"{svg}: drawn")
     return [row for count in sizes for row in _rows(what, count, seconds, peaks)]
 
 
@@ -86,7 +61,7 @@ def _check_disk(count: int) -> None:
 
 def _rows(what: str, count: int, seconds: dict[int, list[float]], peaks: dict[int, list[float]]) -> list[Row]:
     """Time and memory of one size, and, from 10⁴ on, the exponent of the time's growth since the size before."""
-    work = f"{what} of {count:,} {WORKS[what].items}"
+    work = f"{what} of {count:,} {WORKS[what]}"
     goal = what == "eval" and count == GOAL_ITEMS
     found = [Row(f"{work}: time", seconds[count], [], 0.0, "s")]
     found.append(

@@ -54,15 +54,6 @@ def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
         return [comparison.run(repeat, progress) for comparison in chosen]
 
 
-def machine_rows(only: str = "", model: str = "") -> list[Row]:
-    """The machine's limits, for ``--model``."""
-    if not model:
-        return []
-    from benchmarks.limits import limit_rows
-
-    return limit_rows(model, only)
-
-
 class _RolloutStep:
     """The shipped captioner and encoded pictures; each round samples its own captions."""
 
