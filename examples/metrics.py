@@ -7,6 +7,7 @@ references = [
     ["a red dog lies on green grass", "the dog is on the grass"],
     ["a man on a horse", "someone rides a brown horse"],
 ]
-for metric in (bleu, rouge_l, cider_d):  # each gives the corpus' value and one value per caption
+for metric in (bleu, rouge_l, cider_d):  # each returns the corpus' score and the score of each caption
     corpus, per_caption = metric(captions, references)
-    print(f"{metric.__name__:8} {corpus:.4f}  {per_caption.round(4).tolist()}")
+    scores = ", ".join(f"{score:.4f}" for score in per_caption)
+    print(f"{metric.__name__:8} {corpus:.4f}  per caption: {scores}")

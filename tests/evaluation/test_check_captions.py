@@ -109,7 +109,7 @@ def test_the_command_prints_writes_and_fails(cli: Cli, tmp_path: Path) -> None:
     found = json.loads(fine.out)
     assert found["kinds"]["empty"] == {"count": 1, "rate": 1 / 6, "level": 0.001, "alarm": True, "of": "caption"}
     assert found["kinds"]["shared"]["count"] == 2 and found["kinds"]["unreadable"]["count"] == 1
-    assert found["facts"]["pictures that a caption has to be told from, mean"] == pytest.approx(2 / 5)
+    assert found["facts"]["other pictures with the same caption, mean"] == pytest.approx(2 / 5)
     assert "leaked" in found["skipped"] and "leaked" not in found["kinds"]
     text = page.read_text(encoding="utf-8")
     assert "cannot be read" in text and "says nothing" in text and "<script" not in text

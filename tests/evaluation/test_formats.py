@@ -57,7 +57,8 @@ def test_latex_escapes_names_and_balances_its_groups(cli: Cli, files: Path) -> N
     out = cli(*arguments(files, "-o", files / "table.tex")).out
     text = (files / "table.tex").read_text()
     assert "under_score" in out and "length" in out  # the terminal has its table all the same
-    assert r"metric & under\_score & rich \\" in text and r"bleu4$^{1}$ & " in text
+    assert r"system & BLEU-4~$\uparrow$$^{1}$ & length$^{2}$ \\" in text and r"\label{tab:" in text
+    assert re.search(r"^under\\_score & [\d.]+ \[", text, re.M)
     assert "tok:ptb" in text and text.count("{") == text.count("}") and not re.search(r"(?<!\\)[%#_]", text)
     assert text.count(r"\begin{") == text.count(r"\end{") == 2
 

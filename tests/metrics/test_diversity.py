@@ -143,7 +143,7 @@ def test_systems_with_several_captions() -> None:
     np.testing.assert_allclose(results.values["four"]["length"], np.mean(lengths, axis=0))
     assert found["one"]["length"].value == pytest.approx(lengths[0].mean())
     assert results.signatures["length"].endswith("|captions:3,4") and "|captions:3,4" in results.signatures["mbleu"]
-    assert "tok:ptb:" in results.signatures["div1"] and results.formats["mbleu"] == 2
+    assert "tok:ptb:" in results.signatures["div1"] and results.digits("mbleu") == 2
     assert {"div1", "mbleu"} <= set(json.loads(json.dumps(results.to_json()))["systems"]["three"])
     # A corpus number of captions, too: every slot's own, meaned, and pairs of unequally many slots.
     slots = [[texts[k] for texts in lists] for k in range(4)]

@@ -6,7 +6,7 @@ from typing import Any
 from tellapart import report
 from tellapart.evaluation.selection import describe
 from tellapart.metrics.results import MetricInfo, Results
-from tellapart.report import folder, verdict
+from tellapart.report import folder, shown
 
 build_report = partial(report.build_report, describe=describe)
 read_run = partial(folder.read_run, describe=describe)
@@ -24,6 +24,6 @@ def made_results(**fields: Any) -> Results:
     return results
 
 
-def described(key: str) -> verdict.ShownMetric:
-    """The metric of a key whose results say nothing of it, as a page of a run of 0.1 has it."""
-    return verdict.describe(key, info=info(key))
+def described(key: str) -> shown.ShownMetric:
+    """The metric of a key whose results say nothing of it."""
+    return shown.describe(key, info=info(key))

@@ -18,7 +18,8 @@ from tellapart.metrics.results import Results, SystemPair
 from tellapart.metrics.statistics import Difference, Interval
 from tellapart.report.curves import CURVE, charts, draw, nice_ticks, thin
 from tellapart.report.page import duration, moment
-from tellapart.report.verdict import arrange, compare, decimals, headline, number, statistics
+from tellapart.report.shown import arrange, number
+from tellapart.report.verdict import compare, headline, statistics
 
 
 def made(**metrics: tuple[float, float, float]) -> Results:
@@ -37,11 +38,11 @@ def made(**metrics: tuple[float, float, float]) -> Results:
 
 def test_the_headline_follows_the_data() -> None:
     assert headline(made(R1=(40, 60, 5), hallucination_rate=(3, 2, 0.5))) == (
-        "R@1 among look-alikes rose from 40 to 60; nothing else that was measured got clearly worse."
+        "R@1 among look-alikes rose from 40.0 to 60.0; nothing else that was measured got clearly worse."
     )
     fell = made(R1=(60, 40, 5))
-    assert "fell from 60 to 40; nothing else was measured" in headline(fell)
-    assert statistics(fell) == "−20, 95\u00a0% interval −25 to −15, p = 0.001"
+    assert "fell from 60.0 to 40.0; nothing else was measured" in headline(fell)
+    assert statistics(fell) == "−20.0, 95\u00a0% interval −25.0 to −15.0, p = 0.001"
     unclear = headline(made(R1=(40.5, 41.5, 5), repetition_rate=(1.5, 4.5, 1)))
     assert unclear.startswith("R@1 among look-alikes did not clearly change, 40.5 to 41.5; ")
     assert unclear.endswith("; repetition got worse.")
@@ -131,9 +132,30 @@ def test_metrics_are_described_in_words_and_keep_to_their_second_scorer() -> Non
 def test_numbers_read_well_and_never_hide_a_difference() -> None:
     assert number(-0.04, 1) == "0.0" and number(-0.04, 2, signed=True) == "−0.04" and number(1234.6, 0) == "1,235"
     assert number(None, 1) == "–" and number(float("nan"), 1) == "–"
-    assert decimals([Interval(value=41.2)]) == 1 and decimals([Interval(value=118)]) == 0
-    assert decimals([Interval(value=0.712)]) == 3
-    assert decimals([Interval(value=41.2)], [0.3, 0.02, 0.6]) == 2  # +0.0 would read as an interval that touches zero
+    close = compare(made(R1=(41.2, 41.52, 0.3)))
+    assert close is not None and close.changes[0].interval == "+0.02 to +0.62"  # +0.0 would read as touching zero
+
+
+def test_rivals_are_compared_by_their_names_and_neither_got_better() -> None:
+    rivals = Results.from_json(json.loads(json.dumps(made(R1=(40, 60, 5), hallucination_rate=(2, 3, 0.5)).to_json())
+                                          .replace('"before"', '"mle"').replace('"after"', '"ours"')))  # fmt: skip
+    assert headline(rivals) == ("R@1 among look-alikes: 60.0 (“ours”), 40.0 (“mle”); “ours” is worse in hallucination.")
+    for key in [*rivals.systems["mle"]]:
+        if key.startswith("recall"):
+            for found in rivals.systems.values():
+                del found[key]
+    assert headline(rivals) == "Of 1 measure “ours” is better than “mle” in 0 and worse in 1."
+
+
+def test_of_three_systems_the_best_is_the_headlines() -> None:
+    found = made(R1=(40, 60, 5))
+    found.systems = {"a": found.systems["before"], "b": {"recall@1.lookalike": Interval(50)},
+                     "c": found.systems["after"]}  # fmt: skip
+    [pair] = found.pairs
+    found.pairs = [replace(pair, a="a", b="b"), replace(pair, a="a", b="c"), replace(pair, a="b", b="c")]
+    comparison = compare(found)
+    assert comparison is not None and (comparison.before, comparison.after) == ("a", "c")
+    assert headline(found).startswith("R@1 among look-alikes: 60.0 (“c”), 50.0 (“b”), 40.0 (“a”); ")
 
 
 @given(st.dictionaries(st.integers(0, 10**6), st.floats(-1e6, 1e6), min_size=1, max_size=400), st.integers(1, 150))

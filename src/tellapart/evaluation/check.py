@@ -402,7 +402,7 @@ def check_captions(
         add(leaked(rows, own))
         add(mispaired(rows, own))
     said = [len(pictures[row.plain]) for row in rows if row.words]
-    facts = {"pictures that a caption has to be told from, mean": float(np.mean(said)) - 1 if said else float("nan")}
+    facts = {"other pictures with the same caption, mean": float(np.mean(said)) - 1 if said else float("nan")}
     unreadable = {one.id for one in found["unreadable"]}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     models: list[Found] = []

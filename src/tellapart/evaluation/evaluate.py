@@ -125,7 +125,6 @@ class Comparison:
         candidates = metric.candidates(context)
         if candidates is not None:
             self.results.candidates[key] = candidates
-        self.results.formats[key] = metric.digits
         self.results.metrics[key] = metric.info(candidates, scorer)
 
     def _pairs(self, measured: Mapping[str, Measurement]) -> Iterator[tuple[str, str]]:
@@ -389,11 +388,12 @@ def _of_file_sets(context: EvalContext) -> list[Metric]:
 
 def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str]:
     few = [need for need in ("hundred", "two", "six") if context.scorer is not None and not NEEDS[need].has(context)]
-    return [
-        f"{name} is left out: it needs {metric.missing(context)}"
-        for name, metric in table.items()
-        if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs)
-    ]
+    lacking: dict[str, list[str]] = {}
+    for name, metric in table.items():
+        if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs):
+            lacking.setdefault(str(metric.missing(context)), []).append(name)
+    parts = [f"{', '.join(names)} ({missing})" for missing, names in lacking.items()]
+    return [f"not computed, because of what they need: {'; '.join(parts)}"] if parts else []
 
 
 def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:

@@ -7,7 +7,7 @@ import io
 import math
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,10 @@ from typing import Any
 from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.evaluation import gallery
-from tellapart.evaluation.selection import base_of, metric_of_key
 from tellapart.metrics.results import Candidates, Results
 from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
 from tellapart.report.page import render
+from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.types import Item
 from tellapart.utils.files import write_output
 from tellapart.utils.messages import console, for_terminal, json_text, json_value, parse_json
@@ -45,9 +45,6 @@ def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
             f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
             "with --resume): it is measured anew"
         ) from error
-    for found in (results, *results.test_sets.values()):
-        known = {key: metric_of_key(base_of(key)) for key in found.signatures}
-        found.formats = {key: metric.digits for key, metric in known.items() if metric is not None}
     return value, results
 
 
@@ -76,36 +73,50 @@ def markdown(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+_ARROWS = {"higher": r"~$\uparrow$", "lower": r"~$\downarrow$", None: ""}
+
+
 def latex(results: Results) -> str:
-    """A table for a paper (package booktabs), with the signatures below it in small print."""
-    heads, rows = results.system_rows()
-    marks = _marks(results)
+    """A table for a paper (package booktabs), systems down and metrics across, with the signatures in small print."""
+    keys = list(results.system_rows()[1])
+    metrics = {key: metric_of(results, key) for key in keys}
+    heads = (f"{_tex(metrics[key].name)}{_ARROWS[results.metrics[key].direction]}$^{{{number}}}$"
+             for number, key in enumerate(keys, start=1))  # fmt: skip
+    rows = ([name, *(results.cell(found.get(key), key) for key in keys)] for name, found in results.systems.items())
     lines = [
         r"\begin{table}",
         r"\centering",
-        rf"\caption{{{len(results.ids)} pictures; 95\,\% bootstrap intervals in brackets.}}",
-        rf"\begin{{tabular}}{{l{'r' * len(heads)}}}",
+        rf"\caption{{Results on {len(results.ids):,} pictures, with 95\,\% bootstrap intervals in brackets.}}",
+        r"\label{tab:tellapart}",
+        rf"\begin{{tabular}}{{l{'r' * len(keys)}}}",
         r"\toprule",
-        _row(["metric", *map(_tex, heads)]),
+        _row(["system", *heads]),
         r"\midrule",
-        *(_row([f"{_tex(metric)}$^{{{marks[metric]}}}$", *map(_tex, cells)]) for metric, cells in rows.items()),
-        *([r"\midrule", *_pair_lines(results, len(heads))] if results.pairs else []),
+        *(_row(map(_tex, row)) for row in rows),
         r"\bottomrule",
         r"\end{tabular}",
         r"\par\smallskip\footnotesize\raggedright",
-        *(rf"$^{{{marks[metric]}}}$\,\texttt{{{_tex(results.signatures[metric])}}}\\" for metric in rows),
-        *(rf"{_tex(note)}\\" for note in ([results.rule()] if results.pairs else []) + results.notes),
+        *(f"{_tex(line)}\\\\" for line in _pair_lines(results, metrics)),
+        *(rf"$^{{{number}}}$\,{_tex(_settings(results, metrics[key]))}\texttt{{{_tex(results.signatures[key])}}}\\"
+          for number, key in enumerate(keys, start=1)),
+        *(rf"{_tex(note)}\\" for note in results.notes),
         r"\end{table}",
-    ]
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
-def _pair_lines(results: Results, columns: int) -> Iterator[str]:
+def _settings(results: Results, metric: ShownMetric) -> str:
+    found = metric.setting(*(system.get(metric.key) for system in results.systems.values()))
+    return f"{found}; " if found else ""
+
+
+def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterator[str]:
     for pair in results.pairs:
         difference, between, *ps = results.pair_row(pair)
         p = "; ".join(f"{head} {p}" for head, p in zip(results.pair_heads()[-len(ps) :], ps, strict=True))
-        line = f"{pair.metric}, {pair.b} against {pair.a}: {difference} ({between}; {p})"
-        yield rf"\multicolumn{{{columns + 1}}}{{l}}{{{_tex(line)}}} \\"
+        yield f"{metrics[pair.metric].name}, {pair.b} against {pair.a}: {difference} ({between}; {p})"
+    if results.pairs:
+        yield results.rule()
 
 
 def comma_separated(results: Results) -> str:

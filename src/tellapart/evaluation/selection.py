@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,11 +15,11 @@ from rich import box
 from tellapart.errors import UsageError
 from tellapart.evaluation.context import NEEDS, EvalContext
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.metrics.keys import parse_key
 from tellapart.metrics.registry import METRICS, SUFFIXES, CaptionSetMetric, Metric, in_order
 from tellapart.metrics.results import BEST, ORACLE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import Measurement
-from tellapart.report.verdict import named_candidates, split_key
 from tellapart.utils.messages import say
 
 # Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
@@ -129,21 +128,19 @@ def _chosen(
     )
 
 
-_RECALL = re.compile(r"recall@(?P<k>\d+)(?:\.(?P<pools>.+))?")
-
-
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     """Returns the label and help of a key of results such as ``recall@1.random100@second``.
 
     Without ``candidates`` the size that the key itself names. An unknown key is its own label.
     """
-    base, scorer = split_key(key)
+    parsed = parse_key(key)
+    base = parsed.base
     suffix = next((suffix for suffix in SUFFIXES if base.endswith(suffix)), "")
     metric = metric_of_key(base.removesuffix(suffix))
     if metric is None:
         return MetricInfo(base.replace("_", " "), "no explanation is on file for this one")
     choice = next((choice for choice in with_choices(metric) if suffix and choice.name.endswith(suffix)), metric)
-    return choice.info(candidates or named_candidates(key), scorer)
+    return choice.info(candidates or parsed.candidates, parsed.scorer)
 
 
 # What `eval` prints unless metrics are named, the first five that were measured.
@@ -178,7 +175,7 @@ def main_metrics(keys: Iterable[str]) -> list[str]:
 
 def base_of(key: str) -> str:
     """A key of results without the name of a further scorer."""
-    return split_key(key)[0]
+    return parse_key(key).base
 
 
 def metric_of_key(base: str) -> Metric | None:
@@ -187,8 +184,8 @@ def metric_of_key(base: str) -> Metric | None:
         return builtin[base]
     if base.startswith("mean_rank."):
         return mean_rank(base.partition(".")[2])
-    if found := _RECALL.fullmatch(base):
-        return recall(int(found["k"]), found["pools"] or "")
+    if (parsed := parse_key(base)).k is not None:
+        return recall(parsed.k, parsed.pools)
     return METRICS.get(base)
 
 

@@ -140,7 +140,7 @@ class Metric(Entry[Callable[..., Any]]):
         label, help = (" ".join(text.replace("{size}", size).split()) for text in (self.title, self.help))
         if scorer:
             label, help = f"{label}, scorer “{scorer}”", f"{help}, by the scorer “{scorer}”"
-        return MetricInfo(label, help, self.direction, self.group)
+        return MetricInfo(label, help, self.direction, self.group, self.digits)
 
 
 class ContextMetric(Metric):

@@ -42,12 +42,13 @@ APART, TRUTH, KIND, CLOSE, LANGUAGE, OTHER = GROUPS
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """A metric in reports: its label, one line of help, the better direction, and its group."""
+    """A metric in reports: its label, one line of help, the better direction, its group, and its decimals."""
 
     label: str
     help: str = ""
     direction: Direction | None = None
     group: str = OTHER
+    digits: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,6 @@ class Results:
     values: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     captions: dict[str, list[str]] = field(default_factory=dict)
     references: list[list[str]] | None = None
-    formats: dict[str, int] = field(default_factory=dict)
     candidates: dict[str, Candidates] = field(default_factory=dict)
     metrics: dict[str, MetricInfo] = field(default_factory=dict)
     words: dict[str, list[Association]] = field(default_factory=dict)
@@ -267,7 +267,7 @@ class Results:
         return [*settings, *self.systems], {
             metric: [
                 *self._among(metric)[: len(settings)],
-                *(self._cell(found.get(metric), metric) for found in self.systems.values()),
+                *(self.cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
             if metric != WORDS  # it has tables of its own
@@ -284,6 +284,10 @@ class Results:
             table.add_row(metric, *rows[metric])
         return table
 
+    def digits(self, metric: str) -> int:
+        """Returns the decimals of a metric's values."""
+        return self.metrics[metric].digits if metric in self.metrics else 1
+
     def _n(self, metric: str) -> int:
         """Over how many pictures most systems' value is."""
         counts = [found[metric].n for found in self.systems.values() if metric in found]
@@ -292,7 +296,7 @@ class Results:
     def _among(self, metric: str) -> tuple[str, str, str]:
         """Returns the cells beside a recall: number of pictures, number of candidates, and the score of a guess."""
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
-        return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.formats.get(metric, 1)}f}")
+        return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.digits(metric)}f}")
 
     @property
     def corrected(self) -> bool:
@@ -306,7 +310,7 @@ class Results:
     def pair_row(self, pair: SystemPair) -> tuple[str, ...]:
         """A pair's difference, its interval, p, and the corrected p where there is one."""
         found = pair.difference
-        digits = places_for(self.formats.get(pair.metric, 1) + 1, (found.value, found.low, found.high))
+        digits = places_for(self.digits(pair.metric) + 1, (found.value, found.low, found.high))
         value = "–" if math.isnan(found.value) else f"{found.value:+z.{digits}f}"
         between = "–" if math.isnan(found.low) else f"{found.low:+z.{digits}f} … {found.high:+z.{digits}f}"
         ps = (found.p, found.p_holm) if self.corrected else (found.p,)
@@ -332,10 +336,11 @@ class Results:
             table.add_row(pair.metric, pair.a, pair.b, *self.pair_row(pair), style=style)
         return table
 
-    def _cell(self, interval: Interval | None, metric: str) -> str:
+    def cell(self, interval: Interval | None, metric: str) -> str:
+        """Returns a value with its interval in brackets, and its number of pictures where that is unusual."""
         if interval is None or math.isnan(interval.value):
             return "–"
-        digits = self.formats.get(metric, 1)
+        digits = self.digits(metric)
         text = f"{interval.value:z.{digits}f}"
         if not math.isnan(interval.low):
             text += f" [{interval.low:z.{digits}f}, {interval.high:z.{digits}f}]"

@@ -14,8 +14,10 @@ from html import escape
 
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Interval
+from tellapart.report.comparable import test_conditions
 from tellapart.report.folder import RunFolder, TrainingLog
-from tellapart.report.verdict import MINUS, ShownMetric, compare, main_metric, metric_of, test_conditions
+from tellapart.report.shown import MINUS, ShownMetric, metric_of
+from tellapart.report.verdict import compare, main_metric
 
 POINTS = 120  # of a learning curve; more log lines are averaged
 _FIRST = ("loss", "reward")

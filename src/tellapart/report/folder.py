@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,11 +11,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tellapart.errors import UsageError
-from tellapart.metrics.results import Candidates, MetricInfo, Results, digest_of_ids
+from tellapart.metrics.results import Candidates, MetricInfo, Results
 from tellapart.utils.messages import parse_json
-
-_OLD_POOL = re.compile(r"(?:recall@(?P<k>\d+)\.[^@]+|listener_accuracy)(?:@.+)?")
-_OLD_SIZE = re.compile(r"\bpools:(?:random(\d+)|lookalike(\d+)|bag(\d+))")
 
 
 class _Lenient(BaseModel):
@@ -131,7 +127,7 @@ class RunFolder:
 def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     """Read the run folder ``path``. Raises `UsageError` where it is none, naming what is missing.
 
-    ``describe``: what is said of metrics whose results say nothing (runs of 0.1) and of validation's keys:
+    ``describe``: what is said of metrics whose results say nothing and of validation's keys:
     `evaluation.selection.describe`, which knows the registry.
     """
     info = _read_info(path)
@@ -142,26 +138,14 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
     _read_log(run)
     run.log.labels = {key: describe(key, None).label for key in run.log.validation}
     if run.results is not None:
-        _complete(run.results, path, describe)
+        _complete(run.results, describe)
     return run
 
 
-def _complete(found: Results, path: Path, describe: Describe) -> None:
-    """Fill in what runs of 0.1 lack: candidates from signatures, what metrics are, the digest of the pictures."""
-    for key, signature in found.signatures.items():
-        pool, sized = _OLD_POOL.fullmatch(key), _OLD_SIZE.search(signature)
-        if key not in found.candidates and pool and sized:
-            k, size = int(pool["k"] or 1), int(next(filter(None, sized.groups())))
-            found.candidates[key] = Candidates(size, size, 100 * min(1.0, k / size))
+def _complete(found: Results, describe: Describe) -> None:
+    """Adds what the registry says of metrics, where the results do not say it."""
     for key in {key for system in found.systems.values() for key in system} - set(found.metrics):
         found.metrics[key] = describe(key, found.candidates.get(key))
-    if not found.ids_digest and (files := sorted((path / "captions").glob("*.jsonl"))):
-        try:
-            lines = files[0].read_text(encoding="utf-8").splitlines()
-            ids = [str(parse_json(line)["id"]) for line in lines if line.strip()]
-        except (ValueError, KeyError, TypeError, OSError):
-            return
-        found.ids, found.ids_digest = ids, digest_of_ids(ids)
 
 
 def _read_info(path: Path) -> RunInfo:

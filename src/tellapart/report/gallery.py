@@ -21,7 +21,8 @@ from PIL import Image
 from tellapart.data.pictures import FilePicture, open_image, to_rgb
 from tellapart.errors import PictureError
 from tellapart.report.folder import Gallery, LookalikeSet, RunFolder, SetAnswer, StoredClaims
-from tellapart.report.verdict import YARDSTICKS, compare, number, order
+from tellapart.report.shown import number
+from tellapart.report.verdict import YARDSTICKS, compare, order
 from tellapart.types import Picture
 
 # Pictures up to this side keep every pixel (PNG) and are scaled without smoothing; larger ones become JPEG files.

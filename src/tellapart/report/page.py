@@ -23,26 +23,19 @@ from tellapart import __version__
 from tellapart.errors import UsageError
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Interval
+from tellapart.report.comparable import classes, differences
 from tellapart.report.curves import CURVE, Chart, charts, trade_off
 from tellapart.report.folder import Describe, RunFolder, read_run, unexplained
 from tellapart.report.gallery import Album, GalleryView, view_gallery
+from tellapart.report.shown import ShownMetric, arrange, describe, metric_of, number
 from tellapart.report.verdict import (
     BeforeAfter,
     Change,
-    ShownMetric,
-    arrange,
-    classes,
     compare,
     comparisons,
-    decimals,
-    describe,
-    differences,
     headline,
     main_metric,
-    metric_of,
-    number,
     order,
-    size_text,
     statistics,
 )
 from tellapart.utils.files import check_output, write_output
@@ -115,10 +108,9 @@ def table(results: Results) -> ResultsTable | None:
 def _row(results: Results, metric: ShownMetric, systems: Sequence[str], compared: Sequence[BeforeAfter]) -> TableRow:
     estimates = [results.systems[name].get(metric.key) for name in systems]
     changes = tuple(one.get(metric.key) for one in compared)
-    places = decimals(estimates, [x for c in changes if c for x in (c.difference, c.paired.low, c.paired.high)])
     return TableRow(
         metric,
-        tuple(_cell(e, places) for e in estimates),
+        tuple(_cell(e, metric.digits) for e in estimates),
         changes,
         _whiskers((changes[0].before, changes[0].after)) if changes and changes[0] else (),
         results.signatures.get(metric.key, ""),
@@ -236,7 +228,7 @@ def _column(
     cells = []
     for i, folder in enumerate(folders):
         comparison = compare(folder.results) if folder.results else None
-        cells.append(_overview_cell(estimates[i], comparison, metric, estimates, i in outside))
+        cells.append(_overview_cell(estimates[i], comparison, metric, i in outside))
     return _Column(named, tuple(estimates[i] for i in first), tuple(cells), unlike)
 
 
@@ -270,15 +262,13 @@ def _overview_cell(
     estimate: Interval | None,
     comparison: BeforeAfter | None,
     metric: ShownMetric,
-    column: Sequence[Interval | None],
     unlike: bool,
 ) -> OverviewCell:
     if estimate is None:
         return OverviewCell("–")
     change = comparison.get(metric.key) if comparison else None
-    places = decimals(column, (change.difference,) if change else ())
-    shown = number(change.difference, places, signed=True) if change else ""
-    return OverviewCell(number(estimate.value, places), shown, change.verdict if change else "", unlike)
+    shown = change.by if change else ""
+    return OverviewCell(number(estimate.value, metric.digits), shown, change.verdict if change else "", unlike)
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
@@ -311,7 +301,7 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
         first, other = (_results(folders[place]) for place in (ranked[0], outside[0]))
         name = describe(key, info=first.metrics.get(key)).name
         if (among := first.candidates.get(key)) is not None:  # the runs may differ in it
-            name = name.replace(f"{size_text(among)} ", "", 1)
+            name = name.replace(f"{among} ", "", 1)
         pair = quoted(names, [ranked[0], outside[0]])
         return f"{name}, not comparable: {pair} differ in {', '.join(differences(first, other, key))}."
     metric = _described(folders, key, ranked)
@@ -322,8 +312,7 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
 def _ranking(metric: ShownMetric, estimates: dict[int, Interval], names: Sequence[str]) -> str:
     ranked = sorted(estimates, key=lambda i: -estimates[i].value)
     best, second = (estimates[i] for i in ranked[:2])
-    places = decimals([best, second])
-    first, other = number(best.value, places), number(second.value, places)
+    first, other = number(best.value, metric.digits), number(second.value, metric.digits)
     start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
     if first == other:
         return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}"
@@ -456,7 +445,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
         ("Systems" if run.evaluation else "Run", run.name),
         ("Started", moment(info.created)),
         ("Took", duration(info.seconds) if info.seconds is not None else ""),
-        ("Finished", "not yet" if not info.finished else moment(info.finished) if info.seconds is None else ""),
+        ("Finished", "" if run.evaluation or info.seconds is not None else moment(info.finished or "not yet")),
         ("Device", (info.device or "") + (f", {info.threads} threads" if info.device and info.threads else "")),
         ("Seed", "" if info.seed is None else str(info.seed)),
         ("Versions", versions),

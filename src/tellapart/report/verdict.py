@@ -1,208 +1,17 @@
-"""Metrics in words: what a key of ``results.json`` means, and which direction is better.
-
-Which results may be ranked against each other: those of the same pictures, measured in the same way.
-
-What changed: each metric's change as better, worse, unclear or neutral, and the summary sentence.
-"""
+"""What changed: each metric's change as better, worse, unclear or neutral, and the sentence on top of a page."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo, Results
+from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
+from tellapart.report.shown import ShownMetric, arrange, describe, metric_of, number
 
-MINUS = "\u2212"
-
-
-@dataclass(frozen=True)
-class ShownMetric:
-    """A metric as reports show it.
-
-    ``direction``: +1 where higher is better, -1 where lower is, 0 where neither is. ``scorer``: the held-out scorer
-    that measured it; empty for the first scorer.
-    """
-
-    key: str
-    name: str
-    explain: str
-    direction: int
-    group: str
-    scorer: str = ""
-    candidates: Candidates | None = None
-
-    @property
-    def retrieval(self) -> bool:
-        """Returns whether it is a retrieval metric, which is shown with the number of candidates and chance."""
-        return self.candidates is not None or bool(_RETRIEVAL.match(self.key))
-
-    def setting(self, *estimates: Interval | None) -> str:
-        """The setting of a recall, as far as the results have it: ``n = 500, 10 candidates, chance 10.0``."""
-        if not self.retrieval:
-            return ""
-        counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
-        parts = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
-        if self.candidates is not None:
-            parts += [f"{size_text(self.candidates)} candidates", f"chance {self.candidates.chance:.1f}"]
-        return ", ".join(parts)
-
-    @property
-    def base(self) -> str:
-        """The key without the suffix of a held-out scorer."""
-        return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
-
-
-_RETRIEVAL = re.compile(r"recall@\d|mean_rank\b|listener_accuracy")
-_NAMED_SIZE = re.compile(r"recall@(\d+)\.(?:random|bag)(\d+)\b")
-_KEY = re.compile(r"(?P<base>(?:recall@\d+|[^@.]+)(?:\.[^@]+)?)(?:@(?P<scorer>.+))?")
-
-
-def size_text(candidates: Candidates) -> str:
-    """As in ``10``, or ``7–10`` where sets differ in size."""
-    fewest, most = candidates.fewest, candidates.most
-    return f"{fewest:,}" if fewest == most else f"{fewest:,}–{most:,}"
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Returns a key of results without the name of a further scorer, and that name."""
-    found = _KEY.fullmatch(key)
-    return (found["base"], found["scorer"] or "") if found else (key, "")
-
-
-def named_candidates(key: str) -> Candidates | None:
-    """Returns the candidates whose number a key names, such as ``recall@1.random100``."""
-    if not (named := _NAMED_SIZE.match(key)):
-        return None
-    k, size = int(named[1]), int(named[2])
-    return Candidates(size, size, 100 * min(1.0, k / size))
-
-
-def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
-    """The metric behind a key such as ``recall@1.random100@held-out``.
-
-    ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
-    key names.
-    """
-    base, scorer = split_key(key)
-    info = info or MetricInfo(label=base.replace("_", " "))
-    direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
-    group = info.group if info.group in GROUPS else OTHER
-    return ShownMetric(key, info.label, info.help, direction, group, scorer, candidates or named_candidates(key))
-
-
-def metric_of(results: Results, key: str) -> ShownMetric:
-    """The metric of a key of these results."""
-    return describe(key, results.candidates.get(key), results.metrics.get(key))
-
-
-def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
-    """The metrics in the order of the tables: by group, then as given, a held-out scorer's after the first scorer's."""
-    metrics = list({metric.key: metric for metric in metrics}.values())
-    seen: dict[str, int] = {}
-    for metric in metrics:
-        seen.setdefault(metric.base, len(seen))
-    return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
-
-
-def decimals(estimates: Iterable[Interval | None], difference: Iterable[float] = ()) -> int:
-    """Decimals that suit one metric's row, so that no bound of a difference is shown as a zero that it is not."""
-    values = [x for e in estimates if e for x in (e.value, e.low, e.high) if not math.isnan(x)]
-    values = values or [x for x in difference if not math.isnan(x)]
-    if not values or all(x == int(x) for x in values):
-        places = 0
-    else:
-        largest = max(map(abs, values))
-        places = 0 if largest >= 1000 else 1 if largest >= 1 else 3
-    return places_for(places, difference)
-
-
-def number(x: float | None, places: int, *, signed: bool = False) -> str:
-    """``x`` for reading: a true minus sign, thousands apart, an en dash where there is none."""
-    if x is None or x != x:
-        return "–"
-    text = f"{abs(x):,.{places}f}"
-    negative = x < 0 and float(text.replace(",", "")) != 0
-    return (MINUS if negative else "+" if signed else "") + text
-
-
-# Parts of a signature that change an interval or a yardstick, and not the value itself.
-_IDLE = ("bootstrap", "human")
-_NAMES = {
-    "scorer": "the scorer",
-    "mined-by": "the scorer that mined the look-alikes",
-    "pools": "the candidates",
-    "truth": "the truth",
-    "tok": "the tokenizer",
-    "tellapart": "the version of tellapart",
-}
-_SHORT = 60  # characters of a part that is named
-
-
-def test_conditions(results: Results, key: str) -> tuple[object, ...]:
-    """Returns what two values of a metric must share to be comparable: the pictures, and the metric's signature.
-
-    Results without a digest of their pictures are comparable with no others.
-    """
-    n, ids = _pictures(results)
-    return (n, ids or id(results), _parts(results, key))
-
-
-def differences(a: Results, b: Results, key: str) -> list[str]:
-    """Returns what keeps two values of a metric from being compared, in words; empty where they can be.
-
-    As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
-    """
-    found = []
-    (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
-    if not (ids_a and ids_b):
-        found.append("the pictures (their ids are not on file)")
-    elif (n_a, ids_a) != (n_b, ids_b):
-        how = f"{n_a:,} against {n_b:,}" if n_a != n_b else f"{n_a:,} each, and not the same ones"
-        found.append(f"the pictures ({how})")
-    left, right = (dict(_parts(results, key)) for results in (a, b))
-    for name in dict.fromkeys([*left, *right]):
-        if left.get(name) != right.get(name):
-            how = " against ".join(_short(side.get(name)) for side in (left, right))
-            found.append(f"{_NAMES.get(name, name or 'the signature')} ({how})")
-    return found
-
-
-def classes(results: Sequence[Results], key: str) -> list[list[int]]:
-    """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
-    found: dict[tuple[object, ...], list[int]] = {}
-    for place, one in enumerate(results):
-        found.setdefault(test_conditions(one, key), []).append(place)
-    return sorted(found.values(), key=len, reverse=True)
-
-
-def _pictures(results: Results) -> tuple[int, str]:
-    return len(results.ids), results.ids_digest or ""
-
-
-def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
-    """The signature's parts that decide the value, by name; what has no name is one part, called as the metric."""
-    named: dict[str, str] = {}
-    plain: list[str] = []
-    for part in filter(None, results.signatures.get(key, "").split("|")):
-        name, colon, value = part.partition(":")
-        if not colon:
-            plain.append(part)
-        elif name not in _IDLE:
-            named[name] = value
-    return (("", "|".join(plain)), *sorted(named.items()))
-
-
-def _short(value: str | None) -> str:
-    if not value:
-        return "none on file"
-    return value if len(value) <= _SHORT else value[: _SHORT - 1] + "…"
-
-
-# Systems that are yardsticks: they are shown, but a run is not judged by them unless there is nothing else.
+# Reference systems: they are shown, but a run is not judged by them unless there is nothing else.
 YARDSTICKS = ("human", "chance", "random")
+BEFORE_AFTER = ("before", "after")
 # The first of these that was measured is what the headline is about.
 HEADLINE = ("recall@1.lookalike", "recall@1.truematch", "recall@1.random100", "recall@1", "listener_accuracy")
 # Where several things got worse, the headline names these first.
@@ -218,6 +27,11 @@ class Change:
     after: Interval
     paired: Difference
     places: int
+
+    @property
+    def difference_places(self) -> int:
+        """Decimals of the difference: as many as show none of its bounds as a zero that it is not."""
+        return places_for(self.places, (self.paired.value, self.paired.low, self.paired.high))
 
     @property
     def difference(self) -> float:
@@ -248,7 +62,7 @@ class Change:
         """As in ``+22.1 to +31.0``; empty without a paired interval."""
         if math.isnan(self.paired.low) or math.isnan(self.paired.high):
             return ""
-        low, high = (number(x, self.places, signed=True) for x in (self.paired.low, self.paired.high))
+        low, high = (number(x, self.difference_places, signed=True) for x in (self.paired.low, self.paired.high))
         return f"{low} to {high}"
 
     @property
@@ -263,7 +77,7 @@ class Change:
     @property
     def by(self) -> str:
         """As in ``+26.8``."""
-        return number(self.difference, self.places, signed=True)
+        return number(self.difference, self.difference_places, signed=True)
 
     @property
     def setting(self) -> str:
@@ -283,6 +97,11 @@ class BeforeAfter:
     before: str
     after: str
     changes: tuple[Change, ...]
+
+    @property
+    def of_training(self) -> bool:
+        """Says whether one system comes from the other, by training."""
+        return (self.before, self.after) == BEFORE_AFTER
 
     def of(self, verdict: str) -> list[Change]:
         """The changes with this verdict, in the order of the table."""
@@ -305,14 +124,30 @@ def compare(results: Results) -> BeforeAfter | None:
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Every two systems that were tested against each other, people's captions aside; the headline's first."""
-    first = _base_pair(results)
-    if first is None:
+    """Returns every two systems that were tested against each other, without human references; the headline's first.
+
+    That is before and after training, else the first system and the best of the others in the main metric.
+    """
+    tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS))
+    pairs = [pair for pair in tested if set(pair) <= set(results.systems)]
+    names = [name for name in order(list(results.systems)) if name not in YARDSTICKS]
+    if set(BEFORE_AFTER) <= set(names):
+        first = BEFORE_AFTER
+    elif pairs:
+        first = (pairs[0][0], _best(results, [b for a, b in pairs if a == pairs[0][0]]))
+    elif len(names) > 1:
+        first = (names[0], names[1])
+    else:
         return []
-    tested = [(pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS)]
-    others = [pair for pair in dict.fromkeys(tested) if set(pair) != set(first)]
-    known = [pair for pair in (first, *others) if set(pair) <= set(results.systems)]
-    return [_compare(results, *pair) for pair in known]
+    others = [pair for pair in pairs if set(pair) != set(first)]
+    return [_compare(results, *pair) for pair in (first, *others)]
+
+
+def _best(results: Results, names: list[str]) -> str:
+    """Returns the system with the best value of the main metric; the first where there is none."""
+    key = main_metric([key for name in names for key in results.systems[name]])
+    valued = [name for name in names if key in results.systems[name]]
+    return max(valued, key=lambda name: results.systems[name][str(key)].value, default=names[0])
 
 
 def _compare(results: Results, a: str, b: str) -> BeforeAfter:
@@ -321,24 +156,12 @@ def _compare(results: Results, a: str, b: str) -> BeforeAfter:
     return BeforeAfter(a, b, tuple(c for c in found if c is not None))
 
 
-def _base_pair(results: Results) -> tuple[str, str] | None:
-    names = order(list(results.systems))
-    if "before" in names and "after" in names:
-        return "before", "after"
-    for pair in results.pairs:
-        if pair.a in names and pair.b in names and not {pair.a, pair.b} & set(YARDSTICKS):
-            return pair.a, pair.b
-    own = [name for name in names if name not in YARDSTICKS]
-    return (own[0], own[1]) if len(own) > 1 else None
-
-
 def _change(results: Results, a: str, b: str, metric: ShownMetric) -> Change | None:
     before, after = results.systems[a][metric.key], results.systems[b][metric.key]
     if math.isnan(before.value) or math.isnan(after.value):
         return None
     found = _difference(results, a, b, metric.key)
-    places = decimals((before, after), (found.value, found.low, found.high))
-    return Change(metric, before, after, found, places)
+    return Change(metric, before, after, found, metric.digits)
 
 
 def _difference(results: Results, a: str, b: str, key: str) -> Difference:
@@ -359,23 +182,44 @@ def main_metric(keys: list[str]) -> str | None:
 
 
 def headline(results: Results | None) -> str:
-    """One sentence that says what changed, for the better and for the worse; its statistics are `statistics`."""
+    """Returns one sentence on what changed, for the better and for the worse; its numbers are `statistics`."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so nothing can be said about what it changed."
     comparison = compare(results)
     if comparison is None or not comparison.changes:
         name, metric, estimate = _lone(results)
-        sentence = f"{metric.name} is {number(estimate.value, decimals([estimate]))} for “{name}”"
-        return f"{sentence[0].upper()}{sentence[1:]}; there is no second system to compare it with."
+        return _sentence(f"{metric.name} is {number(estimate.value, metric.digits)} for “{name}”; there is no second "
+                         "system to compare it with")  # fmt: skip
     key = main_metric([c.metric.key for c in comparison.changes])
     main = comparison.get(key) if key else None
     if main is None:
-        better, worse = (len(comparison.of(v)) for v in ("better", "worse"))
-        total = len(comparison.changes)
-        return f"Of {total} measures {better} got better and {worse} got worse; none of them is a recall."
-    what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
-    sentence = f"{main.metric.name} {what}{_doubt(comparison, main)}; {_costs(comparison, main)}."
-    return sentence[0].upper() + sentence[1:]
+        return _sentence("; ".join(_tally(one) for one in comparisons(results)))
+    if comparison.of_training:
+        what = f"{main.verb} from {main.values}" if main.clear else f"did not clearly change, {main.values}"
+        return _sentence(f"{main.metric.name} {what}{_doubt(comparison, main)}; {_costs(comparison, main)}")
+    values = _values(results, comparison, main)
+    what = f"{main.metric.name}: {values}" + ("" if main.clear else ", no clear difference")
+    return _sentence(f"{what}{_doubt(comparison, main)}; {_costs(comparison, main)}")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _values(results: Results, comparison: BeforeAfter, main: Change) -> str:
+    """As in ``68.0 (“b”), 41.2 (“a”)``: the value of each system, the highest first."""
+    pair = {name: found[main.metric.key].value for name, found in results.systems.items()
+            if name not in YARDSTICKS and main.metric.key in found}  # fmt: skip
+    ranked = sorted(pair, key=lambda name: -pair[name])
+    return ", ".join(f"{number(pair[name], main.places)} (“{name}”)" for name in ranked)
+
+
+def _tally(comparison: BeforeAfter) -> str:
+    better, worse, total = *(len(comparison.of(v)) for v in ("better", "worse")), len(comparison.changes)
+    measures = f"{total} measure{'s' if total > 1 else ''}"
+    if comparison.of_training:
+        return f"of {measures} {better} got better and {worse} got worse"
+    return f"of {measures} “{comparison.after}” is better than “{comparison.before}” in {better} and worse in {worse}"
 
 
 def statistics(results: Results | None) -> str:
@@ -385,7 +229,7 @@ def statistics(results: Results | None) -> str:
     comparison = compare(results)
     if comparison is None or not comparison.changes:
         _, metric, estimate = _lone(results)
-        low, high = (number(x, decimals([estimate])) for x in (estimate.low, estimate.high))
+        low, high = (number(x, metric.digits) for x in (estimate.low, estimate.high))
         found = [
             f"95\u00a0% interval {low} to {high}" if not math.isnan(estimate.low) else "",
             metric.setting(estimate),
@@ -413,13 +257,16 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
     if not worse:
         if len(comparison.changes) == 1:
             return "nothing else was measured"
-        return "nothing else that was measured got clearly worse"
+        if comparison.of_training:
+            return "nothing else that was measured got clearly worse"
+        return f"“{comparison.after}” is clearly worse in nothing else that was measured"
     place = {key: i for i, key in enumerate(COSTS)}
     worse.sort(key=lambda c: place.get(c.metric.key, len(COSTS)))
     names = [c.metric.name for c in worse[:2]]
     if (rest := len(worse) - 2) > 0:
         names.append(f"{rest} more measure{'s' if rest > 1 else ''}")
-    return f"{' and '.join([', '.join(names[:-1]), names[-1]] if len(names) > 1 else names)} got worse"
+    which = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+    return f"{which} got worse" if comparison.of_training else f"“{comparison.after}” is worse in {which}"
 
 
 def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:

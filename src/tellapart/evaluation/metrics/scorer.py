@@ -151,7 +151,8 @@ def recall(k: int, pools: str) -> ContextMetric:
         return Measurement(100 * found.hit(k), weight_N=found.questions_N)
 
     def signature(context: EvalContext) -> str:
-        return f"{_pools_signature(context, pools)}|ties:hit|scorer:{context.scorer_name()}"
+        scorer = context.scorer_name()
+        return f"{_pools_signature(context, pools, scorer)}|ties:hit|scorer:{scorer}"
 
     few = ("hundred",) if pools.startswith("random") else ("two", "six") if (k, pools) == (5, "lookalike") else ("two",)
     return _recall_entry(k, pools, measure, signature, ("pictures", "scorer", *few))
@@ -178,8 +179,11 @@ def mean_rank(pools: str) -> ContextMetric:
         found = context.retrieval(slot, pools)
         return Measurement(found.rank_N + 1, weight_N=found.questions_N)
 
-    def chance(context: EvalContext) -> np.ndarray:
+    def signature(context: EvalContext) -> str:
+        scorer = context.scorer_name()
+        return f"{_pools_signature(context, pools, scorer)}|from:1|ties:best|scorer:{scorer}"
 
+    def chance(context: EvalContext) -> np.ndarray:
         sets = context.sets(pools)
         return over_questions(sets, (1 + sets.size_Q) / 2, len(context.ids))
 
@@ -187,7 +191,7 @@ def mean_rank(pools: str) -> ContextMetric:
         name=f"mean_rank.{pools}",
         factory=measure,
         needs=("pictures", "scorer", "two"),
-        signature=lambda context: f"{_pools_signature(context, pools)}|from:1|ties:best|scorer:{context.scorer_name()}",
+        signature=signature,
         digits=2,
         label=f"mean rank among {among(pools)}",
         help="mean place of the picture among the candidates, from 1",
@@ -228,6 +232,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
         direction="higher",
         group=APART,
         aliases=_ALIASES.get(name, ()),
+        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed where it is named
         families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
         short=f"recall@{k}",
         bounds=PERCENT,
@@ -241,11 +246,13 @@ def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
     return 100 * chance(context.sets(pools), len(context.ids), k)
 
 
-def _pools_signature(context: EvalContext, pools: str) -> str:
+def _pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
+    """Returns the candidates of a metric. scorer: who ranks them; look-alikes of its own need no further name."""
     for own in context.inputs.candidates.sets:
         if own.name == pools:
             return f"pools:{pools}x{len(own.sets)}|{own.origin}"
-    more = f"|mined-by:{(context.primary or context).scorer_name()}" if pools == "lookalike" else ""
+    miner = (context.primary or context).scorer_name()
+    more = f"|mined-by:{miner}" if pools == "lookalike" and miner != scorer else ""
     if pools.startswith("random"):
         more = f"|order:{order_digest(context.ids)}"  # the reader's order decides who stands in a pool
     return f"pools:{context.sets(pools).name}{more}"

@@ -1,0 +1,37 @@
+"""The keys of results, such as ``recall@1.random100@second``: a metric, its candidate sets, and a further scorer."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tellapart.metrics.results import Candidates
+
+_KEY = re.compile(r"(?P<base>(?:recall@(?P<k>\d+)|[^@.]+)(?:\.(?P<pools>[^@]+))?)(?:@(?P<scorer>.+))?")
+_SIZE = re.compile(r"(?:random|bag)(\d+)\b")
+
+
+class MetricKey(NamedTuple):
+    """The parts of a key. base: the key without the scorer's name; k: the rank of a recall, else None."""
+
+    base: str
+    k: int | None = None
+    pools: str = ""
+    scorer: str = ""
+
+    @property
+    def candidates(self) -> Candidates | None:
+        """The candidates of a recall whose number the key names, such as ``recall@1.random100``."""
+        if self.k is None or (named := _SIZE.match(self.pools)) is None:
+            return None
+        size = int(named[1])
+        return Candidates(size, size, 100 * min(1.0, self.k / size))
+
+
+def parse_key(key: str) -> MetricKey:
+    """Returns the parts of a key; one of another form is its own base."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        return MetricKey(key)
+    k = None if found["k"] is None else int(found["k"])
+    return MetricKey(found["base"], k, found["pools"] or "", found["scorer"] or "")

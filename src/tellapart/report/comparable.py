@@ -1,0 +1,79 @@
+"""Which results may be ranked against each other: those of the same pictures, measured in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tellapart.metrics.results import Results
+
+# Parts of a signature that change an interval or a reference system, and not the value itself.
+_IDLE = ("bootstrap", "human")
+_NAMES = {
+    "scorer": "the scorer",
+    "mined-by": "the scorer that mined the look-alikes",
+    "pools": "the candidates",
+    "truth": "the truth",
+    "tok": "the tokenizer",
+    "tellapart": "the version of tellapart",
+}
+_SHORT = 60  # characters of a part that is named
+
+
+def test_conditions(results: Results, key: str) -> tuple[object, ...]:
+    """Returns what two values of a metric must share to be comparable: the pictures, and the metric's signature.
+
+    Results without a digest of their pictures are comparable with no others.
+    """
+    n, ids = _pictures(results)
+    return (n, ids or id(results), _parts(results, key))
+
+
+def differences(a: Results, b: Results, key: str) -> list[str]:
+    """Returns what keeps two values of a metric from being compared, in words; empty where they can be.
+
+    As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
+    """
+    found = []
+    (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
+    if not (ids_a and ids_b):
+        found.append("the pictures (their ids are not on file)")
+    elif (n_a, ids_a) != (n_b, ids_b):
+        how = f"{n_a:,} against {n_b:,}" if n_a != n_b else f"{n_a:,} each, and not the same ones"
+        found.append(f"the pictures ({how})")
+    left, right = (dict(_parts(results, key)) for results in (a, b))
+    for name in dict.fromkeys([*left, *right]):
+        if left.get(name) != right.get(name):
+            how = " against ".join(_short(side.get(name)) for side in (left, right))
+            found.append(f"{_NAMES.get(name, name or 'the signature')} ({how})")
+    return found
+
+
+def classes(results: Sequence[Results], key: str) -> list[list[int]]:
+    """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
+    found: dict[tuple[object, ...], list[int]] = {}
+    for place, one in enumerate(results):
+        found.setdefault(test_conditions(one, key), []).append(place)
+    return sorted(found.values(), key=len, reverse=True)
+
+
+def _pictures(results: Results) -> tuple[int, str]:
+    return len(results.ids), results.ids_digest or ""
+
+
+def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
+    """The signature's parts that decide the value, by name; what has no name is one part, called as the metric."""
+    named: dict[str, str] = {}
+    plain: list[str] = []
+    for part in filter(None, results.signatures.get(key, "").split("|")):
+        name, colon, value = part.partition(":")
+        if not colon:
+            plain.append(part)
+        elif name not in _IDLE:
+            named[name] = value
+    return (("", "|".join(plain)), *sorted(named.items()))
+
+
+def _short(value: str | None) -> str:
+    if not value:
+        return "none on file"
+    return value if len(value) <= _SHORT else value[: _SHORT - 1] + "…"

@@ -1,0 +1,88 @@
+"""Metrics in words: what a key of results means to a reader, which direction is better, and how numbers are written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tellapart.metrics.keys import parse_key
+from tellapart.metrics.results import GROUPS, OTHER, Candidates, MetricInfo, Results
+from tellapart.metrics.statistics import Interval
+
+MINUS = "\u2212"
+
+
+@dataclass(frozen=True)
+class ShownMetric:
+    """A metric as reports show it.
+
+    ``direction``: +1 where higher is better, -1 where lower is, 0 where neither is. ``scorer``: the held-out scorer
+    that measured it; empty for the first scorer.
+    """
+
+    key: str
+    name: str
+    explain: str
+    direction: int
+    group: str
+    scorer: str = ""
+    candidates: Candidates | None = None
+    digits: int = 1
+
+    @property
+    def retrieval(self) -> bool:
+        """Returns whether it is a retrieval metric, which is shown with the number of candidates and chance."""
+        return self.candidates is not None or self.key.startswith(("recall@", "mean_rank.", "listener_accuracy"))
+
+    def setting(self, *estimates: Interval | None) -> str:
+        """The setting of a recall, as far as the results have it: ``n = 500, 10 candidates, chance 10.0``."""
+        if not self.retrieval:
+            return ""
+        counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
+        parts = [f"n = {' and '.join(f'{n:,}' for n in counts)}"] if counts else []
+        if self.candidates is not None:
+            parts += [f"{self.candidates} candidates", f"chance {self.candidates.chance:.1f}"]
+        return ", ".join(parts)
+
+    @property
+    def base(self) -> str:
+        """The key without the suffix of a held-out scorer."""
+        return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
+
+
+def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
+    """The metric behind a key such as ``recall@1.random100@held-out``.
+
+    ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
+    key names.
+    """
+    parsed = parse_key(key)
+    info = info or MetricInfo(label=parsed.base.replace("_", " "))
+    direction = {"higher": 1, "lower": -1}.get(info.direction or "", 0)
+    group = info.group if info.group in GROUPS else OTHER
+    candidates = candidates or parsed.candidates
+    return ShownMetric(key, info.label, info.help, direction, group, parsed.scorer, candidates, info.digits)
+
+
+def metric_of(results: Results, key: str) -> ShownMetric:
+    """The metric of a key of these results."""
+    return describe(key, results.candidates.get(key), results.metrics.get(key))
+
+
+def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
+    """The metrics in the order of the tables: by group, then as given, a held-out scorer's after the first scorer's."""
+    metrics = list({metric.key: metric for metric in metrics}.values())
+    seen: dict[str, int] = {}
+    for metric in metrics:
+        seen.setdefault(metric.base, len(seen))
+    return sorted(metrics, key=lambda m: (GROUPS.index(m.group), seen[m.base], m.scorer))
+
+
+def number(x: float | None, places: int, *, signed: bool = False) -> str:
+    """``x`` for reading: a true minus sign, thousands apart, an en dash where there is none."""
+    if x is None or x != x:
+        return "–"
+    text = f"{abs(x):,.{places}f}"
+    negative = x < 0 and float(text.replace(",", "")) != 0
+    return (MINUS if negative else "+" if signed else "") + text
