@@ -286,9 +286,7 @@ def test_a_recall_that_every_caption_reaches_is_left_out(world):
         options = {"scorer": ColourScorer(), "image_features": world.image_ND[:count], "lookalike": lookalike}
         results = evaluate(systems, **options)
         assert "recall@1.lookalike" in results.systems["plain"] and "recall@5.lookalike" not in results.systems["plain"]
-        assert any(
-            "recall@5.lookalike (look-alike sets of more than 5" in n for n in results.notes
-        )
+        assert any("recall@5.lookalike (look-alike sets of more than 5" in n for n in results.notes)
         with pytest.raises(UsageError, match=r"'recall@5.lookalike' needs look-alike sets of more than 5 pictures"):
             evaluate(systems, **options, metrics=["recall@5.lookalike"])
 
