@@ -1,0 +1,153 @@
+"""Calibration of claims: whether the share of a picture's captions that make a claim predicts that it is true.
+
+All captions of a picture are samples. The confidence q of a distinct claim is the share of them that make it; y is 1 if
+a reference makes it, or if it is true of the scene. Each distinct claim of a picture counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+
+import numpy as np
+
+from tellapart.evaluation.context import EvalContext
+from tellapart.evaluation.facts import check_tagger
+from tellapart.metrics.registry import Metric, metric
+from tellapart.metrics.results import CLOSE, TRUTH
+from tellapart.metrics.slots import CaptionSlot, caption_lists
+from tellapart.metrics.statistics import Bounds, Measurement, Sums
+from tellapart.rewards.calibration import Judged, confidences, judged_by_references, judged_by_scene
+from tellapart.utils.messages import track
+
+BINS = 10  # of equal width, for the expected calibration error
+Claims = Sequence[tuple[float, bool]]  # confidence and truth of the distinct claims of a picture
+Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
+
+
+def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
+    """Returns the claims of each caption of each picture; those that a reference makes are true."""
+    pairs = list(zip(lists, context.references or [], strict=True))
+    return [
+        [judged_by_references(text, references) for text in texts]
+        for texts, references in track(pairs, label="extracting claims")
+    ]
+
+
+def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
+    """Returns the claims of each caption of each picture; the scene says which are true."""
+    assert context.items is not None
+    return [
+        [judged_by_scene(text, item.truth) for text in texts] for texts, item in zip(lists, context.items, strict=True)
+    ]
+
+
+def claims_of_picture(samples: Sequence[Judged]) -> Claims:
+    """Returns confidence and truth of each distinct claim of a picture's captions."""
+    truth: dict[Hashable, bool] = {claim: true for claims in samples for claim, true in claims.items()}
+    return [(share, truth[claim]) for claim, share in confidences(samples).items()]
+
+
+def histogram(claims_N: Sequence[Claims]) -> tuple[np.ndarray, np.ndarray]:
+    """Counts claims by picture, confidence and truth.
+
+    Returns the G distinct confidences in ascending order, and counts N×2G: false claims by confidence, then true ones.
+    """
+    level_G = np.array(sorted({q for claims in claims_N for q, _ in claims}))
+    place = {q: g for g, q in enumerate(level_G.tolist())}
+    count_N2G = np.zeros((len(claims_N), 2, len(level_G)))
+    for n, claims in enumerate(claims_N):
+        for q, true in claims:
+            count_N2G[n, int(true), place[q]] += 1
+    return level_G, count_N2G.reshape(len(claims_N), 2 * len(level_G))
+
+
+def brier(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
+    """Computes the mean of (q − y)² over claims, 0 to 1."""
+    false_RG, true_RG = np.split(count_RC, 2, axis=-1)
+    error_R = (false_RG * level_G**2 + true_RG * (1 - level_G) ** 2).sum(-1)
+    return _ratio(error_R, count_RC.sum(-1))
+
+
+def auroc(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
+    """Computes the probability that a true claim has a higher confidence than a false one; ties count half."""
+    false_RG, true_RG = np.split(count_RC, 2, axis=-1)
+    above_RG = true_RG.sum(-1, keepdims=True) - true_RG.cumsum(-1)
+    return _ratio((false_RG * (above_RG + true_RG / 2)).sum(-1), false_RG.sum(-1) * true_RG.sum(-1))
+
+
+def expected_calibration_error(level_G: np.ndarray, count_RC: np.ndarray) -> np.ndarray:
+    """Computes the mean over claims of |mean confidence − share of true claims| of their bin, 0 to 1 (Guo et al. 2017).
+
+    The bins are (0, 0.1], (0.1, 0.2], … (0.9, 1].
+    """
+    false_RG, true_RG = np.split(count_RC, 2, axis=-1)
+    excess_RG = (false_RG + true_RG) * level_G - true_RG
+    # Confidences are ratios of small integers: rounding keeps 0.3 of three in ten in the bin that it closes.
+    bin_G = np.ceil(np.round(BINS * level_G, 9)).astype(int) - 1
+    inside_GB = bin_G[:, None] == np.arange(BINS)
+    return _ratio(np.abs(excess_RG @ inside_GB).sum(-1), count_RC.sum(-1))
+
+
+def _ratio(above_R: np.ndarray, below_R: np.ndarray) -> np.ndarray:
+    return np.where(below_R > 0, above_R / np.where(below_R > 0, below_R, 1), np.nan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationMetric(Metric):
+    """A number of the confidences and truths of claims: ``factory(level_G, count_RC) -> number_R``."""
+
+    judge: Judge
+
+    def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
+        """Returns the number of a system's claims; None where it has one caption of each picture."""
+        if len(slots) < 2:
+            return None
+        claims_N = context.once(
+            ("calibration", self.judge.__name__, id(slots[0])),
+            lambda: [claims_of_picture(samples) for samples in self.judge(context, caption_lists(slots))],
+        )
+        level_G, count_NC = histogram(claims_N)
+        if not len(level_G):
+            return None
+        bounds: Bounds = (0.0, 1.0)
+        return Measurement(None, Sums(count_NC, partial(self.factory, level_G), bounds, n=int(count_NC.sum())))
+
+
+def _by_name() -> None:
+    """Computed where it is named only: without sampled captions it says little."""
+
+
+def _signature(verifier: str, measure: str, context: EvalContext) -> str:
+    bins = f"|bins:{BINS}" if measure == "ece" else ""
+    extractor = f"|extractor:rules-1,HanTa-{version('HanTa')}|synonyms:none" if verifier == "references" else ""
+    return f"distinct-claims-of-a-picture|q:share-of-captions{bins}{extractor}|verifier:{verifier}"
+
+
+_MEASURES = {
+    "brier": (brier, "Brier score", "mean of (q − y)² over claims", "lower"),
+    "auroc": (auroc, "AUROC", "probability that a true claim has a higher confidence than a false one", "higher"),
+    "ece": (expected_calibration_error, "calibration error", "expected calibration error over ten bins", "lower"),
+}
+_JUDGES = {
+    "calibration": (by_references, "references", "a reference makes it", check_tagger, CLOSE),
+    "calibration_exact": (by_truth, "truth", "the scene has it", _by_name, TRUTH),
+}
+for _name, (_judge, _need, _true, _check, _group) in _JUDGES.items():
+    for _measure, (_score, _label, _help, _direction) in _MEASURES.items():
+        metric(
+            f"{_name}_{_measure}",
+            kind=CalibrationMetric,
+            judge=_judge,
+            needs=("several", _need),
+            signature=partial(_signature, _need, _measure),
+            label=f"{_label} of claims ({_need})",
+            help=f"{_help}; q is the share of the picture's captions that make a claim, true where {_true}",
+            direction=_direction,
+            digits=3,
+            group=_group,
+            check=_check,
+            families=(_name.replace("_", ""),),
+        )(_score)

@@ -1,0 +1,98 @@
+"""Calibration of claims in eval: literal formulas, numbers by hand, and a caption file with several captions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Cli
+
+from tellapart.data import open_data
+from tellapart.evaluation.evaluate import evaluate
+from tellapart.evaluation.metrics.calibration import auroc, brier, expected_calibration_error, histogram
+
+Claims = list[tuple[float, bool]]
+
+
+def drawn(seed: int, samples: int = 10, pictures: int = 12) -> list[Claims]:
+    rng = np.random.default_rng(seed)
+    return [
+        [(int(rng.integers(1, samples + 1)) / samples, bool(rng.integers(2))) for _ in range(rng.integers(0, 7))]
+        for _ in range(pictures)
+    ]
+
+
+def literal_auroc(claims: Claims) -> float:
+    true, false = ([q for q, y in claims if y == side] for side in (True, False))
+    wins = [1.0 if p > n else 0.5 if p == n else 0.0 for p in true for n in false]
+    return sum(wins) / len(wins)
+
+
+def literal_ece(claims: Claims) -> float:
+    total = 0.0
+    for number in range(10):
+        inside = [(q, y) for q, y in claims if number < round(10 * q, 9) <= number + 1]
+        if inside:
+            gap = sum(q for q, _ in inside) / len(inside) - sum(y for _, y in inside) / len(inside)
+            total += len(inside) / len(claims) * abs(gap)
+    return total
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("samples", [3, 10, 16])
+def test_each_number_is_its_formula(seed: int, samples: int) -> None:
+    claims_N = drawn(seed, samples)
+    claims = [claim for each in claims_N for claim in each]
+    level_G, count_NC = histogram(claims_N)
+    sums_C = count_NC.sum(0)
+    assert float(brier(level_G, sums_C)) == pytest.approx(sum((q - y) ** 2 for q, y in claims) / len(claims))
+    assert float(auroc(level_G, sums_C)) == pytest.approx(literal_auroc(claims))
+    assert float(expected_calibration_error(level_G, sums_C)) == pytest.approx(literal_ece(claims))
+    weights_RN = np.array([[2.0] + [1.0] * (len(claims_N) - 1), [1.0] * len(claims_N)])
+    again = [*claims_N[0], *claims]
+    assert brier(level_G, weights_RN @ count_NC)[0] == pytest.approx(sum((q - y) ** 2 for q, y in again) / len(again))
+
+
+def test_without_false_claims_there_is_no_auroc() -> None:
+    level_G, count_NC = histogram([[(0.5, True)], [(1.0, True)]])
+    assert np.isnan(auroc(level_G, count_NC.sum(0))) and float(brier(level_G, count_NC.sum(0))) == 0.125
+
+
+CAPTIONS = {
+    "1": ["a red ball", "a red ball", "a ball", "a dog"],
+    "2": ["a cat", "a cat", "a cat", "a cat"],
+}
+REFERENCES = {"1": ["a red ball on grass"], "2": ["two dogs"]}
+
+
+def test_numbers_by_hand() -> None:
+    """Claims: ball 3/4 true, red 2/4 true, dog 1/4 false; cat 4/4 false."""
+    pytest.importorskip("HanTa")
+    names = [f"calibration_{name}" for name in ("brier", "auroc", "ece")]
+    found = evaluate({"mine": CAPTIONS}, references=REFERENCES, metrics=names, resamples=50)
+    expected = {
+        "calibration_brier": (0.25**2 + 0.5**2 + 0.25**2 + 1) / 4,
+        "calibration_auroc": 2 / 4,
+        "calibration_ece": (0.25 + 0.5 + 0.25 + 1) / 4,
+    }
+    assert {name: found.systems["mine"][name].value for name in names} == pytest.approx(expected)
+    assert found.systems["mine"]["calibration_brier"].n == 4  # claims
+
+
+def test_a_file_of_several_captions_on_the_command_line(cli: Cli, tmp_path: Path) -> None:
+    """Scenes: right claims in most captions, wrong ones in few."""
+    rows = []
+    for item in open_data("scenes:plain?split=train&n=6"):
+        thing = item.truth.objects[0]
+        right = f"a {thing.colour} {thing.shape}"
+        rows.append({"id": item.id, "captions": [right, right, f"a purple {thing.shape}"]})
+    (tmp_path / "samples.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = cli(
+        "eval", "--captions", str(tmp_path / "samples.jsonl"), "--data", "scenes:plain?split=train&n=6", "--metrics",
+        "calibration_exact", "--resamples", "20", "--json",
+    )  # fmt: skip
+    metrics = next(iter(json.loads(done.out)["systems"].values()))
+    assert set(metrics) >= {"calibration_exact_brier", "calibration_exact_auroc", "calibration_exact_ece"}
+    assert 0 < metrics["calibration_exact_brier"]["value"] < 0.3 and metrics["calibration_exact_auroc"]["value"] > 0.9
