@@ -26,10 +26,9 @@ metrics models scenes
 data scorers
 captions compat report rewards
 boost captioners features objectives
-bags inference recipe
+bags check inference recipe
 review
 evaluation integrations
-check
 purposes training
 jobs
 study

@@ -134,7 +134,7 @@ def test_the_command_edits_captions_and_resumes(blip: Path, photos: Path, tmp_pa
         return {r["id"]: r["caption"] for r in map(json.loads, out.read_text(encoding="utf-8").splitlines())}
 
     plain = captions(tmp_path / "plain.jsonl")
-    truthful = captions(tmp_path / "truthful.jsonl", "--truthful")
+    truthful = captions(tmp_path / "truthful.jsonl", "--drop-guesses")
     other = captions(tmp_path / "other.jsonl", "--drop-guesses", "--batch-size", "3")
     assert truthful == other and len(plain) == 10 and set(plain) == set(truthful)
     assert truthful != plain
@@ -161,22 +161,22 @@ def test_the_command_edits_captions_and_resumes(blip: Path, photos: Path, tmp_pa
         "fp32",
         "-o",
         tmp_path / "plain.jsonl",
-        "--truthful",
+        "--drop-guesses",
     )
     assert refused.status == 2 and "truthful" in refused.err, "a file of other settings is not gone on with"
 
 
 def test_what_cannot_be_rid_of_guesses_is_one_line(blip: Path, photos: Path, tmp_path: Path, cli: Any) -> None:
-    done = cli("caption", blip, photos, "--samples", "3", "--truthful", "-o", tmp_path / "a.jsonl")
+    done = cli("caption", blip, photos, "--samples", "3", "--drop-guesses", "-o", tmp_path / "a.jsonl")
     assert done.status == 2 and "--samples keeps several" in done.err
-    done = cli("caption", blip, photos / "00.jpg", "--truthful", "-o", tmp_path / "a.jsonl")
+    done = cli("caption", blip, photos / "00.jpg", "--drop-guesses", "-o", tmp_path / "a.jsonl")
     assert done.status == 2 and "compares a picture with others" in done.err
 
 
 def test_the_best_of_several_is_not_edited(tmp_path: Path, cli: Any) -> None:
     """Its score would be that of another text."""
     done = cli(
-        "caption", "scenes", "scenes:plain?n=3", "--best-of", "3", "--scorer", "scenes", "--truthful",
+        "caption", "scenes", "scenes:plain?n=3", "--best-of", "3", "--scorer", "scenes", "--drop-guesses",
         "-o", tmp_path / "x.jsonl",
     )  # fmt: skip
     assert done.status == 2 and "--best-of scores them as they were sampled; leave one out" in done.err

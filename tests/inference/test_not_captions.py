@@ -14,10 +14,10 @@ from fault_server import FaultServer
 
 from tellapart.boost.backends import open_backend
 from tellapart.boost.types import BackendError, Message, Request
+from tellapart.check.captions import refusal as checked_refusal
+from tellapart.check.captions import rows_of
 from tellapart.data import open_data
 from tellapart.errors import TellapartError
-from tellapart.evaluation.check import refusal as checked_refusal
-from tellapart.evaluation.check import rows_of
 from tellapart.evaluation.judges.judge import Judge, Question, read_prompt
 from tellapart.inference.server import ServerSummary, caption_by_server
 from tellapart.language.answers import answer_text, refusal

@@ -23,9 +23,9 @@ from PIL import Image
 from tellapart.captions.lines import Written, json_line
 from tellapart.captions.provenance import FILE_NAME, OwnFiles
 from tellapart.captions.writers import logged_captions
+from tellapart.check.captions import rows_of, template
 from tellapart.data import open_data, xmp
 from tellapart.errors import TellapartError, UsageError
-from tellapart.evaluation.check import rows_of, template
 from tellapart.language.phrases import phrase_ends, without_words
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.embed import embed

@@ -44,10 +44,10 @@ def check(
 
     Without a model; --scorer and --captioner add what only they see. --fail-on any is for CI.
     """
+    from tellapart.check.page import write_check_page
+    from tellapart.check.run import check_captions
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file, read_reference_file
-    from tellapart.evaluation.check import check_captions
-    from tellapart.evaluation.check_page import write_check_page
 
     levels = levels_of(fail_on or ())
     if report is not None:
@@ -79,7 +79,7 @@ def check(
 
 def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
     """Returns the kinds that ``--fail-on`` names with their levels as shares; None: its own. Raises `UsageError`."""
-    from tellapart.evaluation.check import KINDS
+    from tellapart.check.kinds import KINDS
 
     levels: dict[str, float | None] = {}
     for option in options:

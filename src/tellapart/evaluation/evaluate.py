@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tellapart import __version__
+from tellapart.check.pairing import measure_fit
 from tellapart.data.caption_matching import preview_ids, with_text
 from tellapart.errors import TellapartError, UsageError
 from tellapart.evaluation.context import NEEDS, EvalContext, EvalInputs, names_in
 from tellapart.evaluation.facts.verify import Verdict
 from tellapart.evaluation.judges.judge import Judge
 from tellapart.evaluation.metrics.scorer import mean_rank, recall
-from tellapart.evaluation.pairing import measure_fit
 from tellapart.evaluation.selection import with_choices
 from tellapart.evaluation.test_sets import check_features, per_set
 from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion

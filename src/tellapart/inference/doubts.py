@@ -12,9 +12,8 @@ import torch
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.language.phrases import soften
-from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models.decoding import EVIDENCE
-from tellapart.rewards.speaker import Speaker, word_log_probs
+from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.types import Rollout
 
 CONTRASTS = 8  # pictures that a caption's own is compared with
@@ -42,14 +41,11 @@ class Beliefs:
             everywhere = Rollout(tokens_RT.repeat(K, 1), valid_RT.repeat(K, 1), list(texts) * K, len(texts))
             others_KRT = speaker.score(self.contrast_K, everywhere).view(K, *tokens_RT.shape)
         self.captioner.model.train(training)
-        words_R, word_RT = words_of_tokens(rollout, self.captioner.tokenizer, content_words)
-        log_p_ORT = torch.cat([own_RT[None], others_KRT]).cpu()
-        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, words_R)))
         itself_KR = torch.tensor([[own == other for own in ids] for other in self.ids_K])
-        rivals_KRW = log_p_ORW[1:].masked_fill(itself_KR[..., None], -torch.inf)
-        count_R1 = (~itself_KR).sum(0)[:, None]
-        nats_RW = (log_p_ORW[0] - rivals_KRW.logsumexp(0) + count_R1.log()).tolist()
-        return [row[: len(words)] for row, words in zip(nats_RW, words_R, strict=True)]
+        log_p_ORT = torch.cat([own_RT[None], others_KRT])
+        words = word_evidence(log_p_ORT, rollout, self.captioner.tokenizer, itself_KR=itself_KR)
+        rows = zip(words.evidence_RW.tolist(), words.words_R, strict=True)
+        return [row[: len(own)] for row, own in rows]
 
     def without_guesses(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
         """The captions without the words whose evidence is below `EVIDENCE`."""

@@ -23,7 +23,6 @@ from pydantic import Field, model_validator
 
 from tellapart.language.english import article, singular
 from tellapart.language.phrases import Description, Phrase
-from tellapart.language.words import content_words, words_of_tokens
 from tellapart.models import ranks
 from tellapart.models.decoding import Decoding
 from tellapart.models.protocols import CaptionerLike, ScorerLike
@@ -34,7 +33,7 @@ from tellapart.objectives.reinforce import gather_rollout
 from tellapart.rewards.base import RunParts, frozen_scorers
 from tellapart.rewards.paid_words import shuffled_gates
 from tellapart.rewards.retrieval import unseen_by
-from tellapart.rewards.speaker import Speaker, mutual_information, word_log_probs
+from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.types import Batch, Loss, Rollout
 from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
@@ -140,11 +139,9 @@ class Describer:
             rollout = captioner.generate(visual[share], self.decoding, batch[share].seeds)
         if ranks.count() > 1:
             rollout = gather_rollout(rollout, captioner.tokenizer.pad_token_id or 0)
-        found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
-        log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual)).cpu()
-        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(1, *map(len, found)))
-        information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
-        return [Description(text) for text in whole_words(rollout, captioner)], log_p_ORW[0], information_RW
+        log_p_ORT = Speaker(captioner).log_probs(rollout, replace(batch, visual=visual))
+        words = word_evidence(log_p_ORT, rollout, captioner.tokenizer)
+        return [Description(text) for text in whole_words(rollout, captioner)], words.log_p_RW, words.evidence_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
         """Log-probabilities M×C of the captions of each picture when the start model captions, in nats.

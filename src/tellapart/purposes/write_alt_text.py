@@ -11,10 +11,11 @@ from pathlib import Path
 
 from tellapart.captions.provenance import OwnFiles
 from tellapart.captions.writers import Replace
+from tellapart.check.kinds import CAPTION, KINDS
+from tellapart.check.run import check_captions
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile
 from tellapart.errors import UsageError
-from tellapart.evaluation.check import CAPTION, KINDS, check_captions
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.beside import common_folder
 from tellapart.purposes.embed import embed

@@ -28,7 +28,7 @@ from tellapart.language.words import (
 )
 from tellapart.models.protocols import ScorerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, frozen_scorers, reward
-from tellapart.rewards.speaker import Speaker, mutual_information, spread, word_log_probs
+from tellapart.rewards.speaker import Speaker, WordEvidence, spread, word_evidence
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
@@ -236,18 +236,19 @@ class PaidWords:
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
         """Computes the rewarded words and the belief in them, before anything is shuffled or summed."""
-        found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
-        near_RW, far_RW = self.effects(rollout.texts, found, batch.rows_B.numpy())
-        gate_RW = self.price.gate(self.confidence_of(rollout, batch, word_RT, near_RW.shape[1]), far_RW)
-        return JudgedWords(found, word_RT, near_RW, gate_RW)
+        log_p_ORT = self.speaker.log_probs(rollout, batch)
+        words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
+        near_RW, far_RW = self.effects(rollout.texts, words.words_R, batch.rows_B.numpy())
+        gate_RW = self.price.gate(self.confidence_of(words), far_RW)
+        return JudgedWords(words.words_R, words.word_RT, near_RW, gate_RW)
 
-    def confidence_of(self, rollout: Rollout, batch: Batch, word_RT: torch.Tensor, words: int) -> torch.Tensor:
+    def confidence_of(self, words: WordEvidence) -> torch.Tensor:
         """Computes confidence_RW of the start model in each word, in nats."""
-        log_p_ORW = word_log_probs(self.speaker.log_probs(rollout, batch).cpu(), word_RT, words)
         if self.confidence == "log_prob":
-            return log_p_ORW[0]
-        information_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
-        return information_RW if self.confidence == "pmi" else log_p_ORW[0] + SHARE * information_RW
+            return words.log_p_RW
+        if self.confidence == "pmi":
+            return words.evidence_RW
+        return words.log_p_RW + SHARE * words.evidence_RW
 
     def word_classes(self, rollout: Rollout) -> torch.Tensor:
         """Returns class_RT: the kind of the word that a token belongs to, 0 for none."""

@@ -8,6 +8,7 @@ rare synonym costs nothing (Frank and Goodman 2012, rational speech acts; Cohn-G
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -17,7 +18,9 @@ from pydantic import Field, model_validator
 from tellapart.language.words import (
     NO_WORD,
     WORD_FINDERS,
+    DecodesTokens,
     FindWords,
+    Word,
     check_words,
     content_words,
     words_of_tokens,
@@ -127,7 +130,7 @@ class Speaker:
 def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
     """Computes log p(text | its picture) − log of the mean of p(text | picture) over the other pictures, in nats.
 
-    log_p_OR: first row: the text's own picture.
+    log_p_OR: of O pictures, the text's own one first; further dimensions stay as they are.
     """
     return log_p_OR[0] - log_p_OR[1:].logsumexp(0) + math.log(len(log_p_OR) - 1)
 
@@ -136,6 +139,47 @@ def word_log_probs(log_p_ORT: torch.Tensor, word_RT: torch.Tensor, words: int) -
     """Computes log_p_ORW, the sum over the tokens of each word; 0 without a word. ``words``: W, the most in a row."""
     belongs_RTW = word_RT[..., None] == torch.arange(words)
     return torch.einsum("ort,rtw->orw", log_p_ORT, belongs_RTW.to(log_p_ORT))
+
+
+@dataclass(frozen=True)
+class WordEvidence:
+    """The content words of R captions, and what the captioner says of them for their pictures.
+
+    words_R: the words of each caption. word_RT: the number of the word that a token belongs to. log_p_RW: the
+    log-probability of each word; evidence_RW: its mutual information with the picture. Both in nats, 0 without a word.
+    """
+
+    words_R: list[list[Word]]
+    word_RT: torch.Tensor
+    log_p_RW: torch.Tensor
+    evidence_RW: torch.Tensor
+
+    def written(self, r: int) -> list[tuple[int, Word]]:
+        """Returns the words of a caption that the captioner's tokenizer can write; it has no belief in others."""
+        tokens = set(self.word_RT[r].tolist())
+        return [(w, word) for w, word in enumerate(self.words_R[r]) if w in tokens]
+
+
+def word_evidence(
+    log_p_ORT: torch.Tensor,
+    rollout: Rollout,
+    tokenizer: DecodesTokens,
+    find: FindWords = content_words,
+    *,
+    itself_KR: torch.Tensor | None = None,
+) -> WordEvidence:
+    """Computes the evidence for each content word of captions from the log-probabilities of `Speaker.log_probs`.
+
+    itself_KR: True where one of the K = O − 1 other pictures is the caption's own, and counts for nothing.
+    """
+    words_R, word_RT = words_of_tokens(rollout, tokenizer, find)
+    log_p_ORW = word_log_probs(log_p_ORT.cpu(), word_RT, max(1, *map(len, words_R)))
+    if itself_KR is None:
+        evidence_RW = mutual_information(log_p_ORW)
+    else:
+        others_KRW = log_p_ORW[1:].masked_fill(itself_KR[..., None], -torch.inf)
+        evidence_RW = log_p_ORW[0] - others_KRW.logsumexp(0) + (~itself_KR).sum(0)[:, None].log()
+    return WordEvidence(words_R, word_RT, log_p_ORW[0], evidence_RW)
 
 
 def spread(value_RW: torch.Tensor, word_RT: torch.Tensor) -> torch.Tensor:
@@ -225,7 +269,5 @@ class MutualInformation:
         log_p_ORT = self.speaker.log_probs(rollout, batch).cpu()
         if self.per == "caption":
             return mutual_information(log_p_ORT.sum(2)).view(-1, rollout.samples)
-        found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
-        log_p_ORW = word_log_probs(log_p_ORT, word_RT, max(map(len, found)))
-        value_RW = mutual_information(log_p_ORW.flatten(1)).view(log_p_ORW.shape[1:])
-        return spread(value_RW, word_RT).view(-1, rollout.samples, word_RT.shape[1])
+        words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
+        return spread(words.evidence_RW, words.word_RT).view(-1, rollout.samples, rollout.tokens_RT.shape[1])

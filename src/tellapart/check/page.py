@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.check.kinds import KINDS, Finding
+from tellapart.check.result import Check
 from tellapart.data import Dataset
-from tellapart.evaluation.check import KINDS, Check
-from tellapart.evaluation.damage import Finding
 from tellapart.report.gallery import Album, pieces
 from tellapart.report.page import template as page_template
 from tellapart.utils.files import write_output

@@ -10,10 +10,13 @@ from command_line import Cli
 from damaged_flickr8k import PICTURES, SHARES, make
 from real_data import DATA
 
+from tellapart.check.captions import empty, loop, rows_of
+from tellapart.check.kinds import KINDS
+from tellapart.check.result import Check
+from tellapart.check.run import check_captions
 from tellapart.data import open_data
 from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.data.caption_matching import CaptionFile
-from tellapart.evaluation.check import KINDS, Check, check_captions, empty, loop, rows_of
 from tellapart.scenes import Scenes
 
 needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="needs the sample data")

@@ -10,14 +10,14 @@ import pytest
 from command_line import Cli
 from real_data import DATA
 
+from tellapart.check.pairing import measure_fit, misfits
+from tellapart.check.run import check_captions
 from tellapart.data.caption_files import read_caption_lists, read_references
 from tellapart.data.caption_matching import CaptionFile
 from tellapart.errors import UsageError
-from tellapart.evaluation.check import check_captions
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.pairing import measure_fit, misfits
 
 THINGS = ("dog", "cat", "bus", "boat", "horse", "kite", "pizza", "train", "clock", "bed", "wave", "truck")
 PLACES = ("on the grass", "in the snow", "by the sea", "in a kitchen", "on a street")

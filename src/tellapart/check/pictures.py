@@ -1,0 +1,84 @@
+"""Damage that pictures show by themselves: unreadable, blank, the same several times, or read differently."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.check.kinds import Finding
+from tellapart.data.pictures import decode, is_clip, open_image
+from tellapart.errors import PictureError
+from tellapart.types import Item, Picture
+from tellapart.utils.messages import track
+
+
+def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
+    """Yields (kind, detail) of one picture: whether it can be read, and what programs read differently.
+
+    name: the file's. A clip and a picture that is drawn have no encoded bytes to look at: only whether they can be had.
+    """
+    data = getattr(picture, "data", None)
+    try:
+        if data is None and hasattr(picture, "read"):
+            data = picture.read().data
+        if data is None or is_clip(picture):
+            picture.image()
+            return
+        with open_image(data, name) as found:
+            yield from _read_differently(found, name)
+        small = decode(data, name)
+    except PictureError as error:
+        yield "unreadable", str(error).removeprefix(f"{name}: ")
+        return
+    if small.width * small.height > 1 and all(low == high for low, high in _extrema(small)):
+        yield "blank", "one colour"
+
+
+def _extrema(image: Any) -> Sequence[tuple[int, int]]:
+    found = image.getextrema()
+    return found if isinstance(found[0], tuple) else [found]
+
+
+_ORIENTATION = 0x0112
+# The formats that a suffix may have; MPO is what phones write into .jpg.
+_FORMATS = {
+    **dict.fromkeys(("jpg", "jpeg", "jpe", "jfif"), ("JPEG", "MPO")),
+    **dict.fromkeys(("tif", "tiff"), ("TIFF",)),
+    **dict.fromkeys(("bmp", "dib"), ("BMP", "DIB")),
+    **{"png": ("PNG",), "apng": ("PNG",), "gif": ("GIF",), "webp": ("WEBP",), "avif": ("AVIF",)},
+}
+
+
+def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
+    suffix = Path(name).suffix.lower().removeprefix(".")
+    if suffix in _FORMATS and image.format not in _FORMATS[suffix]:
+        yield "suffix", f"{image.format} in a file that ends in .{suffix}"
+    try:
+        turned = image.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged EXIF, which every program ignores
+        turned = 1
+    if turned not in (0, 1):
+        yield "rotated", f"EXIF orientation {turned}"
+    if image.mode == "CMYK":
+        yield "cmyk", "CMYK"
+    if image.mode.startswith(("I", "F")):
+        yield "16-bit", f"mode {image.mode}"
+    if image.has_transparency_data:
+        yield "transparent", f"mode {image.mode}"
+
+
+def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
+    """Finds what is wrong with pictures, decoding each once, and pictures that are there several times."""
+    first: dict[str, str] = {}
+    for item in track(items, label="checking pictures"):
+        read = getattr(item.picture, "read", None)
+        try:
+            picture = read() if read is not None else item.picture  # the bytes once, for the key and the pixels
+        except PictureError as error:
+            yield Finding("unreadable", item.id, detail=str(error).removeprefix(f"{item.picture.name}: "))
+            continue
+        for kind, detail in picture_faults(picture, item.picture.name):
+            yield Finding(kind, item.id, detail=detail)
+        if (other := first.setdefault(picture.key(), item.id)) != item.id:
+            yield Finding("same picture", item.id, detail=f"also {other}")

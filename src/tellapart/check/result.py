@@ -1,0 +1,155 @@
+"""The result of a check: what was found, by kind, and which kinds are above their level."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import rich.console
+import rich.table
+import rich.text
+from rich import box
+
+from tellapart.check.kinds import CAPTION, KINDS, RARE, Finding, Kind
+from tellapart.utils.messages import json_value
+
+
+@dataclass
+class Check:
+    """Holds what was found, by kind, and how much there was to look at. ``skipped``: kinds that need what was not
+    given.
+    """
+
+    captions: int
+    pictures: int
+    found: dict[str, list[Finding]]
+    facts: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    skipped: tuple[str, ...] = ()
+
+    def count(self, kind: str) -> int:
+        """Returns how many captions or pictures have it."""
+        return len({(one.id, one.text) for one in self.found.get(kind, ())})
+
+    def rate(self, kind: str) -> float:
+        """Returns the share of captions (or pictures) that have it; 0 where there are none."""
+        whole = self.captions if KINDS[kind].of == CAPTION else self.pictures
+        return self.count(kind) / whole if whole else 0.0
+
+    def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
+        """Returns the kinds that are above their level.
+
+        levels: the kinds that count, by default all, each with the share that is an alarm when it is passed. None: the
+        kind's own level. Where clean data are not free of a kind, more of it than that has to be found than chance
+        explains (p < 0.05): one short caption among sixty is no alarm.
+        """
+        chosen = dict.fromkeys(KINDS) if levels is None else levels
+        return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]
+
+    def _is_alarm(self, name: str, level: float | None) -> bool:
+        if level is not None:
+            return self.rate(name) > level
+        own = KINDS[name].level
+        whole = self.captions if KINDS[name].of == CAPTION else self.pictures
+        return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
+
+    def worst(self, most: int = 50) -> list[tuple[str, list[Finding]]]:
+        """Returns the ids with the most kinds that are alarms, each with its findings; then those of other kinds.
+
+        Of the ids with as many, those of the rarest kinds come first, and kinds take turns.
+        """
+        loud = set(self.alarms())
+        count_of = {kind: self.count(kind) for kind in self.found}
+        by_id: dict[str, list[Finding]] = defaultdict(list)
+        for own in self.found.values():
+            for one in own:
+                by_id[one.id].append(one)
+        turn: Counter[str] = Counter()
+        order = []
+        for key, own in sorted(by_id.items()):
+            rarest = min(own, key=lambda one: (one.kind not in loud, count_of[one.kind]))
+            kinds = {one.kind for one in own}
+            order.append((-len(kinds & loud), turn[rarest.kind], count_of[rarest.kind], key))
+            turn[rarest.kind] += 1
+        return [(key, by_id[key]) for *_, key in sorted(order)[:most]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns everything as JSON's types: counts, rates and levels by kind, each finding, facts and notes."""
+        alarms = self.alarms()
+        return {
+            "captions": self.captions,
+            "pictures": self.pictures,
+            "kinds": {
+                name: {
+                    "count": self.count(name),
+                    "rate": self.rate(name),
+                    "level": kind.level,
+                    "alarm": name in alarms,
+                    "of": kind.of,
+                }
+                for name, kind in KINDS.items()
+                if name not in self.skipped
+            },
+            "facts": json_value(self.facts),
+            "findings": [
+                {"kind": one.kind, "id": one.id} | ({"caption": one.text} if one.text else {}) | {"detail": one.detail}
+                for own in self.found.values()
+                for one in own
+            ],
+            "skipped": list(self.skipped),
+            "notes": self.notes,
+        }
+
+    def rows(self) -> list[tuple[Kind, int, float, bool, str]]:
+        """Returns (kind, count, rate, alarm, an example) of what was looked for: alarms first, then what was found."""
+        alarms = self.alarms()
+        names = sorted(
+            (name for name in KINDS if name not in self.skipped),
+            key=lambda name: (name not in alarms, not self.count(name)),
+        )
+        return [(KINDS[name], self.count(name), self.rate(name), name in alarms, self._example(name)) for name in names]
+
+    def _example(self, kind: str) -> str:
+        found = self.found.get(kind, [])
+        if not found:
+            return ""
+        one = found[0]
+        return f"{one.id}: {one.detail or one.text}"
+
+    def headline(self) -> str:
+        """Returns the result in one sentence."""
+        alarms = self.alarms()
+        of = f"{self.captions:,} captions of {self.pictures:,} pictures"
+        if not alarms:
+            return f"{of}: no kind of damage is above its level"
+        kinds = "kind of damage is" if len(alarms) == 1 else "kinds of damage are"
+        some = ", ".join(alarms[:4]) + (f" and {len(alarms) - 4} more" if len(alarms) > 4 else "")
+        return f"{of}: {len(alarms)} {kinds} above {'its' if len(alarms) == 1 else 'their'} level: {some}"
+
+    def table(self) -> rich.console.Group:
+        """Returns the kinds for the terminal, alarms first."""
+        table = rich.table.Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
+        for name, justify in (("", "left"), ("kind", "left"), ("count", "right"), ("%", "right"), ("level", "right")):
+            table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=70)
+        for kind, count, rate, alarm, example in self.rows():
+            level = f"{100 * kind.level:g}"
+            cells = ("!" if alarm else "", kind.name, f"{count:,}", f"{100 * rate:.2f}", level, rich.text.Text(example))
+            table.add_row(*cells, style="bold" if alarm else "" if count else "dim")
+        facts = [f"{name}: {value:,.3g}" for name, value in self.facts.items()]
+        return rich.console.Group(
+            table,
+            *map(rich.text.Text, facts),
+            *(rich.text.Text(f"note: {note}", style="yellow") for note in self.notes),
+        )
+
+
+def _more_than_chance(count: int, expected: float) -> bool:
+    """Says whether a Poisson variable reaches ``count`` in fewer than one case of twenty."""
+    if expected > 100:
+        return count > expected + 1.645 * math.sqrt(expected)
+    below = sum(math.exp(n * math.log(expected) - expected - math.lgamma(n + 1)) for n in range(count))
+    return 1 - below < 0.05
