@@ -309,7 +309,10 @@ def test_nothing_is_left_where_no_bags_are_found(folder: Path, tmp_path: Path) -
     infinite = tmp_path / "infinite"
     infinite.mkdir()
     np.save(infinite / "0.npy", np.full((30, 4), [1, 2, 3, np.inf], np.float32) + np.arange(30)[:, None])
-    with pytest.raises(UsageError, match=r"infinite/0\.npy: 30 rows hold NaN or infinity"):
+    with pytest.raises(UsageError, match=r"infinite/0\.npy: 30 rows are zero, NaN or infinite"):
+        mine_folder(infinite, tmp_path / "bags.jsonl", [3], progress=False)
+    np.save(infinite / "0.npy", np.eye(30, 4, dtype=np.float32) + 0.0)  # 26 rows of zeros
+    with pytest.raises(UsageError, match=r"infinite/0\.npy: \d+ rows are zero, NaN or infinite"):
         mine_folder(infinite, tmp_path / "bags.jsonl", [3], progress=False)
     (infinite / "0.npy").unlink()
     infinite.rmdir()
@@ -350,4 +353,4 @@ def test_two_workers_write_what_one_process_writes(
     assert two.read_bytes() == one.read_bytes()
     assert read_bags(two).header.recall > 0.99
     (folder / "c.npy").write_bytes((folder / "c.npy").read_bytes()[:2000] + b"\xff" * 6_000_000)  # NaN
-    assert "NaN or infinity" in cli(*arguments, "-o", tmp_path / "three.jsonl", "--workers", 2).err
+    assert "zero, NaN or infinite" in cli(*arguments, "-o", tmp_path / "three.jsonl", "--workers", 2).err

@@ -116,7 +116,8 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     )  # fmt: skip
     made.train(np.ascontiguousarray(unit_FD))
     centre_CD: np.ndarray = made.centroids
-    return unit(centre_CD)
+    unit_CD: np.ndarray = centre_CD / np.maximum(np.linalg.norm(centre_CD, axis=1, keepdims=True), 1e-12)
+    return unit_CD.astype(np.float32)
 
 
 def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
@@ -131,10 +132,12 @@ def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -
 
 
 def unit(rows_ND: np.ndarray, name: str = "features") -> np.ndarray:
-    """Returns rows of length 1. Raises `UsageError` with ``name``, of the file, for one that is not finite."""
+    """Returns rows of length 1. Raises `UsageError` with ``name``, of the file, for one of zeros, NaN or infinity."""
     length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
-    if not np.isfinite(length_N).all():
-        bad = int((~np.isfinite(length_N)).sum())
-        raise UsageError(f"{name}: {bad:,} rows hold NaN or infinity; encode these pictures again, or leave them out")
-    made: np.ndarray = (rows_ND / np.maximum(length_N, 1e-12)).astype(np.float32)
-    return made
+    if bad := int((~(np.isfinite(length_N) & (length_N > 0))).sum()):
+        raise UsageError(
+            f"{name}: {bad:,} rows are zero, NaN or infinite; encode these pictures again (--precision fp32), or leave "
+            "them out"
+        )
+    unit_ND: np.ndarray = (rows_ND / length_N).astype(np.float32)
+    return unit_ND

@@ -52,7 +52,7 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Features as given, their lengths, and scaled to length 1 (a row of zeros stays zero)."""
+    """Features as given, their lengths, and scaled to length 1."""
 
     given_ND: Floats
     length_N: npt.NDArray[np.float64]
@@ -60,19 +60,17 @@ class Vectors:
 
     @classmethod
     def of(cls, features_ND: npt.ArrayLike) -> Vectors:
-        """Raises `UsageError` for what is not a matrix, and for a row that is not finite."""
+        """Raises `UsageError` for what is not a matrix, and for a row without a direction: of zeros, NaN or infinity."""
         given_ND = np.ascontiguousarray(features_ND, dtype=np.float32)
         if given_ND.ndim != 2:
             raise UsageError(f"features of shape {given_ND.shape}; expected a matrix, one row for each picture")
         parts = (given_ND[at : at + BLOCK].astype(np.float64) for at in range(0, len(given_ND), BLOCK))
         length_N = np.concatenate([np.sqrt((part * part).sum(1)) for part in parts] or [np.zeros(0)])
-        if not np.isfinite(length_N).all():
-            bad_N = np.flatnonzero(~np.isfinite(length_N))
+        if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
             raise UsageError(
-                f"{len(bad_N)} of {len(length_N)} rows of features hold NaN or infinity, such as row {bad_N[0]}; "
-                "encode the pictures again, or leave those out"
+                f"{len(bad_N):,} of {len(length_N):,} rows of features are zero, NaN or infinite, such as row {bad_N[0]}; "
+                "encode these pictures again (--precision fp32), or leave them out"
             )
-        length_N = np.maximum(length_N, 1e-12)
         if np.abs(length_N - 1).max(initial=0) < _UNIT_TOLERANCE:
             return cls(given_ND, length_N, given_ND)  # already of length 1: no second copy
         return cls(given_ND, length_N, given_ND / length_N.astype(np.float32)[:, None])

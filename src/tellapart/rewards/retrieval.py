@@ -46,7 +46,7 @@ def self_retrieval(
     candidate_BB: True where the second picture is a candidate for the first one's captions, in place of ``bag_B``.
     distractors_BKD: features of further candidates of each picture, NaN where there are fewer than K. A picture that
     has no other candidate abstains (NaN), unless the score is ``cosine``. Without gradient. Raises ValueError for
-    another ``score``, or where R is no multiple of B.
+    another ``score``, for features of zeros, NaN or infinity, or where R is no multiple of B.
     """
     if score not in get_args(Score):
         raise ValueError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
@@ -60,6 +60,8 @@ def self_retrieval(
         if not isinstance(images, torch.Tensor):
             images = scorer.image_features(scorer.pixels([load_rgb(image) for image in images]))
         images_BD = images.to(scorer.device)
+        if not (images_BD.norm(dim=1) > 0).all() or not images_BD.isfinite().all():  # as ties are hits, all would be
+            raise ValueError("the features of some pictures are zero, NaN or infinite; encode them again in fp32")
         text_RD, samples = scorer.text_features(texts), len(texts) // len(images)
         cosine_RN = text_RD @ images_BD.T
         target_R = torch.arange(len(images_BD), device=images_BD.device).repeat_interleave(samples)
