@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from starlette.types import Message
 from tellapart.errors import TellapartError, UsageError
 from tellapart.study.analysis import analyse, people_of
 from tellapart.study.design import CONTROL, ITEM, Study
+from tellapart.study.limits import StartLimit, TooManyStarts
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.study.simulate import Effects, ParticipantLog, Script, Web, local_server
 from tellapart.study.store import AnswerStore
@@ -364,6 +367,46 @@ def test_nobody_begins_without_the_key_of_the_link(tmp_path: Path) -> None:
         assert len(store.participants()) == 1 and not store.refusals()
         whole = {**begin, "identifier": "", "key": "k3y-of_the-link"}
         assert other.json("/api/begin", whole)["phase"] == "practice"
+
+
+def test_one_address_cannot_fill_the_study(tmp_path: Path) -> None:
+    """Whoever has the link could begin again and again. A page that goes on is not counted, other addresses begin."""
+    study = edit_settings(make_study(tmp_path / "s"), link_key="k", starts_per_address=2)
+    with AnswerStore.open(study, tmp_path / "a.sqlite") as store, local_server(study, store) as url:
+
+        def begin(address: str, name: str = "", token: str = "") -> int:
+            body = {"consent": True, "identifier": name, "study": "", "session": "", "key": "k"}
+            headers = {"Origin": url.rstrip("/"), "X-Forwarded-For": address, "X-Participant": token}
+            request = urllib.request.Request(f"{url.rstrip('/')}/api/begin", json.dumps(body).encode(), headers)
+            try:
+                with urllib.request.urlopen(request) as answer:
+                    return int(answer.status)
+            except urllib.error.HTTPError as error:
+                assert error.code == 400 or error.headers["Retry-After"] == "3600"
+                return error.code
+
+        page = "ab" * 24
+        assert [begin("203.0.113.7", token=page), begin("203.0.113.7", "made-up-1")] == [200] * 2
+        assert begin("203.0.113.7") == begin("203.0.113.7", "made-up-2") == 429
+        assert begin("evil, 203.0.113.7") == 429, "what the client writes in front does not count"
+        assert begin("203.0.113.7", token=page) == 200, "the same page goes on"
+        assert begin("203.0.113.8") == 200
+        assert [begin(f"2001:db8::{number}") for number in range(3)] == [200, 200, 429], "a network of IPv6"
+        assert len(store.participants()) == 5
+
+
+def test_starts_are_forgotten_after_an_hour() -> None:
+    now = [0.0]
+    limit = StartLimit(lambda: now[0])
+    for _ in range(2):
+        limit.count("203.0.113.7", 2)
+    with pytest.raises(TooManyStarts):
+        limit.count("203.0.113.7", 2)
+    now[0] = 3600.0
+    limit.count("203.0.113.7", 2)
+    for _ in range(100):
+        limit.count("", 2)  # this machine: a preview or rehearsal
+        limit.count("203.0.113.9", 0)
 
 
 def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Vectors:
 
     @classmethod
     def of(cls, features_ND: npt.ArrayLike) -> Vectors:
-        """Raises `UsageError` for what is not a matrix, and for a row without a direction: of zeros, NaN or infinity."""
+        """Raises `UsageError` for what is not a matrix, and for a row of zeros, NaN or infinity."""
         given_ND = np.ascontiguousarray(features_ND, dtype=np.float32)
         if given_ND.ndim != 2:
             raise UsageError(f"features of shape {given_ND.shape}; expected a matrix, one row for each picture")
@@ -68,8 +68,8 @@ class Vectors:
         length_N = np.concatenate([np.sqrt((part * part).sum(1)) for part in parts] or [np.zeros(0)])
         if len(bad_N := np.flatnonzero(~(np.isfinite(length_N) & (length_N > 0)))):
             raise UsageError(
-                f"{len(bad_N):,} of {len(length_N):,} rows of features are zero, NaN or infinite, such as row {bad_N[0]}; "
-                "encode these pictures again (--precision fp32), or leave them out"
+                f"{len(bad_N):,} of {len(length_N):,} rows of features are zero, NaN or infinite, such as row "
+                f"{bad_N[0]}; encode these pictures again (--precision fp32), or leave them out"
             )
         if np.abs(length_N - 1).max(initial=0) < _UNIT_TOLERANCE:
             return cls(given_ND, length_N, given_ND)  # already of length 1: no second copy

@@ -168,6 +168,7 @@ class Recruitment(Section):
     id_pattern: str = r"[\w.@-]{1,100}"
     require_id: bool = False
     link_key: str = Field("", pattern=r"^[\w-]{0,100}$")
+    starts_per_address: int = Field(30, ge=0)
     timeout_minutes: float = Field(90.0, gt=0)
     completed: str = ""
     screened_out: str = ""
@@ -268,6 +269,7 @@ seed = 0
 id_parameter = "PROLIFIC_PID"  # of the link; MTurk: workerId
 id_pattern = '[\\w.@-]{{1,100}}'  # of identifiers; Prolific: '[0-9a-f]{{24}}'
 link_key = "{secrets.token_urlsafe(9)}"  # &key=… of the link: nobody begins without it; "": anybody does
+starts_per_address = 30  # participations that may begin in an hour from one network address; 0: no limit
 require_id = false  # true: only links with an identifier can begin
 timeout_minutes = 90  # without an answer, after which the block goes to another participant
 completed = "{new_code()}"

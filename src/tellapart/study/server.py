@@ -16,6 +16,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tellapart.errors import TellapartError, UsageError
+from tellapart.study.limits import StartLimit, TooManyStarts, address_of
 from tellapart.study.session import AnswerConflict, Full, StudySession, Unknown
 from tellapart.study.store import StoreError
 from tellapart.utils.web import SameOrigin, own_origins, part_routes, read_body, want
@@ -41,7 +42,12 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         data, kind = found
         return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
 
-    def write(action: str, token: str, body: dict[str, Any]) -> Response:
+    starts = StartLimit(session.clock)
+
+    def write(action: str, token: str, body: dict[str, Any], address: str) -> Response:
+        def may_start() -> None:
+            starts.count(address, session.study.settings.recruitment.starts_per_address)
+
         if action == "begin":
             if body.get("consent") is not True:
                 raise UsageError("consent: nobody takes part who does not agree")
@@ -52,10 +58,10 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
                 raise UsageError(f"an identifier of more than {LONGEST_IDENTIFIER} characters")
             if not all(text.isprintable() for text in texts):
                 raise UsageError("an identifier with characters that cannot be printed")
-            made, state = session.begin(identifier, label, visit, token, key=str(body.get("key") or ""))
+            made, state = session.begin(identifier, label, visit, token, str(body.get("key") or ""), may_start)
             return JSONResponse({"token": made, **state}, headers=NO_STORE)
         if action == "decline":
-            return JSONResponse(session.decline(str(body.get("key") or "")), headers=NO_STORE)
+            return JSONResponse(session.decline(str(body.get("key") or ""), may_start), headers=NO_STORE)
         if action == "answer":
             options = want(body, "options", list)
             found = session.answer(token, want(body, "position", int), options, want(body, "revision", int))
@@ -67,19 +73,19 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         action = request.path_params["action"]
         if action not in ("begin", "decline", "answer", "back", "finish", "withdraw"):
             return PlainTextResponse("not found", status_code=404)
-        return await run_in_threadpool(write, action, request.headers.get(TOKEN, ""), await read_body(request))
+        token, body = request.headers.get(TOKEN, ""), await read_body(request)
+        return await run_in_threadpool(write, action, token, body, address_of(request))
 
     def error_response(_: Request, error: Exception) -> Response:
         if isinstance(error, Full):
             return JSONResponse(session.full(), headers=NO_STORE)
         if isinstance(error, AnswerConflict):
             return JSONResponse({"error": str(error), "state": error.state}, status_code=409)
-        statuses = ((Unknown, 401), (UsageError, 400), (StoreError, 503))
+        statuses = ((Unknown, 401), (TooManyStarts, 429), (UsageError, 400), (StoreError, 503))
         status = next((number for kind, number in statuses if isinstance(error, kind)), 500)
         text = "the answer could not be saved; it is sent again" if status == 503 else str(error)
-        return JSONResponse(
-            {"error": text}, status_code=status, headers={"Retry-After": "5"} if status == 503 else None
-        )
+        wait = {503: "5", 429: "3600"}.get(status)
+        return JSONResponse({"error": text}, status_code=status, headers={"Retry-After": wait} if wait else None)
 
     routes = [
         *part_routes("tellapart.study"),

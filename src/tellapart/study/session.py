@@ -251,13 +251,19 @@ class StudySession:
     # Beginning and ending.
 
     def begin(
-        self, identifier: str, study: str, session: str, token: str = "", *, key: str = ""
+        self,
+        identifier: str,
+        study: str,
+        session: str,
+        token: str = "",
+        key: str = "",
+        may_start: Callable[[], None] = lambda: None,
     ) -> tuple[str, dict[str, Any]]:
         """A participation that begins, or goes on where the token is the participant's: its token and state.
 
         token: the page's secret, 48 random hexadecimal digits, by which a request is known that comes again because
         its answer was lost. Others know a platform's identifier: it never opens a participation. Every participation
-        begins with the ``key`` of the study's link.
+        begins with the ``key`` of the study's link. may_start: called before a new one; raises if there are too many.
 
         Raises `UsageError` for a wrong key, an identifier that is none or has begun with another token, `Full` where no
         block is left.
@@ -279,6 +285,7 @@ class StudySession:
                 )
             if known is None:
                 self._check_key(key)
+                may_start()
                 block = self.blocks.free(run, now)
                 if block is None:
                     rows.add_refusal(run, now, "full")
@@ -297,9 +304,10 @@ class StudySession:
         if expected and not hmac.compare_digest(key.encode("utf-8", "replace"), expected.encode()):
             raise UsageError("the link lacks the study's key; open the study by the whole link that you were given")
 
-    def decline(self, key: str = "") -> dict[str, Any]:
+    def decline(self, key: str = "", may_start: Callable[[], None] = lambda: None) -> dict[str, Any]:
         """Somebody does not agree: only counted. Raises `UsageError` for a wrong key."""
         self._check_key(key)
+        may_start()
         with self.store.transaction() as run:
             rows.add_refusal(run, self.clock(), "no consent")
         return self._end("no_consent")

@@ -1,0 +1,61 @@
+"""How many participations may begin from one network address, so that nobody who has the link fills the study."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+from starlette.requests import Request
+
+from tellapart.errors import TellapartError
+
+HOUR = 3600.0
+MAX_ADDRESSES = 10_000  # remembered; the one that was seen longest ago is forgotten first
+
+
+class TooManyStarts(TellapartError):
+    """Too many participations have begun from this address."""
+
+
+class StartLimit:
+    """Counts starts by address for an hour, in memory only: no address is written to a file.
+
+    clock: seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._starts: OrderedDict[str, deque[float]] = OrderedDict()
+
+    def count(self, address: str, most: int) -> None:
+        """Counts a start. Raises `TooManyStarts` if there were ``most`` in the last hour; "" and 0 are not limited."""
+        if not address or not most:
+            return
+        now = self._clock()
+        with self._lock:
+            starts = self._starts.setdefault(address, deque())
+            self._starts.move_to_end(address)
+            while starts and starts[0] <= now - HOUR:
+                starts.popleft()
+            if len(starts) >= most:
+                raise TooManyStarts("many participants have begun from your network; please try again in an hour")
+            starts.append(now)
+            if len(self._starts) > MAX_ADDRESSES:
+                self._starts.popitem(last=False)
+
+
+def address_of(request: Request) -> str:
+    """Returns the address from which a request comes to the proxy, of IPv6 its network (/64); "" on this machine.
+
+    The server listens on loopback only. A proxy or tunnel in front adds the address to ``X-Forwarded-For``, at its end.
+    """
+    written = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+    try:
+        address = ipaddress.ip_address(written)
+    except ValueError:
+        return written[:100]
+    if address.version == 6:
+        return str(ipaddress.ip_network((address, 64), strict=False))
+    return str(address)
