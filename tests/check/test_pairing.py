@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Cli
+from PIL import Image
 from real_data import DATA
 
 from tellapart.check.pairing import measure_fit, misfits
@@ -102,3 +103,16 @@ def test_published_captions_with_ids_are_not_scored_against_plain_lines() -> Non
     for texts, doubtful in ((captions, False), (shifted, True), (mixed(captions), True)):
         fit = measure_fit(list(texts.values()), references)
         assert fit is not None and fit.doubtful is doubtful
+
+
+def test_a_metric_without_references_names_what_the_data_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], cli: Cli
+) -> None:
+    """The captions of the data may be those that were skipped."""
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    rows = ['{"image": "a.png", "id": "a"}', '{"image": "gone.png", "id": "b", "caption": "a dog"}']
+    (tmp_path / "t.jsonl").write_text("\n".join(rows))
+    (tmp_path / "c.json").write_text('{"a": "a dog"}')
+    done = cli("eval", "--captions", tmp_path / "c.json", "--data", tmp_path / "t.jsonl", "--metrics", "cider")
+    assert done.status == 2 and "metric 'cider' needs references" in done.err
+    assert "1 of 2 were skipped: they could not be opened: " in done.err and "gone.png (no such file)" in done.err

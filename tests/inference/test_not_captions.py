@@ -219,4 +219,5 @@ def test_drop_guesses_says_in_one_line_that_a_server_cannot_score(
     started = time.monotonic()
     with pytest.raises(TellapartError, match=r"no log-probabilities of a given caption beside a picture") as error:
         caption(server, tmp_path / "a.jsonl", drop_guesses=True, base=0.5, cap=30.0)
+    assert "the same command" not in str(error.value), "it would end so again"
     assert "leave out --drop-guesses" in str(error.value) and time.monotonic() - started < 20

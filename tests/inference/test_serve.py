@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -282,6 +283,19 @@ def test_text_that_is_not_read_is_said(client: openai.OpenAI) -> None:
 def test_what_cannot_be_met_is_a_400_of_one_line(address: str, body: dict[str, Any], line: str) -> None:
     status, answer = post(address, {"messages": asks(photo()), **body})
     assert status == 400 and line in answer["error"]["message"] and "\n" not in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"), [("/v1/chat/completion", "POST", 404), ("/", "GET", 404), ("/v1/models", "PUT", 405)]
+)
+def test_what_is_not_served_is_said_in_json(address: str, path: str, method: str, status: int) -> None:
+    headers = {"Authorization": "Bearer s3cret"}
+    request = urllib.request.Request(f"{address}{path}", b"{}" if method != "GET" else None, headers, method=method)
+    with pytest.raises(urllib.error.HTTPError) as told:
+        urllib.request.urlopen(request, timeout=60)
+    assert told.value.code == status and told.value.headers["Content-Type"] == "application/json"
+    text = json.load(told.value)["error"]["message"]
+    assert text == f"{method} {path} is not served here; expected POST /v1/chat/completions, GET /v1/models"
 
 
 def test_base64_in_lines_is_read(address: str) -> None:

@@ -19,7 +19,8 @@ from sample_study import edit_settings, make_material, make_study, number_tokens
 
 from tellapart.errors import UsageError
 from tellapart.study.analysis import analyse, export
-from tellapart.study.design import open_study
+from tellapart.study.create import PRACTICE_ITEMS
+from tellapart.study.design import CONTROL, ITEM, open_study
 from tellapart.study.report import charts, headline, page, to_json
 from tellapart.study.session import StudySession
 from tellapart.study.simulate import RANDOM, rehearse
@@ -186,6 +187,19 @@ def test_from_pictures_to_the_table(
     assert "forget whom?" in cli("study", "forget", "s").line
     assert cli("study", "forget", "s", "--all-ids", "--store", "s/simulated/answers.sqlite").status == 0
     assert open_study(tmp_path / "s").quota == 3
+
+
+@pytest.mark.parametrize("kind", ["compare", "rate", "pick"])
+def test_a_small_study_says_that_pictures_are_reserved(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = make_study(tmp_path / "s", kind=kind, material=make_material(30), items=40)
+    units = {made.trials[number].unit for number in made.of_role[ITEM]}
+    what = "sets" if kind == "pick" else "pictures"
+    said = capsys.readouterr().err
+    count = (len(made.of_role[CONTROL]) + PRACTICE_ITEMS + 1) * (made.made["candidates"] if kind == "pick" else 1)
+    assert f"the study asks about {len(units)} {what}, and 40 were planned: of 30 pictures {count} are reserved" in said
+    assert "for control items, practice and the example; give more pictures, or fewer --controls" in said
 
 
 @pytest.mark.long

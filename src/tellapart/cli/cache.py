@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shutil
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ import typer
 from tellapart.cli.app import HOUSEKEEPING, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
-from tellapart.errors import UsageError, nearest
+from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -80,7 +81,9 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
     chosen = [use.label for use in uses if name in (use.name, use.label)]
     if not chosen:
         known = sorted({known for use in uses for known in (use.name, use.label) if known})
-        raise UsageError(f"{store.folder}: no encoder '{name}'{nearest(name, known)}; type: tellapart cache")
+        similar = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean '{similar[0]}'?" if similar else f"; tellapart cache lists all {len(uses):,}"
+        raise UsageError(f"{store.folder}: no encoder '{name}'{hint}")
     freed = sum(store.table.remove(label) for label in chosen)
     value = {"folder": str(store.folder), "removed": chosen, "freed_bytes": freed}
     return value, f"{store.folder}: {', '.join(chosen)} removed, {freed / 1e9:.2f} GB freed"

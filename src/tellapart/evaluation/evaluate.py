@@ -324,7 +324,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
 
 
 def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Every metric that can run, and a note on the others with what each needs."""
+    """Every metric that can run, and a note on the others for each thing that they need."""
     able, lacking = dict[str, Metric](), dict[str, list[str]]()
     table = metrics_of(context, METRICS.entries(broken=say_once))
     for name, metric in table.items():
@@ -334,21 +334,16 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
             lacking.setdefault(missing, []).append(name)
         else:
             able[name] = metric
-    parts = [f"{_some(names)} ({missing})" for missing, names in lacking.items()]
+    notes = [f"--metrics all leaves out {', '.join(names)} ({missing})" for missing, names in lacking.items()]
     if context.several:
-        parts.append(f"{' and '.join(SUFFIXES)} of each metric (name them)")
-    return able, [f"--metrics all leaves out {'; '.join(parts)}. Name a metric to see what to type"] if parts else []
+        notes.append(f"--metrics all leaves out {' and '.join(SUFFIXES)} of each metric (name them)")
+    return able, [*notes, "name a metric that was left out to see what to type"] if lacking else notes
 
 
 def _all_missing(metric: Metric, context: EvalContext) -> str:
     """Names everything that a metric needs and the context lacks; "" where all is there."""
     labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
     return f"needs {', '.join(labels)}" if labels else ""
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 4} more" if len(names) > 5 else ""
-    return ", ".join(names[:4] if more else names) + more
 
 
 def _missing_tool(metric: Metric) -> str | None:

@@ -37,7 +37,7 @@ from tellapart.metrics.registry import METRICS, resolve
 from tellapart.metrics.results import Results
 from tellapart.metrics.words import check_words
 from tellapart.types import Item
-from tellapart.utils.messages import detail
+from tellapart.utils.messages import detail, say
 
 if TYPE_CHECKING:
     import torch
@@ -460,11 +460,16 @@ def run_eval(options: EvalOptions) -> Results:
     """
     check_options(options)
     kept, inputs, notes = read_files(options)
-    check_metrics(kept, inputs)
-    inputs, hardware = load_models(options, inputs, notes)
-    if inputs.items is not None:
-        kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
-    results = evaluate(kept, inputs)
+    try:
+        check_metrics(kept, inputs)
+        inputs, hardware = load_models(options, inputs, notes)
+        if inputs.items is not None:
+            kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
+        results = evaluate(kept, inputs)
+    except UsageError:
+        for note in notes:  # what the data left out may be why something is missing
+            say(note)
+        raise
     results.notes[:0] = notes
     results.extra["items"] = inputs.items
     results.hardware = hardware

@@ -28,6 +28,7 @@ from PIL import Image
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -380,13 +381,20 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
             return StreamingResponse(_events(answer, usage), media_type="text/event-stream")
         return JSONResponse(answer)
 
+    def unknown(request: Request, wrong: Exception) -> Response:
+        """What OpenAI's servers answer for a path or method that there is not, in JSON."""
+        assert isinstance(wrong, HTTPException)
+        asked = f"{request.method} {request.url.path}"
+        text = f"{asked} is not served here; expected POST /v1/chat/completions, GET /v1/models"
+        return error(wrong.status_code, text, **(wrong.headers or {}))
+
     routes = [
         Route("/v1/models", models),
         Route("/v1/chat/completions", completions, methods=["POST"]),
         Route("/health", lambda _: JSONResponse({"status": "ok"})),
     ]
     allowed = hosts or frozenset(origin.partition("://")[2] for origin in own_origins(port))
-    return Guard(Starlette(routes=routes), allowed, service.key, error)
+    return Guard(Starlette(routes=routes, exception_handlers={HTTPException: unknown}), allowed, service.key, error)
 
 
 def _events(answer: dict[str, Any], usage: bool) -> Iterator[str]:

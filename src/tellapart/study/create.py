@@ -300,6 +300,7 @@ class _Maker:
                 f"no look-alike set of {plan.candidates} could be made of {len(free):,} pictures; give more pictures, "
                 "fewer --candidates or a higher --max-cosine"
             )
+        self._say_fewer(len(sets), "sets", len(taken))
         return easy, sets
 
     def _single_rows(self) -> tuple[list[list[int]], list[list[int]]]:
@@ -319,7 +320,17 @@ class _Maker:
         rows = shuffled([row for row in self.complete if row not in taken], self.seed, "targets")[: self.plan.items]
         if not rows:
             raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+        self._say_fewer(len(rows), "pictures", len(taken))
         return pairs, [[row] for row in rows]
+
+    def _say_fewer(self, count: int, what: str, reserved: int) -> None:
+        """Says why a study asks about fewer pictures or sets than planned."""
+        if count < (self.plan.items or 0):
+            say(
+                f"the study asks about {count:,} {what}, and {self.plan.items:,} were planned: of "
+                f"{len(self.material.items):,} pictures {reserved:,} are reserved for control items, practice and the "
+                "example; give more pictures, or fewer --controls"
+            )
 
     def _words(self, row: int) -> set[str]:
         return set(_WORD.findall(" ".join(self.material.references[self.material.items[row].id]).lower()))
