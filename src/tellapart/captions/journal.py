@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.captions.provenance import FILE_NAME, TextRow, text_hash
+from tellapart.captions.provenance import FILE_NAME, Run, TextRow, text_hash
 from tellapart.errors import TellapartError
 from tellapart.utils.files import replace_file
 from tellapart.utils.messages import parse_json
@@ -132,6 +132,12 @@ def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()
     return json.dumps(value | ({"undoes": list(undoes)} if undoes else {})) + "\n"
 
 
+def new_run(what: str, author: Author) -> Run:
+    """Returns a change of many texts that a command is about to write."""
+    change = new_change_id()
+    return Run(change, head_line(change, what, author))
+
+
 class Log:
     """The log of one folder, with its rows by (file, id) and its changes in the order of time."""
 
@@ -182,9 +188,8 @@ class Log:
         self._lines += 1
         if "what" in value:
             author = Author.from_json(value.get("by") or {})
-            self.changes[value["change"]] = JournalChange(
-                value["change"], str(value["what"]), author, tuple(map(str, value.get("undoes") or ()))
-            )
+            undoes = tuple(map(str, value.get("undoes") or ()))
+            self.changes.setdefault(value["change"], JournalChange(value["change"], str(value["what"]), author, undoes))
             return
         file = str(value["file"])
         if "settings" in value:

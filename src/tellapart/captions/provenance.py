@@ -120,12 +120,21 @@ class TextRow:
         return TextRow(tuple(hashes)[-2:], picture, captions)
 
 
+@dataclass(frozen=True)
+class Run:
+    """One change of many texts by a command, for the journal (`captions.journal`): its id, and its first line."""
+
+    change: str
+    head: str
+
+
 class Provenance:
     """The part of a folder's log that is of one file of captions. ``settings``: those that began it; None: unknown."""
 
     def __init__(self, path: Path, file: str, settings: dict[str, Any] | None, rows: dict[str, TextRow]) -> None:
         self.path, self.file, self.settings, self.rows = path, file, settings, rows
         self._begun: list[str] = []  # the line of `begin`, which is written with the first text
+        self._headed: Run | None = None  # the change whose head is written
 
     @classmethod
     def open(cls, captions: Path) -> Provenance:
@@ -159,14 +168,38 @@ class Provenance:
         self._begun = [json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"]
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 
-    def record(self, rows: Mapping[str, TextRow]) -> None:
-        """Writes down texts that are about to be written."""
-        lines = [row.line(self.file, key) for key, row in rows.items()]
-        if lines:
-            self._append([*self._begun, *lines])
-            self._begun = []
-        for line in lines:
-            self._take(json.loads(line))
+    def record(
+        self, rows: Mapping[str, TextRow], run: Run | None = None, before: Mapping[str, str] | None = None
+    ) -> None:
+        """Writes down texts that are about to be written.
+
+        run: the change that they are a part of; ``before``: the texts that they replace.
+        """
+        values = [json.loads(row.line(self.file, key)) for key, row in rows.items()]
+        if run is not None:
+            for value in values:
+                value["change"] = run.change
+                value |= {"before": before[value["id"]]} if before and value["id"] in before else {}
+        self._write(values, run)
+
+    def record_removed(self, texts: Mapping[str, str], run: Run) -> None:
+        """Writes down texts that are about to be removed."""
+        self._write(
+            [{"file": self.file, "id": key, "change": run.change, "removed": True, "before": text}
+             for key, text in texts.items()],
+            run,
+        )  # fmt: skip
+
+    def _write(self, values: Sequence[dict[str, Any]], run: Run | None) -> None:
+        if not values:
+            return
+        head = [run.head] if run is not None and self._headed != run else []
+        removed = [json.dumps(value) + "\n" for value in values if "removed" in value]
+        rest = [json.dumps(value) + "\n" for value in values if "removed" not in value]
+        self._append([*head, *removed, *(self._begun if rest else ()), *rest])
+        self._begun, self._headed = [] if rest else self._begun, run or self._headed
+        for value in values:
+            self._take(value)
 
     def wrote(self, key: str, text: str) -> bool:
         """Returns whether tellapart wrote this text."""
@@ -289,10 +322,17 @@ class OwnFiles:
             self._known[key] = Provenance.open(folder / key[1])
         return {text for row in self._known[key].rows.values() for text in row.hashes}
 
-    def record(self, texts: Mapping[Path, str], pictures: Mapping[Path, PictureRecord | None] | None = None) -> None:
-        """Writes down texts that are about to be written, with the pictures that they are of."""
+    def record(
+        self,
+        texts: Mapping[Path, str],
+        pictures: Mapping[Path, PictureRecord | None] | None = None,
+        run: Run | None = None,
+        before: Mapping[Path, str] | None = None,
+    ) -> None:
+        """Writes down texts that are about to be written, with the pictures that they are of; see `Provenance`."""
         for log, paths in self._by_log(texts):
-            log.record({path.name: TextRow.new(texts[path], (pictures or {}).get(path)) for path in paths})
+            rows = {path.name: TextRow.new(texts[path], (pictures or {}).get(path)) for path in paths}
+            log.record(rows, run, {path.name: before[path] for path in paths if path in before} if before else None)
 
     def back_up(self, texts: Mapping[Path, str]) -> list[Path]:
         """Keeps texts of people that are about to be replaced; returns the files in which they are."""

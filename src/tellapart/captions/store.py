@@ -289,6 +289,10 @@ class CaptionStore:
                         merged.setdefault(change.id, change)
             return [merged[id_] for id_ in sorted(merged)]
 
+    def size(self, change: str) -> int:
+        """Returns how many captions a change is of."""
+        return sum(len(log.changes[change].rows) for log in self._logs.values() if change in log.changes)
+
     def _changes_of(self, place: TextPlace) -> Iterator[JournalChange]:
         """The changes of one row, the newest first."""
         log = self._logs.get(place.folder)

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tellapart.captions.journal import UNKNOWN, Author, new_run
 from tellapart.captions.lines import (
     METADATA,
     CaptionLine,
@@ -33,6 +35,7 @@ from tellapart.captions.provenance import (
     OwnFiles,
     PictureRecord,
     Provenance,
+    Run,
     TextRow,
     back_up,
     match_pictures,
@@ -110,7 +113,7 @@ def open_writer(
                 f"{out}: captions go to a .jsonl or .csv file; for a .txt beside each picture type "
                 "--format txt without -o"
             )
-        return TextFiles.beside(items, replaces)
+        return TextFiles.beside(items, replaces, run=new_run("caption", Author.from_settings(settings)))
     if out is None:
         raise UsageError("no file to write captions to; type -o captions.jsonl, -o - to print them, or --format txt")
     if chosen not in FORMATS:
@@ -286,6 +289,7 @@ class LineFile:
         self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
         self.done: set[str] = set()
         self._count = 0  # lines in the file
+        self._run: Run | None = None
         self._synced = time.monotonic()
 
     @classmethod
@@ -315,6 +319,7 @@ class LineFile:
         writer = cls(path, format, settings.get("best_of") is not None, known, file)
         try:
             writer._lock()
+            writer._run = new_run("caption", Author.from_settings(settings))
             with _write_errors(path):
                 writer._begin(settings, items, replaces)
         except BaseException:
@@ -330,7 +335,8 @@ class LineFile:
         anew = replaces.own or self._known.settings is None or not lines
         left_out = set[str]()
         if edited and replaces.edited:
-            self._back_up(edited)
+            say(f"{self.path}: {len(edited):,} captions that a person wrote or edited will be replaced; to get them "
+                f"back, type: {undo_command(self.path)}")  # fmt: skip
             left_out |= edited.keys()
         if anew:
             left_out |= own
@@ -347,6 +353,8 @@ class LineFile:
             say(f"{self.path}: {len(edited):,} captions were written or edited by a person and stay; --replace-edited "
                 "replaces them, too")  # fmt: skip
         kept = [line.line for line in lines if line.id not in left_out]
+        if self._run is not None:
+            self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._run)
         header = csv_header(self._scored) if self.format == "csv" else ""
         if half or (lines and (anew or left_out)):
             self._rewrite("".join([header, *kept]))
@@ -378,9 +386,9 @@ class LineFile:
         return lines, bool(half)
 
     def _back_up(self, texts: Mapping[str, str]) -> None:
-        backup = back_up(self.path, texts)
-        count = f"{len(texts):,} captions that a person wrote or edited" if "" not in texts else "the whole file"
-        say(f"{self.path}: {count} will be replaced; a backup is in {backup}")
+        """Keeps what is no whole line of a caption in a file of its own: the journal has captions only."""
+        what = "the whole file will be replaced" if "" in texts else "its last line had no end"
+        say(f"{self.path}: {what}; a backup is in {back_up(self.path, texts)}")
 
     def write(self, captions: Sequence[Written]) -> None:
         """Append captions; on a full disk the partial line is removed, so that the file can be resumed."""
@@ -389,7 +397,8 @@ class LineFile:
         data = memoryview("".join(self._line(written) for written in captions).encode())
         start = os.lseek(self._file, 0, os.SEEK_END)
         try:
-            self._known.record({one.item.id: TextRow.new("\n".join(one.texts), one.picture) for one in captions})
+            rows = {one.item.id: TextRow.new("\n".join(one.texts), one.picture) for one in captions}
+            self._known.record(rows, self._run)
             while data:
                 data = data[os.write(self._file, data) :]
             if time.monotonic() - self._synced > SYNC_SECONDS:
@@ -442,15 +451,21 @@ class LineFile:
 class TextFiles:
     """A ``.txt`` beside each picture, as tools for data sets expect it."""
 
-    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace) -> None:
-        self._own, self._targets, self._replaces = own, targets, replaces
+    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: Run | None) -> None:
+        self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
         self.done: set[str] = set()
 
     @classmethod
-    def beside(cls, items: Sequence[Item], replaces: Replace, say: Callable[[str], None] = say) -> TextFiles:
+    def beside(
+        cls,
+        items: Sequence[Item],
+        replaces: Replace,
+        say: Callable[[str], None] = say,
+        run: Run | None = None,
+    ) -> TextFiles:
         """Finds the pictures whose file stays. Raises `UsageError` for files that cannot be written."""
         own = OwnFiles()
-        found = cls(own, check_beside(items, ".txt"), replaces)
+        found = cls(own, check_beside(items, ".txt"), replaces, run)
         edited = replaced = 0
         for item in items:
             target = found._targets[item.id]
@@ -475,7 +490,7 @@ class TextFiles:
         """Each file is whole or not there."""
         texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
         pictures = {self._targets[one.item.id]: one.picture for one in captions}
-        write_own(texts, self._own, self._replaces.edited, pictures)
+        write_own(texts, self._own, self._replaces.edited, pictures, self._run)
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:
@@ -487,36 +502,52 @@ def text_of_person(path: Path, own: OwnFiles) -> str | None:
 
     Bytes that are not UTF-8 are kept as `surrogateescape` does.
     """
+    text = _text_in(path)
+    return None if text is None or own.is_own(path, text) else text
+
+
+def _text_in(path: Path) -> str | None:
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        return path.read_bytes().decode("utf-8", "surrogateescape")
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
-    return None if own.is_own(path, text) else text
 
 
 def write_own(
-    texts: Mapping[Path, str], own: OwnFiles, replace_edited: bool,
+    texts: Mapping[Path, str],
+    own: OwnFiles,
+    replace_edited: bool,
     pictures: Mapping[Path, PictureRecord | None] | None = None,
-) -> dict[Path, str]:  # fmt: skip
-    """Writes texts into files of their own; returns the texts of people, which stay or, if asked for, are backed up.
+    run: Run | None = None,
+) -> dict[Path, str]:
+    """Writes texts into files of their own; returns the texts of people, which stay, or are replaced if asked for.
 
-    They are looked for now: a person may have written one while captions were made.
+    The files are read now: a person may have written one while captions were made. run: the change that the texts are
+    a part of, by which they can be undone; None: one of their own.
     """
-    people = {path: text for path in texts if (text := text_of_person(path, own)) is not None}
+    before = {path: text for path in texts if (text := _text_in(path)) is not None}
+    people = {path: text for path, text in before.items() if not own.is_own(path, text)}
     edited = {path: text for path, text in people.items() if text != texts[path]}
     todo = {path: text for path, text in texts.items() if path not in people or (replace_edited and path in edited)}
     if todo:
         with _beside_errors(next(iter(todo))):
+            own.record(todo, pictures, run or new_run("write", UNKNOWN), before)
             if edited and replace_edited:
-                backups = ", ".join(map(str, own.back_up(edited)))
-                say(f"{len(edited):,} texts that a person wrote or edited are replaced; a backup is in {backups}")
-            own.record(todo, pictures)
+                folder = Path(os.path.commonpath([path.parent for path in todo]))
+                say(f"{len(edited):,} texts that a person wrote or edited are replaced; to get them back, type: "
+                    f"{undo_command(folder)}")  # fmt: skip
     for path, text in todo.items():
         with _beside_errors(path):
             replace_text(path, text, sync=False)
     return edited
+
+
+def undo_command(path: Path) -> str:
+    """Returns the command that brings back what a run replaced in a folder, or in a file of captions."""
+    typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
+    return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"
 
 
 def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:

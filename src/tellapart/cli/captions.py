@@ -1,0 +1,161 @@
+"""``tellapart captions``: list the captions of a folder, show their history, and undo changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import rich.table
+import typer
+from rich import box
+from rich.text import Text
+
+from tellapart.captions.journal import Author
+from tellapart.captions.store import CaptionStore, StoredCaption
+from tellapart.cli.app import MEASURING, App, Json, show
+from tellapart.errors import UsageError, nearest
+from tellapart.utils.messages import for_terminal, say
+
+app = App(
+    name="captions",
+    help="The captions of a folder: list them, show who wrote them, and undo changes.",
+    no_args_is_help=True,
+)
+
+
+@app.callback(rich_help_panel=MEASURING)
+def captions() -> None:
+    """The group; its help is the app's."""
+
+
+Folder = Annotated[Path, typer.Argument(help="The folder of pictures.")]
+Captions = Annotated[
+    Path | None,
+    typer.Option(
+        "--captions",
+        help="File of captions, or a suffix: .txt, .xmp. [default: what lies in the folder]",
+    ),
+]
+
+
+@app.command("list")
+def list_captions(folder: Folder, captions: Captions = None, as_json: Json = False) -> None:
+    """List each picture's caption, and who wrote it."""
+    found = CaptionStore.open(folder, captions).captions()
+    show([_record(one) for one in found.values()], lambda: _table(found), as_json)
+    counts = Counter(_writer(one.author) for one in found.values() if one.author is not None)
+    written = ", ".join(f"{count:,} by {name}" for name, count in counts.most_common())
+    bare = sum(one.author is None for one in found.values())
+    say(f"{len(found):,} pictures: {', '.join(filter(None, (written, f'{bare:,} without a caption' if bare else '')))}")
+
+
+@app.command()
+def history(
+    folder: Folder,
+    picture: Annotated[str | None, typer.Argument(help="A picture's id. Default: the changes of the folder.")] = None,
+    captions: Captions = None,
+    as_json: Json = False,
+) -> None:
+    """Show the changes of a folder, or all texts of one picture, the newest first."""
+    store = CaptionStore.open(folder, captions)
+    if picture is None:
+        active = {change.id for change in store.active()}
+        rows = [
+            {
+                "time": _local(change.time),
+                "what": change.what if change.id in active else f"{change.what} (undone)",
+                "by": _writer(change.author),
+                "captions": store.size(change.id),
+            }
+            for change in reversed(store.changes())
+        ]
+        show(rows, lambda: _columns(rows), as_json)
+        return
+    if picture not in store.items:
+        raise UsageError(f"no picture '{picture}' in {folder}{nearest(picture, list(store.items))}")
+    versions = [
+        {
+            "time": _local(version.change.time),
+            "what": version.change.what,
+            "by": _writer(version.author),
+            "text": (version.after or "").strip(),
+            "before": version.before and version.before.strip(),
+        }
+        for version in store.history(picture)
+    ]
+    first = store.caption(picture).text if not versions else versions[-1]["before"]
+    if first:
+        versions.append({"time": "", "what": "found", "by": "a person", "text": first, "before": None})
+    show(versions, lambda: _columns([{k: v for k, v in row.items() if k != "before"} for row in versions]), as_json)
+
+
+@app.command()
+def undo(
+    folder: Folder,
+    captions: Captions = None,
+    last: Annotated[int | None, typer.Option(min=1, metavar="N", help="Undo the last N changes. [default: 1]")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Undo all changes after this local time: 14:05 or '2026-11-28 14:05:00'."),
+    ] = None,
+) -> None:
+    """Undo changes of captions. Captions that were changed since in another program stay."""
+    if last is not None and to is not None:
+        raise UsageError("--last counts changes and --to names a time; type one of them")
+    store = CaptionStore.open(folder, captions)
+    ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
+    if not ids:
+        say(f"{folder}: no change to undo{f' after {to}' if to else ''}")
+        return
+    done = store.undo(ids)
+    changes = f"{len(ids):,} changes" if len(ids) > 1 else "1 change"
+    say(f"{changes} undone: {len(done.written):,} captions are as before")
+    if done.stayed:
+        some = ", ".join(done.stayed[:5]) + (", …" if len(done.stayed) > 5 else "")
+        say(f"{len(done.stayed):,} captions were changed since and stay: {some}")
+
+
+def _utc(typed: str) -> str:
+    """Returns a typed local time as the journal has times. Raises `UsageError`."""
+    now = datetime.now().astimezone()
+    try:
+        time = datetime.fromisoformat(typed if "-" in typed else f"{now:%Y-%m-%d} {typed}")
+    except ValueError:
+        raise UsageError(f"--to {typed}: expected a time such as 14:05 or '{now:%Y-%m-%d %H:%M:%S}'") from None
+    return f"{time.astimezone(UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def _local(time: str) -> str:
+    return f"{datetime.fromisoformat(time).replace(tzinfo=UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _writer(author: Author | None) -> str:
+    return "" if author is None else "a person" if author.is_person else author.model
+
+
+def _record(caption: StoredCaption) -> dict[str, Any]:
+    """Returns a caption as JSON, without empty fields."""
+    record: dict[str, Any] = {"id": caption.id, "caption": caption.text}
+    if caption.author is not None:
+        record["author"] = caption.author.to_json() or {"person": True}
+    rest = {"accepted": caption.accepted, "decorative": caption.decorative, "language": caption.language}
+    rest |= {"candidates": caption.candidates, "doubts": caption.doubts, "texts": dict(caption.texts)}
+    return record | {name: value for name, value in rest.items() if value}
+
+
+def _table(found: dict[str, StoredCaption]) -> rich.table.Table:
+    states = {id_: "decorative" if one.decorative else "accepted" if one.accepted else "" for id_, one in found.items()}
+    rows = [{"picture": id_, "caption": one.text, "by": _writer(one.author), "state": states[id_]}
+            for id_, one in found.items()]  # fmt: skip
+    return _columns(rows)
+
+
+def _columns(rows: list[dict[str, Any]]) -> rich.table.Table:
+    table = rich.table.Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in rows[0] if rows else ("no changes",):
+        table.add_column(name, overflow="fold", justify="right" if name == "captions" else "left")
+    for row in rows:
+        table.add_row(*(Text(for_terminal(str(value))) for value in row.values()))
+    return table
