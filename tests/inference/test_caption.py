@@ -19,6 +19,7 @@ import tellapart
 from tellapart.captioners import generate_captions, load_captioner
 from tellapart.captioners.clipcap import ClipCap
 from tellapart.captions.provenance import FILE_NAME, Provenance
+from tellapart.captions.store import CaptionStore
 from tellapart.data import Dataset, open_data
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.store import FeatureStore
@@ -200,7 +201,8 @@ def test_txt_beside_each_picture(
     assert "1 .txt files were written or edited by a person and stay" in capsys.readouterr().err
     assert run(captioner, photos, None, format="txt", replace_edited=True).written == 1
     assert human.read_text() == f"{expected['3.png']}\n"
-    assert records(tmp_path / "photos" / "txt.replaced.jsonl")[0]["text"] == "by a person"
+    history = CaptionStore.open(tmp_path / "photos").history("3.png")
+    assert history[0].before == "by a person" and history[0].author.model
     assert [path.name for path in (tmp_path / "photos").glob(".*")] == [FILE_NAME]
 
 

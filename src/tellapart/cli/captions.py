@@ -14,7 +14,9 @@ from rich.text import Text
 
 from tellapart.captions.journal import Author
 from tellapart.captions.store import CaptionStore, StoredCaption
-from tellapart.cli.app import MEASURING, App, Json, show
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Json
+from tellapart.cli.output import show
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.messages import for_terminal, say
 
