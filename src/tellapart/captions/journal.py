@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.captions.provenance import FILE_NAME, Run, TextRow, text_hash
+from tellapart.captions.provenance import FILE_NAME, JournaledRun, TextRow, text_hash
 from tellapart.errors import TellapartError
 from tellapart.utils.files import replace_file
 from tellapart.utils.messages import parse_json
@@ -132,10 +132,10 @@ def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()
     return json.dumps(value | ({"undoes": list(undoes)} if undoes else {})) + "\n"
 
 
-def new_run(what: str, author: Author) -> Run:
+def new_run(what: str, author: Author) -> JournaledRun:
     """Returns a change of many texts that a command is about to write."""
     change = new_change_id()
-    return Run(change, head_line(change, what, author))
+    return JournaledRun(change, head_line(change, what, author))
 
 
 class Log:

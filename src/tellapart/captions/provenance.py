@@ -121,7 +121,7 @@ class TextRow:
 
 
 @dataclass(frozen=True)
-class Run:
+class JournaledRun:
     """One change of many texts by a command, for the journal (`captions.journal`): its id, and its first line."""
 
     change: str
@@ -134,7 +134,7 @@ class Provenance:
     def __init__(self, path: Path, file: str, settings: dict[str, Any] | None, rows: dict[str, TextRow]) -> None:
         self.path, self.file, self.settings, self.rows = path, file, settings, rows
         self._begun: list[str] = []  # the line of `begin`, which is written with the first text
-        self._headed: Run | None = None  # the change whose head is written
+        self._headed: JournaledRun | None = None  # the change whose head is written
 
     @classmethod
     def open(cls, captions: Path) -> Provenance:
@@ -169,7 +169,7 @@ class Provenance:
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 
     def record(
-        self, rows: Mapping[str, TextRow], run: Run | None = None, before: Mapping[str, str] | None = None
+        self, rows: Mapping[str, TextRow], run: JournaledRun | None = None, before: Mapping[str, str] | None = None
     ) -> None:
         """Writes down texts that are about to be written.
 
@@ -182,7 +182,7 @@ class Provenance:
                 value |= {"before": before[value["id"]]} if before and value["id"] in before else {}
         self._write(values, run)
 
-    def record_removed(self, texts: Mapping[str, str], run: Run) -> None:
+    def record_removed(self, texts: Mapping[str, str], run: JournaledRun) -> None:
         """Writes down texts that are about to be removed."""
         self._write(
             [{"file": self.file, "id": key, "change": run.change, "removed": True, "before": text}
@@ -190,7 +190,7 @@ class Provenance:
             run,
         )  # fmt: skip
 
-    def _write(self, values: Sequence[dict[str, Any]], run: Run | None) -> None:
+    def _write(self, values: Sequence[dict[str, Any]], run: JournaledRun | None) -> None:
         if not values:
             return
         head = [run.head] if run is not None and self._headed != run else []
@@ -326,7 +326,7 @@ class OwnFiles:
         self,
         texts: Mapping[Path, str],
         pictures: Mapping[Path, PictureRecord | None] | None = None,
-        run: Run | None = None,
+        run: JournaledRun | None = None,
         before: Mapping[Path, str] | None = None,
     ) -> None:
         """Writes down texts that are about to be written, with the pictures that they are of; see `Provenance`."""

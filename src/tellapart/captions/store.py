@@ -101,17 +101,21 @@ class CaptionStore:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, pictures: str | Path | Dataset, captions: Path | None = None) -> CaptionStore:
+    def open(
+        cls, pictures: str | Path | Dataset, captions: Path | None = None, folder: Path | None = None
+    ) -> CaptionStore:
         """Opens the captions of a folder (or other data set).
 
         Args:
             captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the layout that the folder has, else
                 a ``.txt`` beside each picture.
+            folder: of an opened data set, where lists such as ``captions.jsonl`` are looked for.
 
         Raises `UsageError` for data or captions that cannot be read.
         """
         dataset = pictures if isinstance(pictures, Dataset) else open_many([str(pictures)])
-        folder = None if isinstance(pictures, Dataset) else parse(str(pictures))[1]
+        if not isinstance(pictures, Dataset):
+            folder = parse(str(pictures))[1]
         layout = open_layout(list(dataset), folder if folder is not None and folder.is_dir() else None, captions)
         return cls(list(dataset), layout)
 

@@ -32,10 +32,10 @@ from tellapart.captions.lines import (
     text_lines,
 )
 from tellapart.captions.provenance import (
+    JournaledRun,
     OwnFiles,
     PictureRecord,
     Provenance,
-    Run,
     TextRow,
     back_up,
     match_pictures,
@@ -289,7 +289,7 @@ class LineFile:
         self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
         self.done: set[str] = set()
         self._count = 0  # lines in the file
-        self._run: Run | None = None
+        self._run: JournaledRun | None = None
         self._synced = time.monotonic()
 
     @classmethod
@@ -451,7 +451,7 @@ class LineFile:
 class TextFiles:
     """A ``.txt`` beside each picture, as tools for data sets expect it."""
 
-    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: Run | None) -> None:
+    def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
         self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
         self.done: set[str] = set()
 
@@ -461,7 +461,7 @@ class TextFiles:
         items: Sequence[Item],
         replaces: Replace,
         say: Callable[[str], None] = say,
-        run: Run | None = None,
+        run: JournaledRun | None = None,
     ) -> TextFiles:
         """Finds the pictures whose file stays. Raises `UsageError` for files that cannot be written."""
         own = OwnFiles()
@@ -520,7 +520,7 @@ def write_own(
     own: OwnFiles,
     replace_edited: bool,
     pictures: Mapping[Path, PictureRecord | None] | None = None,
-    run: Run | None = None,
+    run: JournaledRun | None = None,
 ) -> dict[Path, str]:
     """Writes texts into files of their own; returns the texts of people, which stay, or are replaced if asked for.
 

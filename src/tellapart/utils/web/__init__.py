@@ -102,16 +102,14 @@ class SameOrigin:
 LARGEST_POST = 64 * 1024  # bytes
 
 
-async def read_body(request: Request) -> dict[str, Any]:
-    """Returns the JSON object of a post. Raises `UsageError` for anything else, and for more than `LARGEST_POST`
-    bytes.
-    """
+async def read_body(request: Request, most: int = LARGEST_POST) -> dict[str, Any]:
+    """Returns the JSON object of a post. Raises `UsageError` for anything else, and for more than ``most`` bytes."""
     data = b""
     try:
         async for chunk in request.stream():
             data += chunk
-            if len(data) > LARGEST_POST:
-                raise UsageError(f"a request of more than {LARGEST_POST:,} bytes")
+            if len(data) > most:
+                raise UsageError(f"a request of more than {most:,} bytes")
     except ClientDisconnect:
         raise UsageError("the connection was closed before the request was whole") from None
     try:
