@@ -1,0 +1,1 @@
+"""One local page for a folder and its captions; `cli` imports it."""

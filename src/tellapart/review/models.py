@@ -1,0 +1,119 @@
+"""What a scorer and a captioner add to the page: the pictures that a caption fits, and new captions of those."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captions.journal import Author
+from tellapart.captions.store import Edit
+from tellapart.data import Dataset, Skipped
+from tellapart.errors import UsageError
+from tellapart.features.store import FeatureStore
+from tellapart.inference.best_of import BestOf
+from tellapart.inference.caption import CaptionEngine
+from tellapart.models.decoding import Decoding
+from tellapart.scorers.base import Scorer
+
+SAMPLES = 10  # captions of each picture that is captioned again
+BLOCK = 1024  # captions that are compared with all pictures at once
+
+
+class FitFinder:
+    """A scorer that says which pictures a caption fits. Threads may share it."""
+
+    def __init__(self, scorer: Scorer, dataset: Dataset) -> None:
+        self.scorer, self._dataset = scorer, dataset
+        self._lock = threading.RLock()
+        self._image_ND: np.ndarray | None = None
+        self._places: dict[str, int] = {}
+        self._texts: dict[str, np.ndarray] = {}
+
+    def _encode(self) -> np.ndarray:
+        """The features of the pictures that can be read, N×D; encoded once, and kept in the feature store."""
+        if self._image_ND is None:
+            store, encoder = FeatureStore(), self.scorer.encoder
+            items = store.readable(self._dataset, encoder, skipped=Skipped(), progress=False)
+            self._image_ND = np.asarray(store.features(items, encoder, progress=False)) if items else np.zeros((0, 1))
+            self._places = {item.id: place for place, item in enumerate(items)}
+        return self._image_ND
+
+    def _text_features(self, texts: Sequence[str]) -> np.ndarray:
+        new = list(dict.fromkeys(text for text in texts if text not in self._texts))
+        if new:
+            rows = self.scorer.text_features(new).cpu().float().numpy()
+            self._texts |= dict(zip(new, rows, strict=True))
+        return np.stack([self._texts[text] for text in texts])
+
+    def fits(self, id_: str, text: str, count: int) -> list[tuple[str, float]]:
+        """Returns the pictures that the scorer finds most similar to a text, with their cosine, the best first.
+
+        The picture ``id_`` itself is always among them.
+        """
+        with self._lock:
+            image_ND = self._encode()
+            if not text.strip() or not self._places:
+                return []
+            cosine_N = image_ND @ self._text_features([text])[0]
+            ids = list(self._places)
+            best = [ids[place] for place in np.argsort(-cosine_N, kind="stable")[:count]]
+            shown = best if id_ in best or id_ not in self._places else [*best[:-1], id_]
+            return [(one, float(cosine_N[self._places[one]])) for one in shown]
+
+    def collisions(self, texts: Mapping[str, str]) -> dict[str, int]:
+        """Returns for each caption how many other pictures it fits at least as well as its own; 0 is left out."""
+        with self._lock:
+            image_ND = self._encode()
+            ids = [id_ for id_, text in texts.items() if text.strip() and id_ in self._places]
+            found: dict[str, int] = {}
+            for start in range(0, len(ids), BLOCK):
+                some = ids[start : start + BLOCK]
+                cosine_CN = self._text_features([texts[id_] for id_ in some]) @ image_ND.T
+                own_C = cosine_CN[np.arange(len(some)), [self._places[id_] for id_ in some]]
+                count_C = (cosine_CN >= own_C[:, None] - 1e-6).sum(1) - 1
+                found |= {id_: int(count) for id_, count in zip(some, count_C, strict=True) if count > 0}
+            return found
+
+    def best_of(self, ids: Sequence[str]) -> BestOf:
+        """Returns the choice among samples by how well the scorer finds their picture among its look-alikes."""
+        with self._lock:
+            image_ND = self._encode()
+            return BestOf.of_features(self.scorer, list(self._places), image_ND, wanted=ids, progress=False)
+
+
+class Recaptioner:
+    """Captions pictures again so that a scorer tells them from their look-alikes."""
+
+    def __init__(self, captioner: Captioner, listener: FitFinder, dataset: Dataset) -> None:
+        self._captioner, self._listener = captioner, listener
+        self._items = {item.id: item for item in dataset}
+        most = captioner.max_caption_tokens or 30
+        self._decoding = Decoding(kind="sample", samples=SAMPLES, max_tokens=most)
+        self._lock = threading.Lock()
+        prompt = str(captioner.chosen.get("prompt") or "")
+        self.author = Author(captioner.name, prompt, {**self._decoding.model_dump(), "best_of": SAMPLES,
+                                                      "scorer": listener.scorer.name})  # fmt: skip
+
+    def captions(self, ids: Sequence[str]) -> dict[str, Edit]:
+        """Returns the best caption of each picture, and the others as its candidates.
+
+        Raises `UsageError` if no picture can be read.
+        """
+        with self._lock:
+            chooser = self._listener.best_of(ids)
+            items = [self._items[id_] for id_ in ids if id_ in chooser.places]
+            skipped = Skipped()
+            engine = CaptionEngine.open(self._captioner, self._decoding, None, skipped)
+            written = [one for _, some in engine.captions(items) for one in some]
+            if not written:
+                raise UsageError(f"none of {len(ids):,} pictures can be read")
+            ranked = chooser.rank([one.item for one in written], [one.texts for one in written])
+            edits = {}
+            for one, group in zip(written, ranked, strict=True):
+                texts = list(dict.fromkeys(text for text, _ in group if text.strip()))
+                if texts:
+                    edits[one.item.id] = Edit(texts[0], {"candidates": texts})
+            return edits

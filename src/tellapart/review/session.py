@@ -1,0 +1,273 @@
+"""A review: the captions of a folder as the page has them, numbered, and what the page may do with them."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tellapart.captions.store import STATE, CaptionStore, Edit, StoredCaption, WriteResult
+from tellapart.errors import UsageError
+from tellapart.language.answers import refusal, without_opening
+from tellapart.language.words import sentences
+from tellapart.review.models import FitFinder, Recaptioner
+from tellapart.review.thumbnails import thumbnail
+from tellapart.utils.messages import clean_text
+from tellapart.utils.web import encode_picture
+
+LONGEST_SIDE = 1400  # pixels of the large picture
+LONGEST_TEXT = 20_000  # characters of a caption
+LOOK_ALIKES = 12
+THUMBNAILS_IN_MEMORY = 512
+EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The result of a write for the page: rows that are new, by number, and what is to be said."""
+
+    rows: dict[int, StoredCaption]
+    conflicts: tuple[int, ...] = ()
+    change: str | None = None
+    message: str = ""
+
+
+class ReviewSession:
+    """The captions of a folder under numbers from 0 in the order of the pictures. Threads may share it."""
+
+    def __init__(
+        self, store: CaptionStore, name: str, listener: FitFinder | None = None, recaptioner: Recaptioner | None = None
+    ) -> None:
+        self.store, self.name, self.listener, self.recaptioner = store, name, listener, recaptioner
+        self.ids = list(store.items)
+        self._numbers = {id_: number for number, id_ in enumerate(self.ids)}
+        self._lock = threading.RLock()
+        self._known: dict[str, StoredCaption] = {}
+        self._revisions: list[set[int]] = []  # rows that changed with each revision
+        self._changed: set[int] = set()  # by this page, since it was started
+        self.thumbnail = functools.lru_cache(THUMBNAILS_IN_MEMORY)(self._thumbnail)
+
+    # Reading.
+
+    def refresh(self) -> int:
+        """Reads the captions from disk; returns the revision, which grows whenever a row changed."""
+        with self._lock:
+            now = self.store.captions()
+            changed = {self._numbers[id_] for id_, one in now.items() if self._known.get(id_) != one}
+            self._known = now
+            if changed:
+                self._revisions.append(changed)
+            return len(self._revisions)
+
+    def state(self) -> dict[str, Any]:
+        """Returns all that the page shows, but for pixels."""
+        with self._lock:
+            revision = self.refresh()
+            return {
+                "name": self.name,
+                "layout": self.store.layout.name,
+                "writable": self.store.layout.writable,
+                "scorer": self.listener is not None,
+                "model": self.recaptioner is not None,
+                "revision": revision,
+                "rows": [self.row(number) for number in range(len(self.ids))],
+                **self.undoable(),
+            }
+
+    def row(self, number: int) -> dict[str, Any]:
+        """Returns a row as the page has it; empty fields are left out."""
+        one = self._known[self.ids[number]]
+        author = one.author
+        row = {
+            "id": one.id,
+            "text": one.text,
+            "by": "" if author is None else "person" if author.is_person else author.model,
+            "version": one.version,
+            "accepted": one.accepted,
+            "decorative": one.decorative,
+            "language": one.language,
+            "candidates": list(one.candidates),
+            "doubts": [f"{kind}: {detail}" for kind, detail in one.doubts] + doubts_of(one.text),
+            "texts": dict(one.texts),
+            "changed": number in self._changed,
+        }
+        return {name: value for name, value in row.items() if value or name in ("id", "text", "version")}
+
+    def since(self, revision: int, *, look: bool) -> dict[str, Any]:
+        """Returns the rows that changed after a revision; ``look``: also those that other programs changed."""
+        with self._lock:
+            now = self.refresh() if look else len(self._revisions)
+            numbers = sorted(set[int]().union(*self._revisions[max(0, revision) :]))
+            return {"revision": now, "rows": {number: self.row(number) for number in numbers}, **self.undoable()}
+
+    def undoable(self) -> dict[str, Any]:
+        """Returns the change that undo would undo, and the undo that redo would; None where there is none."""
+        active = self.store.active()
+        last = next((change for change in reversed(active) if not change.undoes), None)
+        undone = active[-1] if active and active[-1].undoes else None
+        return {"undo": last and {"id": last.id, "what": last.what}, "redo": undone and undone.id}
+
+    def history(self, number: int) -> list[dict[str, Any]]:
+        """Returns the versions of a caption, the newest first."""
+        return [
+            {
+                "time": version.change.time,
+                "what": version.change.what,
+                "by": "person" if version.author.is_person else version.author.model,
+                "prompt": version.author.prompt,
+                "before": (version.before or "").strip(),
+                "text": (version.after or "").strip(),
+            }
+            for version in self.store.history(self.ids[number])
+        ]
+
+    def _thumbnail(self, number: int) -> tuple[bytes, str]:
+        return thumbnail(self.store.items[self.ids[number]].picture)
+
+    def picture(self, number: int) -> tuple[bytes, str]:
+        """Returns the large picture and its media type. Raises `PictureError`."""
+        return encode_picture(self.store.items[self.ids[number]].picture.image(), LONGEST_SIDE)
+
+    # Writing.
+
+    def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Saved:
+        """Saves rows that a person edited: text, accepted, decorative or language, with the version that was seen."""
+        changes, versions = dict[str, Edit](), dict[str, str]()
+        for number, fields in edits.items():
+            id_ = self.ids[number]
+            changes[id_], versions[id_] = checked_edit(fields), str(fields.get("version", ""))
+        return self._saved(self.store.write(changes, what, versions=versions))
+
+    def batch(self, numbers: Sequence[int], what: str, edit: Callable[[StoredCaption], Edit | None]) -> Saved:
+        """Changes many rows by one function of what they are now, as one change."""
+        with self._lock:
+            now = self.store.captions()
+            edits = {self.ids[number]: made for number in numbers if (made := edit(now[self.ids[number]])) is not None}
+            return self._saved(self.store.write(edits, what))
+
+    def undo(self, change: str) -> Saved:
+        """Undoes one change, an undo among them, that is not undone yet. Raises `UsageError` for any other."""
+        with self._lock:
+            if change not in {one.id for one in self.store.active()}:
+                raise UsageError("this change is undone already; the page shows what stands now")
+            done = self.store.undo([change])
+            message = f"{len(done.stayed):,} captions were changed since and stay" if done.stayed else ""
+            return self._saved(done, message)
+
+    def recaption(self, numbers: Sequence[int]) -> Saved:
+        """Captions pictures again by the model; texts of people stay. Raises `UsageError` without a model."""
+        if self.recaptioner is None:
+            raise UsageError("no model to caption with; start the review with --model MODEL --scorer MODEL")
+        now = self.store.captions()
+        ids = [self.ids[number] for number in numbers if not now[self.ids[number]].is_persons]
+        done = WriteResult(None)
+        if ids:
+            done = self.store.write(self.recaptioner.captions(ids), "recaption", self.recaptioner.author)
+        stay = len(numbers) - len(ids) + len(done.stayed)
+        message = f"{len(done.written):,} captioned again" + (f"; {stay:,} of a person stay" if stay else "")
+        return self._saved(done, message)
+
+    def _saved(self, done: WriteResult, message: str = "") -> Saved:
+        with self._lock:
+            written = {self._numbers[id_] for id_ in done.written}
+            self._changed |= written
+            self.refresh()
+            conflicts = tuple(self._numbers[id_] for id_ in done.conflicts)
+            rows = {number: self._known[self.ids[number]] for number in sorted(written | set(conflicts))}
+            return Saved(rows, conflicts, done.change, message)
+
+    # By the scorer.
+
+    def look_alikes(self, number: int, text: str) -> list[dict[str, Any]]:
+        """Returns the pictures that a text fits best, its own among them."""
+        if self.listener is None:
+            raise UsageError("no scorer; start the review with --scorer MODEL")
+        fits = self.listener.fits(self.ids[number], text, LOOK_ALIKES)
+        return [{"number": self._numbers[id_], "cosine": round(cosine, 4)} for id_, cosine in fits]
+
+    def collisions(self) -> dict[int, int]:
+        """Returns for each caption how many other pictures it fits at least as well as its own."""
+        if self.listener is None:
+            raise UsageError("no scorer; start the review with --scorer MODEL")
+        texts = {id_: one.text for id_, one in self.store.captions().items()}
+        return {self._numbers[id_]: count for id_, count in self.listener.collisions(texts).items()}
+
+
+def doubts_of(text: str) -> list[str]:
+    """Returns what a person should look at in a text: a refusal, an opening such as "The image shows"."""
+    if not text:
+        return []
+    if said := refusal(text):
+        return [f"refusal: {said}"]
+    opening = next((found for sentence in sentences(text) if (found := without_opening(sentence)[1])), "")
+    return [f"opening: {opening}"] if opening else []
+
+
+def checked_edit(fields: Mapping[str, Any]) -> Edit:
+    """Returns the edit of a row. Raises `UsageError` for fields of another kind."""
+    text = fields.get("text")
+    if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
+        raise UsageError(f"text: expected at most {LONGEST_TEXT:,} characters")
+    state = {name: fields[name] for name in STATE if name in fields}
+    for name, value in state.items():
+        if name not in EDITABLE or not isinstance(value, EDITABLE[name]):
+            raise UsageError(f"{name}: cannot be set to {str(value)[:40]!r}")
+    return Edit(None if text is None else clean_text(text).strip(), state)
+
+
+def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> Callable[[StoredCaption], Edit | None]:
+    """Returns the edit that replaces every occurrence of a text. Raises `UsageError` for an empty one."""
+    if not find:
+        raise UsageError("find: type the text to look for")
+    pattern = re.escape(find)
+    if whole_words:
+        pattern = rf"(?<!\w){pattern}(?!\w)"
+    found = re.compile(pattern, 0 if case else re.IGNORECASE)
+
+    def edit(caption: StoredCaption) -> Edit | None:
+        new = found.sub(lambda _: replacement, caption.text).strip()
+        return Edit(new) if new != caption.text else None
+
+    return edit
+
+
+def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
+    """Returns the edit that puts a trigger in front of captions that do not begin with it."""
+    trigger = trigger.strip().rstrip(",")
+    if not trigger:
+        raise UsageError("trigger: type the word to put in front")
+    begins = re.compile(rf"{re.escape(trigger)}(?!\w)", re.IGNORECASE)
+
+    def edit(caption: StoredCaption) -> Edit | None:
+        if caption.decorative or begins.match(caption.text):
+            return None
+        return Edit(f"{trigger}, {caption.text}" if caption.text else trigger)
+
+    return edit
+
+
+def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]:
+    """Returns the edit that adds a tag at the end of captions that lack it, or removes it from all."""
+    tag = tag.strip().strip(",")
+    if not tag:
+        raise UsageError("tag: type a tag")
+
+    def edit(caption: StoredCaption) -> Edit | None:
+        tags = [part.strip() for part in caption.text.split(",")]
+        has = tag.lower() in (each.lower() for each in tags)
+        if remove == has:
+            rest = [each for each in tags if each.lower() != tag.lower()] if remove else [*filter(None, tags), tag]
+            return Edit(", ".join(rest))
+        return None
+
+    return edit
+
+
+def stating(name: str, value: bool) -> Callable[[StoredCaption], Edit | None]:
+    """Returns the edit that accepts captions, or takes that back."""
+    if name != "accepted":
+        raise UsageError(f"{name}: cannot be set for many captions")
+    return lambda caption: Edit(state={name: value}) if caption.accepted != value and caption.text else None

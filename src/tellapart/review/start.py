@@ -1,0 +1,49 @@
+"""Opens a review from the names that a user typed, and serves it."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+from tellapart.captioners.load import load_captioner
+from tellapart.captions.store import CaptionStore
+from tellapart.data import open_many
+from tellapart.models.devices import resolve_device
+from tellapart.review.app import serve
+from tellapart.review.models import FitFinder, Recaptioner
+from tellapart.review.session import ReviewSession
+from tellapart.scorers.load import load_scorer
+from tellapart.utils.messages import say
+from tellapart.utils.web import bind
+
+
+def open_session(
+    folder: str, captions: Path | None = None, scorer: str | None = None, model: str | None = None, device: str = "auto"
+) -> ReviewSession:
+    """Returns the review of a folder; captions follow pictures that were renamed. Raises `UsageError`."""
+    dataset = open_many([folder])
+    store = CaptionStore.open(dataset, captions, Path(folder))
+    for line in dataset.report():
+        say(line)
+    if moved := store.follow():
+        say(f"{len(moved):,} captions follow their pictures, which were renamed or moved")
+    finder = recaptioner = None
+    if scorer is not None:
+        finder = FitFinder(load_scorer(scorer, resolve_device(device)), dataset)
+        if model is not None:
+            recaptioner = Recaptioner(load_captioner(model, resolve_device(device)), finder, dataset)
+    return ReviewSession(store, folder, finder, recaptioner)
+
+
+def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
+    """Serves the page until Ctrl-C; ``open_page``: opens it in this machine's browser."""
+    listener = bind(port)
+
+    def ready(address: str) -> None:
+        store = session.store
+        say(f"{len(store.items):,} pictures, captions in {store.layout.name}; review them at {address} (Ctrl-C ends "
+            "it)")  # fmt: skip
+        if open_page:
+            webbrowser.open(address)
+
+    serve(session, listener, ready)

@@ -1,0 +1,38 @@
+"""Small copies of pictures for pages that show thousands, kept on disk outside the folder of the pictures."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+
+from tellapart.data.pictures import StoredPicture
+from tellapart.types import Picture
+from tellapart.utils.files import cache_folder, replace_file
+from tellapart.utils.web import encode_picture
+
+SIDE = 320  # pixels of the longer side
+
+
+def thumbnail(picture: Picture) -> tuple[bytes, str]:
+    """Returns the bytes of a picture of at most `SIDE` pixels, and their media type. Raises `PictureError`.
+
+    A file that did not change since is read from ``$TELLAPART_CACHE/thumbnails``.
+    """
+    if not isinstance(picture, StoredPicture):
+        return encode_picture(picture.image(), SIDE)
+    path = _place(picture)
+    with contextlib.suppress(OSError):
+        data = path.read_bytes()
+        return data, "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
+    data, kind = encode_picture(picture.image(), SIDE)
+    with contextlib.suppress(OSError):  # a full disk: it is made again the next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, lambda new: new.write_bytes(data), sync=False)
+    return data, kind
+
+
+def _place(picture: StoredPicture) -> Path:
+    name = f"{picture.address()}\n{picture.signature()}\n{SIDE}".encode("utf-8", "surrogateescape")
+    digest = hashlib.blake2b(name, digest_size=16).hexdigest()
+    return cache_folder() / "thumbnails" / digest[:2] / digest
