@@ -14,7 +14,7 @@ import json
 import os
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +51,7 @@ class CaptionLayout(ABC):
 
     name: str
     writable = True
+    shows_state = False  # whether its rows have `MIRRORED`
 
     @abstractmethod
     def place(self, id_: str) -> TextPlace:
@@ -199,6 +200,7 @@ class ListFile(CaptionLayout):
         self.path, self.name = path, path.name
         self._items = {item.id: item for item in items}
         self._table = plain_suffix(path) in (".csv", ".tsv")
+        self.shows_state = not self._table and path.name != METADATA
         self._signature: tuple[int, ...] | None = None
         self._header: list[str] = []
         self._head, self._separator = "", ","
@@ -228,13 +230,16 @@ class ListFile(CaptionLayout):
         except FileNotFoundError:
             self._signature, self._rows, self._by_id = None, [], {}
             return
-        signature = status.st_ino, status.st_size, status.st_mtime_ns
-        if signature == self._signature:
+        if self._signature == (status.st_ino, status.st_size, status.st_mtime_ns):
             return
         text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
         self._rows = self._table_rows(text) if self._table else self._json_rows(text)
-        self._signature = signature
+        self._signature = status.st_ino, status.st_size, status.st_mtime_ns
         self._match()
+
+    def _sign(self) -> tuple[int, ...]:
+        status = self.path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _json_rows(self, text: str) -> list[ListRow]:
         rows = []
@@ -298,32 +303,42 @@ class ListFile(CaptionLayout):
         }
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        changed = dict.fromkeys([*raws, *(states if not self._table and self.path.name != METADATA else ())])
-        for id_ in changed:
-            self._change(id_, raws[id_] if id_ in raws else self.read([id_]).get(id_), states.get(id_))
+        changed = dict.fromkeys([*raws, *(states if self.shows_state else ())])
         if not changed:
             return
+        self._change({id_: raws[id_] if id_ in raws else now for id_, now in self._raws(changed).items()}, states)
         if self._table and not self._head:
             self._head = self._header_line()
         text = self._head + "".join(row.line for row in self._rows)
         with write_errors(self.path, "make the folder writable", "free some space and save again"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, text, errors="surrogateescape")
-        self._signature = None
+        size = len(text.encode("utf-8", "surrogateescape"))
+        self._signature = self._sign() if self.path.stat().st_size == size else None  # else somebody appended
 
     def _header_line(self) -> str:
         self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
         return self._csv_line(self._header)
 
-    def _change(self, id_: str, raw: str | None, state: Mapping[str, Any] | None) -> None:
-        before = self._by_id.get(id_, [])
-        at = self._rows.index(before[0]) if before else len(self._rows)
-        self._rows = [row for row in self._rows if not any(row is one for one in before)]
-        new = [] if raw is None else self._new_rows(id_, raw, before, state)
-        self._rows[at:at] = new
-        self._by_id[id_] = new
-        if not new:
-            del self._by_id[id_]
+    def _raws(self, ids: Iterable[str]) -> dict[str, str | None]:
+        """The raw texts of pictures; None of those without a row."""
+        known = {id_: self._by_id.get(id_) for id_ in ids}
+        return {id_: "\n".join(row.raw or "" for row in rows) if rows else None for id_, rows in known.items()}
+
+    def _change(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Replaces the rows of pictures in their places; rows of pictures that had none come last."""
+        instead: dict[int, list[ListRow]] = {}  # by the row that was there
+        for id_, raw in raws.items():
+            before = self._by_id.pop(id_, [])
+            new = [] if raw is None else self._new_rows(id_, raw, before, states.get(id_))
+            if new:
+                self._by_id[id_] = new
+            instead |= {id(row): [] for row in before}
+            if before:
+                instead[id(before[0])] = new
+            else:
+                self._rows += new
+        self._rows = [one for row in self._rows for one in instead.get(id(row), [row])]
 
     def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
         """The rows of a picture: as many as there were, if each holds one of its captions."""
@@ -388,8 +403,7 @@ class ListFile(CaptionLayout):
             row.record = {**row.record, name: key}
             row.key = key
         self._by_id[id_] = rows
-        raw = "\n".join(row.raw or "" for row in rows)
-        self.write({id_: raw}, {})
+        self.write(self._raws([id_]), {})
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

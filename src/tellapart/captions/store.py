@@ -216,6 +216,8 @@ class CaptionStore:
         changed = edit.text is not None and edit.text != _text(raw)
         if changed and edit.text is not None:
             raw = self.layout.raw(id_, edit.text)
+        if raw is None and edit.state.get("decorative") and self.layout.shows_state:
+            raw = ""  # a row for the state
         if changed and not author.is_person:  # said of the text before
             state = {name: value for name, value in state.items() if name in ("language", "texts")}
         return raw, _without_empty({**state, **edit.state})
