@@ -262,7 +262,7 @@ def _in_child(work: Callable[[], None]) -> int:
     return child
 
 
-def _worker(folder: Path, captions: Path | None, seed: int) -> None:
+def _worker(folder: Path, captions: Path | None, seed: int, ready: int) -> None:
     """Edits, replaces, accepts and undoes at random for ever; every text says that it is whole."""
     draw, store = random.Random(seed), CaptionStore.open(folder, captions)
     ids = list(store.items)
@@ -278,6 +278,7 @@ def _worker(folder: Path, captions: Path | None, seed: int) -> None:
             store.write({id_: Edit(state={"accepted": draw.random() < 0.5}) for id_ in some}, "accept")
         else:
             store.undo(store.last(draw.randint(1, 3)) if kind == "undo" else [c.id for c in store.changes()[-2:]])
+        os.write(ready, b".")
 
 
 @pytest.mark.parametrize(("suffix", "kills"), [(".txt", 30), ("a.jsonl", 20), ("a.csv", 10)])
@@ -295,10 +296,14 @@ def test_a_kill_at_any_moment_leaves_files_and_history_whole(folder: Path, suffi
     original, before = contents(captions or folder), texts(first)
     draw, active = random.Random(suffix), 0
     for kill in range(kills):
-        child = _in_child(lambda kill=kill: _worker(folder, captions, kill))  # type: ignore[misc]
-        time.sleep(draw.uniform(0.02, 0.2))
+        ready, told = os.pipe()
+        child = _in_child(lambda kill=kill, told=told: _worker(folder, captions, kill, told))  # type: ignore[misc]
+        os.read(ready, 1)
+        time.sleep(draw.uniform(0, 0.15))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(ready)
+        os.close(told)
         store = CaptionStore.open(folder, captions)
         for id_, text in texts(store).items():
             assert text == before.get(id_) or (text[0] == "<" and text[-1] == ">"), text[:80]

@@ -306,7 +306,7 @@ class ListFile(CaptionLayout):
         changed = dict.fromkeys([*raws, *(states if self.shows_state else ())])
         if not changed:
             return
-        self._change({id_: raws[id_] if id_ in raws else now for id_, now in self._raws(changed).items()}, states)
+        self._change({id_: raws.get(id_, now) for id_, now in self._raws(changed).items()}, states)
         if self._table and not self._head:
             self._head = self._header_line()
         text = self._head + "".join(row.line for row in self._rows)
