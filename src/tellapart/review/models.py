@@ -14,7 +14,7 @@ from tellapart.data import Dataset, Skipped
 from tellapart.errors import UsageError
 from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
-from tellapart.inference.caption import CaptionEngine
+from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
 from tellapart.scorers.base import Scorer
 
