@@ -31,7 +31,8 @@ let shared = new Map();
 const plain = (text) => text.toLowerCase().replace(/\s+/g, " ").trim();
 const words = (text) => (text.match(/\S+/g) || []).length;
 const tagsOf = (text) => text.split(",").map((part) => part.trim()).filter((part) => part && words(part) <= 4);
-const isTags = (row) => row.text.includes(",") && tagsOf(row.text).length >= row.text.split(",").length * .7;
+// Most parts between the commas are short, and it is no sentence.
+const isTags = (row) => row.text.includes(",") && !/[.!?]$/.test(row.text) && tagsOf(row.text).length >= row.text.split(",").length * .6;
 
 /* The server */
 
