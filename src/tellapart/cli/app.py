@@ -63,7 +63,7 @@ class Command(TyperCommand):
         if self._adds_overwrite:
             self.params.append(TyperOption(
                 param_decls=["--overwrite"], is_flag=True, default=False,
-                help="Replace files that tellapart did not write, or that somebody changed since.",
+                help="Replace output files that tellapart did not write, or that were edited since.",
             ))  # fmt: skip
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

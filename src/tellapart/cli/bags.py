@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="bags",
-    help="Bags of look-alikes: mine them, build a benchmark, review it, and write its card.",
+    help="Mine bags of similar pictures, build and review benchmarks, and write their cards.",
     no_args_is_help=True,
 )
 
@@ -43,16 +43,16 @@ def bags() -> None:
 
 CARDS = ("card.md", "card.html")
 ScorerName = Annotated[
-    str, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
+    str, typer.Option("--scorer", help="Scorer whose features define similarity: folder, run, or hub name.")
 ]
-Sizes = Annotated[str, typer.Option("--size", help="Pictures in a bag; several with commas.")]
+Sizes = Annotated[str, typer.Option("--size", help="Comma-separated bag sizes.")]
 Captions = Annotated[
     str | None,
-    typer.Option(help="Also use text similarity: 'references', or a caption file (paper 2: HolisticCap's)."),
+    typer.Option(help="Captions for text similarity: 'references', or a caption file."),
 ]
 MaxCosine = Annotated[
     float | None,
-    typer.Option("--max-cosine", help="Highest similarity of a picture to the first of its bag (paper 3: 0.8)."),
+    typer.Option("--max-cosine", help="Maximum similarity of a picture to the first of its bag."),
 ]
 MaxCosinePairs = Annotated[
     bool,
@@ -61,14 +61,14 @@ MaxCosinePairs = Annotated[
     ),
 ]
 Pairs = Annotated[
-    bool, typer.Option("--all-pairs", help="Define a bag's similarity over all pairs, not only those with the first.")
+    bool, typer.Option("--all-pairs", help="Define similarity over all pairs of a bag, not only those with the first.")
 ]
 Exact = Annotated[
     bool | None,
-    typer.Option("--exact/--approximate", help="Nearest-neighbour search. Default: exact below a million pictures."),
+    typer.Option("--exact/--approximate", help="Nearest-neighbour search. [default: exact below a million pictures]"),
 ]
 Decisions = Annotated[
-    Path | None, typer.Option(help="The file of decisions. Default: BAGS.review.sqlite beside the bags.")
+    Path | None, typer.Option(help="File of decisions. [default: BAGS.review.sqlite beside the bags]")
 ]
 
 
@@ -80,7 +80,7 @@ class Model(NamedTuple):
     precision: str
 
 
-Licence = Annotated[str, typer.Option(help="The pictures' licence, for the card.")]
+Licence = Annotated[str, typer.Option(help="Licence of the pictures, for the card.")]
 
 
 @app.command()
@@ -89,10 +89,12 @@ def mine(
         list[str] | None, typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option("--scorer", help="The scorer whose features define similarity: folder, hub name, …")
+        str | None, typer.Option("--scorer", help="Scorer whose features define similarity: folder, run, or hub name.")
     ] = None,
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The file of bags.", dir_okay=False)] = Path("bags.jsonl"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the bags.", dir_okay=False)] = Path(
+        "bags.jsonl"
+    ),
     size: Sizes = "3,5,7",
     captions: Captions = None,
     max_cosine: MaxCosine = None,
@@ -101,25 +103,26 @@ def mine(
     exact: Exact = None,
     features: Annotated[
         Path | None,
-        typer.Option(help="Features on disk instead of pictures, for 10^6 to 10^8: a folder of .npy or .safetensors."),
+        typer.Option(help="Folder of precomputed features (.npy or .safetensors), for millions of pictures."),
     ] = None,
     memory_gb: Annotated[
-        float | None, typer.Option(min=0.1, help="Of --features: memory of the search, in each worker. Default: 4.")
+        float | None,
+        typer.Option(min=0.1, help="Memory of the search in each worker, in GB (requires --features). [default: 4]"),
     ] = None,
     cluster_size: Annotated[
         int | None,
         typer.Option(
             min=100,
-            help="Of --features: pictures of a cluster, on the mean. Default: 5,000, or all up to 25,000.",
+            help="Mean cluster size (requires --features). [default: 5,000, or all up to 25,000]",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file of other settings.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file mined with other settings.")] = False,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     options: WorkerOptions,
     as_json: Json = False,
 ) -> None:
-    """Find the most similar pictures: disjoint bags, the most similar first."""
+    """Mine disjoint bags of similar pictures, the most similar first."""
     from tellapart.bags import file as bag_file
 
     if features is not None:
@@ -202,7 +205,7 @@ def sizes_of(size: str) -> list[int]:
 def build(
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     scorer: ScorerName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the benchmark.", file_okay=False)] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder of the benchmark.", file_okay=False)] = Path(
         "benchmark"
     ),
     size: Sizes = "3,5,7",
@@ -213,13 +216,13 @@ def build(
     exact: Exact = None,
     licence: Licence = "",
     name: Annotated[
-        str | None, typer.Option(help="The benchmark's name on the card. Default: the folder's name.")
+        str | None, typer.Option(help="Name of the benchmark on its card. [default: the folder's name]")
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build a benchmark from pictures: bags.jsonl, TrueMatch's 3.json, 5.json, …, pictures.jsonl, and its card."""
+    """Build a benchmark from pictures: bags.jsonl, 3.json, 5.json, …, pictures.jsonl, and a card."""
     from tellapart.bags import file as bag_file
     from tellapart.evaluation import benchmark_card
 
@@ -255,18 +258,18 @@ def build(
 
 @app.command()
 def pool(
-    data: Annotated[list[str], typer.Argument(help="The test pictures: folders, or data sets as kind:path?key=value.")],
-    among: Annotated[list[str], typer.Option("--among", help="Where to search for distractors. Repeatable.")],
+    data: Annotated[list[str], typer.Argument(help="Test pictures: folders, or data sets as kind:path?key=value.")],
+    among: Annotated[list[str], typer.Option("--among", help="Data set to search for distractors. Repeatable.")],
     scorer: ScorerName,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The list, for eval --distractors.", dir_okay=False)] = Path(
-        "pool.jsonl"
-    ),
-    nearest: Annotated[int, typer.Option(min=1, help="Look-alikes of each test picture.")] = 5,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Output list, for eval --distractors.", dir_okay=False)
+    ] = Path("pool.jsonl"),
+    nearest: Annotated[int, typer.Option(min=1, help="Number of look-alikes per test picture.")] = 5,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Build a hard pool: the look-alikes of test pictures among other pictures, as a list for eval --distractors."""
+    """Build a pool of hard distractors: pictures that look like the test pictures, for eval --distractors."""
     from tellapart.bags import mine as mining
     from tellapart.data import open_many
     from tellapart.scorers import load_scorer
@@ -285,21 +288,21 @@ def pool(
 
 @app.command()
 def card(
-    bags: Annotated[Path, typer.Argument(help="A file of bags.")],
-    data: Annotated[list[str], typer.Argument(help="The pictures that the bags were mined from.")],
+    bags: Annotated[Path, typer.Argument(help="File of bags.")],
+    data: Annotated[list[str], typer.Argument(help="Pictures that the bags were mined from.")],
     scorer: ScorerName,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The folder of card.md and card.html.", file_okay=False)
+        Path, typer.Option("--out", "-o", help="Output folder for card.md and card.html.", file_okay=False)
     ] = Path(),
     licence: Licence = "",
     name: Annotated[
-        str | None, typer.Option(help="The benchmark's name on the card. Default: the file's name.")
+        str | None, typer.Option(help="Name of the benchmark on its card. [default: the file's name]")
     ] = None,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write the card of a file of bags: Markdown and HTML."""
+    """Write the card of a file of bags, as Markdown and HTML."""
     from tellapart.bags import file as bag_file
     from tellapart.data import open_many
     from tellapart.evaluation import benchmark_card
@@ -374,16 +377,18 @@ def mined_from(
 
 @app.command()
 def review(
-    bags: Annotated[Path, typer.Argument(help="A file of bags.")],
+    bags: Annotated[Path, typer.Argument(help="File of bags.")],
     data: Annotated[
-        list[str] | None, typer.Argument(help="The pictures. Default: the data that the bags were mined from.")
+        list[str] | None, typer.Argument(help="Pictures. [default: the data that the bags were mined from]")
     ] = None,
-    reviewer: Annotated[str | None, typer.Option(help="The reviewer's name. Default: the page asks once.")] = None,
+    reviewer: Annotated[str | None, typer.Option(help="Name of the reviewer. [default: the page asks once]")] = None,
     decisions: Decisions = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8765,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
+    ] = 8765,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Review the bags on a local page, by keyboard. The same command continues a review."""
+    """Review bags on a local page, by keyboard. Repeat the command to continue."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.bags.review.app import open_review, serve
     from tellapart.bags.review.store import reviewer_name
@@ -407,17 +412,17 @@ def review(
 
 @app.command()
 def export(
-    bags: Annotated[Path, typer.Argument(help="The file of bags that was reviewed.")],
+    bags: Annotated[Path, typer.Argument(help="File of reviewed bags.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The folder of the curated benchmark.", file_okay=False)
+        Path, typer.Option("--out", "-o", help="Output folder of the curated benchmark.", file_okay=False)
     ] = Path("curated"),
     decisions: Decisions = None,
     keep: Annotated[
-        str, typer.Option(help="How to combine reviewers: majority (a tie drops), all, or any.")
+        str, typer.Option(help="Rule to combine reviewers: majority (a tie drops), all, or any.")
     ] = "majority",
     as_json: Json = False,
 ) -> None:
-    """Export the bags that reviewers keep, and their decisions: bags.jsonl, 3.json, 5.json, …, review.json."""
+    """Export the bags that reviewers kept, and their decisions."""
     from tellapart.bags.review import export_review
     from tellapart.bags.review.store import decisions_of
 

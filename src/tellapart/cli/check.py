@@ -20,29 +20,30 @@ ANY = "any"
 
 @app.command(rich_help_panel=MEASURING)
 def check(
-    captions: Annotated[Path, typer.Argument(help="Captions, in any layout that eval reads.")],
-    pictures: Annotated[str | None, typer.Argument(help="Their pictures, as kind:path?split=test or a folder.")] = None,
-    references: Annotated[Path | None, typer.Option(help="References, to find those given out as captions.")] = None,
-    scorer: Annotated[
-        str | None, typer.Option(help="A scorer, to find captions that fit other pictures better.")
+    captions: Annotated[Path, typer.Argument(help="Caption file, in any layout that eval reads.")],
+    pictures: Annotated[
+        str | None, typer.Argument(help="Pictures of the captions, as kind:path?split=test or a folder.")
     ] = None,
-    captioner: Annotated[str | None, typer.Option(help="A captioner, to find words that fit any picture.")] = None,
-    language: Annotated[str, typer.Option(help="What the captions should be in: en, de, fr, es, it, pt, nl, …")] = "en",
+    references: Annotated[Path | None, typer.Option(help="Reference captions, to find those used as captions.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer, to find captions that fit other pictures better.")] = None,
+    captioner: Annotated[str | None, typer.Option(help="Captioner, to find words that fit any picture.")] = None,
+    language: Annotated[str, typer.Option(help="Language of the captions: en, de, fr, es, it, pt, nl, …")] = "en",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="KIND[=PERCENT]", help="End with status 1 where this kind is above its level; 'any'. Repeatable."
+            metavar="KIND[=PERCENT]",
+            help="Exit with status 1 if this kind of damage exceeds its level; 'any' for all. Repeatable.",
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write a page with the worst fifty: .html.", dir_okay=False)
+        Path | None, typer.Option(help="Output page with the fifty worst: .html.", dir_okay=False)
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Find damage: captions that are cut, shared, templated, of other pictures; pictures that cannot be read.
+    """Find damaged captions and pictures: cut, shared or templated captions, wrong pairs, unreadable pictures.
 
-    Without a model; --scorer and --captioner add what only they see. --fail-on any is for CI.
+    Needs no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
     """
     from tellapart.check.page import write_check_page
     from tellapart.check.run import check_captions

@@ -18,13 +18,15 @@ from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
 
-app = App(name="data", help="Make other data sets of captions.", no_args_is_help=True)
+app = App(
+    name="data", help="List the kinds of data sets, simplify captions, and encode pictures.", no_args_is_help=True
+)
 KEPT = ("subject", "svo")
 
 
 @app.callback(rich_help_panel=DATA)
 def data() -> None:
-    """Make other data sets of captions."""
+    """List the kinds of data sets, simplify captions, and encode pictures."""
 
 
 @app.command()
@@ -41,13 +43,14 @@ def kinds(as_json: Json = False) -> None:
 @app.command()
 def simplify(
     captions: Annotated[Path, typer.Argument(help="Captions or references, in any layout that eval reads.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write them, as JSON lines.", dir_okay=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Output file, as JSON lines.", dir_okay=False)],
     keep: Annotated[
-        str, typer.Option(help="subject ('a girl'), or svo: with its verb and object ('a man riding a wave').")
+        str,
+        typer.Option(help="Part to keep: subject ('a girl'), or svo, with verb and object ('a man riding a wave')."),
     ] = "svo",
     as_json: Json = False,
 ) -> None:
-    """Parse the simplest captions out of a caption file (paper 1, figure 4b): subject, or subject, verb and object."""
+    """Simplify captions to their subject, or to subject, verb and object (paper 1, figure 4b)."""
     from tellapart.data.caption_files import read_reference_file
     from tellapart.evaluation.facts import check_tagger
     from tellapart.language.claims import simplify_all
@@ -100,18 +103,20 @@ def _split(name: str) -> dict[str, str]:
 
 @app.command()
 def encode(
-    scorer: Annotated[str, typer.Argument(help="A scorer: folder, run, hub name, or 'scenes'.")],
+    scorer: Annotated[str, typer.Argument(help="Scorer: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     *,
-    out: Annotated[str, typer.Option("--out", "-o", help="The folder of the features, or its address.")] = "features",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace what is there.")] = False,
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="Output folder of the features, or its address.")
+    ] = "features",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace existing features.")] = False,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
     options: JobOptions,
 ) -> None:
-    """Encode pictures: a folder of 000000.npy (a row a picture) and 000000.txt (its id). It resumes, as caption does.
+    """Encode pictures to a folder of 000000.npy (one row per picture) and 000000.txt (its ids).
 
-    The work is that of a job; without --workers one worker does it.
+    Interrupted runs resume when you repeat the command.
     """
     from tellapart.jobs.job import SUFFIX, recorded_results
     from tellapart.jobs.works.features import check_features

@@ -14,24 +14,22 @@ from tellapart.errors import UsageError
 if TYPE_CHECKING:
     from tellapart.jobs.cluster import Workers as ClusterWorkers
 
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout, and nothing else there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a key, as in training.steps=200. Repeatable."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe key, such as training.steps=200. Repeatable."),
 ]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Remove the run in --out and begin anew, once all is checked and loaded.")
-]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing run in --out.")]
 Device = Annotated[
-    str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, mps. Auto: the accelerator, else the CPU.")
+    str, typer.Option(metavar="NAME", help="Device: auto (the accelerator, if present), cpu, cuda, cuda:1, or mps.")
 ]
 InferencePrecision = Annotated[
-    str, typer.Option("--precision", help="auto, fp32, bf16, fp16. Auto: bf16 where the device multiplies in it.")
+    str, typer.Option("--precision", help="auto (bf16 if the device supports it, otherwise fp32), fp32, bf16, or fp16.")
 ]
 ExactPrecision = Annotated[
-    str, typer.Option("--precision", help="auto, fp32, bf16, fp16. Auto: fp32, as metrics are compared in.")
+    str, typer.Option("--precision", help="auto (fp32, for comparable metrics), fp32, bf16, or fp16.")
 ]
-RecipePrecision = Annotated[str, typer.Option("--precision", help="auto, fp32, bf16. Auto: what the recipe says.")]
+RecipePrecision = Annotated[str, typer.Option("--precision", help="auto (as in the recipe), fp32, or bf16.")]
 
 
 def precision_settings(precision: str) -> Sequence[str]:
@@ -52,24 +50,24 @@ class WorkerOptions:
 
     workers: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="N processes on this machine, by Ray.", rich_help_panel=PANEL),
+        typer.Option(min=1, metavar="N", help="Number of worker processes on this machine.", rich_help_panel=PANEL),
     ] = None
     ray: Annotated[
         str | None,
         typer.Option(
             metavar="[ADDRESS]",
-            help="The Ray cluster that this machine has joined by ray start.",
+            help="Ray cluster to use. [default with --ray: the one this machine has joined]",
             rich_help_panel=PANEL,
         ),
     ] = None
     cpus_per_worker: Annotated[
-        float | None, typer.Option(min=0.1, help="CPU cores of each worker.", rich_help_panel=PANEL)
+        float | None, typer.Option(min=0.1, help="CPU cores per worker.", rich_help_panel=PANEL)
     ] = None
     gpus_per_worker: Annotated[
-        float | None, typer.Option(min=0, help="GPUs of each worker; 0.5: two share one.", rich_help_panel=PANEL)
+        float | None, typer.Option(min=0, help="GPUs per worker; 0.5 lets two share one.", rich_help_panel=PANEL)
     ] = None
     shard_items: Annotated[
-        int | None, typer.Option(min=1, help="Pictures in a shard of a list. Default: 1024.", rich_help_panel=PANEL)
+        int | None, typer.Option(min=1, help="Pictures per shard of a list. [default: 1024]", rich_help_panel=PANEL)
     ] = None
 
     @property
@@ -96,11 +94,17 @@ class JobOptions(WorkerOptions):
 
     estimate: Annotated[
         bool,
-        typer.Option("--estimate", help="Time a sample, print hours, cost and disk, and stop.", rich_help_panel=PANEL),
+        typer.Option(
+            "--estimate",
+            help="Time a sample, print the estimated hours, cost and disk space, and exit.",
+            rich_help_panel=PANEL,
+        ),
     ] = False
     price: Annotated[
         float | None,
-        typer.Option(min=0, metavar="AMOUNT", help="With --estimate: of a worker for an hour.", rich_help_panel=PANEL),
+        typer.Option(
+            min=0, metavar="AMOUNT", help="Price of a worker per hour (requires --estimate).", rich_help_panel=PANEL
+        ),
     ] = None
 
     @property

@@ -29,9 +29,11 @@ app = App()
 @app.command(rich_help_panel=MEASURING)
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.")],
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="Default: RUN/report.html.", dir_okay=False)] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Output page. [default: RUN/report.html]", dir_okay=False)
+    ] = None,
 ) -> None:
-    """Write the HTML page of one run, or of several side by side."""
+    """Write an HTML page about one run, or several side by side."""
     from tellapart.evaluation.selection import describe
     from tellapart.report import build_report
 
@@ -43,20 +45,20 @@ def report(
 @app.command("report changes", hidden=True)
 def changes(
     before: Annotated[Path, typer.Argument(help="Captions of the system before, in any layout that eval reads.")],
-    after: Annotated[Path, typer.Argument(help="Captions of the system after, of the same pictures.")],
-    data: Annotated[str, typer.Option(help="The pictures, as kind:path?key=value, with references or scenes.")],
-    references: Annotated[Path | None, typer.Option(help="References, where the data have none.")] = None,
+    after: Annotated[Path, typer.Argument(help="Captions of the system after, for the same pictures.")],
+    data: Annotated[str, typer.Option(help="Pictures with references or scenes, as kind:path?key=value.")],
+    references: Annotated[Path | None, typer.Option(help="Reference captions, if the data has none.")] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="A scorer, to find the captions that only the system after gets right.")
+        str | None, typer.Option(help="Scorer, to find the captions that only the system after gets right.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, metavar="N", help="Pictures shown of each kind.")] = 20,
+    top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of pictures to show per kind.")] = 20,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Compare the pictures that both files have.")
+        bool, typer.Option("--allow-missing", help="Compare only the pictures that both files contain.")
     ] = False,
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Sort the pictures where CIDEr falls most into better, equal and hallucinated; show what only AFTER gets right."""
+    """Show where CIDEr falls most (better, equal or hallucinated captions) and what only AFTER gets right."""
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file
     from tellapart.evaluation.evaluate import lists_of, references_of
@@ -118,14 +120,14 @@ def changes_tables(found: Changes) -> rich.console.Group:
 @app.command("report tokens", hidden=True)
 def tokens(
     model: Annotated[str, typer.Argument(help="Captioner: folder, run, or hub name.")],
-    data: Annotated[str, typer.Argument(help="Pictures, as kind:path?key=value, a folder, or one file.")],
-    caption: Annotated[str | None, typer.Option(help="Its text. Default: the picture's first reference.")] = None,
-    picture: Annotated[str | None, typer.Option("--id", help="The picture's id. Default: the first.")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The drawing.", dir_okay=False)] = Path("tokens.svg"),
+    data: Annotated[str, typer.Argument(help="Pictures, as kind:path?key=value, a folder, or a file.")],
+    caption: Annotated[str | None, typer.Option(help="Caption. [default: the picture's first reference]")] = None,
+    picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. [default: the first]")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output drawing.", dir_okay=False)] = Path("tokens.svg"),
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
-    """Draw the loss of each token of a caption under MLE and SMILE, with the likeliest token (paper 1, figure 5)."""
+    """Draw the loss of each token of a caption under MLE and SMILE (paper 1, figure 5)."""
     import torch
 
     from tellapart.captioners import load_captioner

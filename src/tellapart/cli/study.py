@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 app = App(
     name="study",
-    help="Ask people: pick a picture by its caption, rate captions, compare them; then report.",
+    help="Run studies with people: pick a picture by its caption, rate captions, or compare them.",
     no_args_is_help=True,
 )
-creating = App(name="create", help="Prepare a study in a folder: its items and its study.toml.", no_args_is_help=True)
+creating = App(name="create", help="Create a study in a folder, with its items and study.toml.", no_args_is_help=True)
 app.add_typer(creating)
 
 
@@ -45,10 +45,10 @@ def study() -> None:
     """The group; its help is the app's."""
 
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the study.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of the study.")]
 Store = Annotated[
     str | None,
-    typer.Option("--store", help="Where answers are: a file, or postgresql://… Default: answers.sqlite in the folder."),
+    typer.Option("--store", help="Answer store: a file, or postgresql://… [default: answers.sqlite in the folder]"),
 ]
 
 
@@ -56,18 +56,20 @@ Store = Annotated[
 def serve(
     folder: Folder,
     store: Store = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8766,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
+    ] = 8766,
     public_url: Annotated[
-        str | None, typer.Option("--public-url", help="The https address under which a proxy passes requests on.")
+        str | None, typer.Option("--public-url", help="Public https address, if a proxy forwards requests.")
     ] = None,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Try the study: answers go to a file that is deleted at the end.")
+        bool, typer.Option("--preview", help="Preview the study; answers are discarded at the end.")
     ] = False,
     amend: Annotated[
-        str, typer.Option(help="The reason why the design changed after the beginning; the report prints it.")
+        str, typer.Option(help="Reason for changing the design after the start; printed in the report.")
     ] = "",
 ) -> None:
-    """Serve the study's page until Ctrl-C. The same command goes on with a study."""
+    """Serve the study page until Ctrl-C. Repeat the command to continue."""
     need_extra("study", "the study's page", "starlette", "uvicorn")
     from tellapart.study.design import check_pictures, open_study
     from tellapart.study.server import create_app as web_app
@@ -109,26 +111,26 @@ def serve(
 
 @app.command()
 def simulate(
-    folder: Annotated[Path, typer.Argument(help="The folder of a study; or pick, rate or compare for one of scenes.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a study; or pick, rate or compare for a study of scenes.")],
     participants: Annotated[
         int | None,
-        typer.Option(min=1, help="How many. Default: the study's own number, and a quarter more."),
+        typer.Option(min=1, help="Number of participants. [default: the study's number plus a quarter]"),
     ] = None,
-    hasty: Annotated[float, typer.Option(help="The share of hasty ones.")] = 0.15,
-    blind: Annotated[float, typer.Option("--random", help="The share of those who answer at random.")] = 0.1,
+    hasty: Annotated[float, typer.Option(help="Fraction of hasty participants.")] = 0.15,
+    blind: Annotated[float, typer.Option("--random", help="Fraction of participants who answer at random.")] = 0.1,
     effect: Annotated[
         list[str] | None,
-        typer.Option("--effect", metavar="NAME=X", help="A system's planted effect, 0 to 1. Repeatable."),
+        typer.Option("--effect", metavar="NAME=X", help="Planted effect of a system, 0 to 1. Repeatable."),
     ] = None,
-    think: Annotated[float, typer.Option(min=0, help="Mean seconds before an answer.")] = 0.0,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Participants at the same time.")] = 8,
-    url: Annotated[str | None, typer.Option(help="A server of this study. Default: one of its own.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the scripted participants.")] = 0,
+    think: Annotated[float, typer.Option(min=0, help="Mean thinking time per answer, in seconds.")] = 0.0,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Number of concurrent participants.")] = 8,
+    url: Annotated[str | None, typer.Option(help="URL of a running server of this study. [default: start one]")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the scripted participants.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Rehearse a study with scripted participants (careful, hasty, random) through its web page's own requests.
+    """Rehearse a study with scripted participants, who send the requests of its web page.
 
-    Their answers go to FOLDER/simulated, never among those of people; the report is written there.
+    Writes their answers and the report to FOLDER/simulated, apart from those of people.
     """
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
     from tellapart.study.analysis import analyse
@@ -165,11 +167,11 @@ def report(
     folder: Folder,
     store: Store = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="The page. Default: report.html in the study's folder.")
+        Path | None, typer.Option("--out", "-o", help="Output page. [default: report.html in the study's folder]")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Report a study: tables as in the papers, intervals, agreement, exclusions, times; and a page."""
+    """Report a study: tables, intervals, agreement, exclusions, times, and a page."""
     from tellapart.study.analysis import analyse
     from tellapart.study.design import open_study
     from tellapart.study.report import tables, to_json, write_report
@@ -188,17 +190,17 @@ def report(
 @app.command()
 def export(
     folder: Folder,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of answers.json and answers.csv.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder for answers.json and answers.csv.")] = Path(
         "answers"
     ),
     store: Store = None,
     with_ids: Annotated[
         bool,
-        typer.Option("--with-ids", help="Also write identifiers.csv, for paying: personal data."),
+        typer.Option("--with-ids", help="Also write identifiers.csv for payment (personal data)."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Export the answers as JSON and CSV, without anything that says who answered."""
+    """Export the answers as JSON and CSV, without identifiers."""
     from tellapart.study.analysis import export as write
     from tellapart.study.design import open_study
 
@@ -215,15 +217,15 @@ def export(
 def forget(
     folder: Folder,
     identifier: Annotated[
-        str | None, typer.Option("--id", help="Delete the answers and the identifier of this participant.")
+        str | None, typer.Option("--id", help="Identifier of a participant, whose answers are deleted too.")
     ] = None,
     all_ids: Annotated[
-        bool, typer.Option("--all-ids", help="Delete every identifier and keep the answers: after everybody is paid.")
+        bool, typer.Option("--all-ids", help="Delete all identifiers and keep the answers, once everybody is paid.")
     ] = False,
     store: Store = None,
     as_json: Json = False,
 ) -> None:
-    """Delete what a participant asks to be deleted, or all identifiers of the recruiting platform."""
+    """Delete the answers of a participant, or all identifiers of the recruiting platform."""
     from tellapart.study.design import open_study
 
     if (identifier is None) == (not all_ids):
@@ -247,7 +249,7 @@ def open_store(study: Study, location: str | None, *, create: bool = True) -> An
 
 
 Data = Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")]
-Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Pictures. Default: 100.")]
+Pictures = Annotated[int | None, typer.Option("--pictures", min=1, help="Number of pictures. [default: 100]")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,13 +257,14 @@ class StudyMaterial:
     """Says where a study's captions come from, and where it goes."""
 
     captions: Annotated[
-        list[Path] | None, typer.Option("--captions", help="A system's captions; its name is the file's. Repeatable.")
+        list[Path] | None,
+        typer.Option("--captions", help="Caption file of a system, named after the file. Repeatable."),
     ] = None
     references: Annotated[
         list[Path] | None,
-        typer.Option("--references", help="People's captions. Default: those of the data. Repeatable."),
+        typer.Option("--references", help="Human captions. [default: those of the data] Repeatable."),
     ] = None
-    out: Annotated[Path, typer.Option("--out", "-o", help="The new folder of the study.")] = Path("study")
+    out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the study.")] = Path("study")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,35 +272,35 @@ class Design:
     """Describes what every kind of study has; the fields are those of `tellapart.study.create.StudyPlan`."""
 
     human: Annotated[
-        str | None, typer.Option("--human", help="People's captions as a system: first or random reference, or none.")
+        str | None, typer.Option("--human", help="Human captions as a system: first or random reference, or none.")
     ] = None
-    block: Annotated[int, typer.Option(min=1, help="Items that one participant answers.")] = 100
-    controls: Annotated[int, typer.Option(min=0, max=50, help="Control items of one participant.")] = 5
-    raters: Annotated[int | None, typer.Option(min=1, help="Participants for each block.")] = None
-    seed: Annotated[int, typer.Option(help="Of the choice of items and of their order in blocks.")] = 0
-    title: Annotated[str, typer.Option(help="The study's name, on its page.")] = ""
-    researcher: Annotated[str, typer.Option(help="Who is responsible, for the consent page.")] = ""
-    institution: Annotated[str, typer.Option(help="The university or company, for the consent page.")] = ""
-    contact: Annotated[str, typer.Option(help="An address for questions, for the consent page.")] = ""
-    ethics: Annotated[str, typer.Option(help="The board and the number of its approval, for the consent page.")] = ""
-    payment: Annotated[str, typer.Option(help="What participants are paid, as a sentence, for the consent page.")] = ""
+    block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100
+    controls: Annotated[int, typer.Option(min=0, max=50, help="Control items per participant.")] = 5
+    raters: Annotated[int | None, typer.Option(min=1, help="Participants per block.")] = None
+    seed: Annotated[int, typer.Option(help="Random seed of the items and their order.")] = 0
+    title: Annotated[str, typer.Option(help="Title on the study page.")] = ""
+    researcher: Annotated[str, typer.Option(help="Responsible researcher, for the consent page.")] = ""
+    institution: Annotated[str, typer.Option(help="University or company, for the consent page.")] = ""
+    contact: Annotated[str, typer.Option(help="Contact address, for the consent page.")] = ""
+    ethics: Annotated[str, typer.Option(help="Ethics board and approval number, for the consent page.")] = ""
+    payment: Annotated[str, typer.Option(help="Payment, as a sentence for the consent page.")] = ""
 
 
 @creating.command()
 def pick(
     data: Data,
-    scorer: Annotated[str, typer.Option("--scorer", help="The scorer whose features say which pictures look alike.")],
+    scorer: Annotated[str, typer.Option("--scorer", help="Scorer whose features define which pictures look alike.")],
     *,
-    sets: Annotated[int | None, typer.Option(min=1, help="Look-alike sets, at most. Default: 500.")] = None,
-    candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures of a set, the target included.")] = 10,
+    sets: Annotated[int | None, typer.Option(min=1, help="Maximum number of look-alike sets. [default: 500]")] = None,
+    candidates: Annotated[int, typer.Option(min=2, max=10, help="Pictures per set, including the target.")] = 10,
     max_cosine: Annotated[
-        float, typer.Option("--max-cosine", help="Highest similarity of a distractor to the target (paper 3: 0.8).")
+        float, typer.Option("--max-cosine", help="Maximum similarity of a distractor to the target.")
     ] = 0.8,
     material: StudyMaterial,
     design: Design,
     as_json: Json = False,
 ) -> None:
-    """Choose the picture that a caption describes among pictures that look alike (paper 3, section 4.2.4)."""
+    """Create a study in which people pick the picture that a caption describes among look-alikes."""
     create("pick", data, material, design, as_json, scorer, items=sets, candidates=candidates, max_cosine=max_cosine)
 
 
@@ -305,7 +308,7 @@ def pick(
 def rate(
     data: Data, *, pictures: Pictures = None, material: StudyMaterial, design: Design, as_json: Json = False
 ) -> None:
-    """Rate captions from 1 to 5: descriptiveness, accuracy, fluency (paper 1, Table 2)."""
+    """Create a study in which people rate captions from 1 to 5: descriptiveness, accuracy, fluency."""
     create("rate", data, material, design, as_json, items=pictures)
 
 
@@ -313,7 +316,7 @@ def rate(
 def compare(
     data: Data, *, pictures: Pictures = None, material: StudyMaterial, design: Design, as_json: Json = False
 ) -> None:
-    """Compare two captions of a picture: which tells more, which is wrong."""
+    """Create a study in which people compare two captions of a picture."""
     create("compare", data, material, design, as_json, items=pictures)
 
 
@@ -372,30 +375,32 @@ def summary_line(study: Study) -> str:
 
 @app.command()
 def plan(
-    kind: Annotated[str, typer.Argument(help="pick, rate or compare.")],
+    kind: Annotated[str, typer.Argument(help="Kind of study: pick, rate or compare.")],
     difference: Annotated[
-        float, typer.Option(help="The difference to find: 0.05 is five points; of rate, points of 5.")
+        float, typer.Option(help="Difference to detect: 0.05 is five points (rate: points on the 5-point scale).")
     ],
     base: Annotated[
         float | None,
-        typer.Option(help="The lower system's value, not of compare. Default: pick 0.4 (paper 3), rate 3.5."),
+        typer.Option(help="Value of the lower system. [default: 0.4 for pick, 3.5 for rate]"),
     ] = None,
-    agreement: Annotated[float, typer.Option(help="Of two people on one item (Krippendorff's alpha).")] = 0.3,
-    systems: Annotated[int, typer.Option(min=2, help="Systems, people included.")] = 3,
-    items: Annotated[str | None, typer.Option(help="Sets or pictures, with commas. Default: 100,200,500.")] = None,
+    agreement: Annotated[float, typer.Option(help="Agreement between two participants (Krippendorff's alpha).")] = 0.3,
+    systems: Annotated[int, typer.Option(min=2, help="Number of systems, including human captions.")] = 3,
+    items: Annotated[
+        str | None, typer.Option(help="Comma-separated numbers of sets or pictures. [default: 100,200,500]")
+    ] = None,
     raters: Annotated[
-        str | None, typer.Option(help="Participants for each block, with commas. Default: 1,2,3,5,8.")
+        str | None, typer.Option(help="Comma-separated numbers of participants per block. [default: 1,2,3,5,8]")
     ] = None,
-    block: Annotated[int, typer.Option(min=1, help="Items that one participant answers.")] = 100,
-    pay: Annotated[float, typer.Option(min=0, help="What one participant is paid (paper 3: 13.5 dollars).")] = 0.0,
-    fee: Annotated[float, typer.Option(min=0, help="The platform's fee as a share of the pay, such as 0.33.")] = 0.0,
-    power: Annotated[float, typer.Option(min=0.01, max=0.999, help="The power that is wanted.")] = 0.8,
-    budget: Annotated[float | None, typer.Option(min=0, help="At most this much money.")] = None,
-    studies: Annotated[int, typer.Option(min=20, help="Simulated studies of each design.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Of the simulation.")] = 0,
+    block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100,
+    pay: Annotated[float, typer.Option(min=0, help="Payment per participant.")] = 0.0,
+    fee: Annotated[float, typer.Option(min=0, help="Platform fee as a fraction of the payment, such as 0.33.")] = 0.0,
+    power: Annotated[float, typer.Option(min=0.01, max=0.999, help="Target power.")] = 0.8,
+    budget: Annotated[float | None, typer.Option(min=0, help="Maximum cost.")] = None,
+    studies: Annotated[int, typer.Option(min=20, help="Simulated studies per design.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the simulation.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """How many participants, items and how much money a difference takes: power by simulation."""
+    """Plan a study: participants, items and cost to detect a difference, by simulated power."""
     from dataclasses import asdict
 
     from tellapart.study.plan import Assumptions, cheapest
@@ -452,26 +457,24 @@ def judges(
     *,
     references: Annotated[
         list[Path] | None,
-        typer.Option(help="The pictures' references, and Flickr8k's captions: Flickr8k.token.txt, … Repeatable."),
+        typer.Option(help="Reference captions, such as Flickr8k.token.txt. Repeatable."),
     ] = None,
-    layout: Annotated[str | None, typer.Option(help="The layout, where it is not recognised.")] = None,
+    layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not recognised.")] = None,
     metrics: Annotated[
         list[str] | None,
-        typer.Option(help="Names, with commas. Default: all that the inputs allow. Repeatable."),
+        typer.Option(help="Comma-separated metrics. [default: all that the inputs allow] Repeatable."),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="The pictures, as kind:path, for metrics that see them.")] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, hub name. Needs --data.")] = None,
+    data: Annotated[str | None, typer.Option(help="Pictures, as kind:path, for metrics that need them.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, or hub name (requires --data).")] = None,
     synonyms: Annotated[
-        Path | None, typer.Option(help="For CHAIR and facts: objects with their synonyms, as in CHAIR's synonyms.txt.")
+        Path | None, typer.Option(help="Objects and their synonyms for CHAIR and facts, as in CHAIR's synonyms.txt.")
     ] = None,
     judge: JudgeInputs,
-    resamples: Annotated[
-        int, typer.Option(min=0, help="Bootstrap resamples of the pictures behind an interval; 0: none.")
-    ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=0, help="Number of bootstrap resamples; 0 computes no intervals.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """How well each metric agrees with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
+    """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
     from tellapart.evaluation.agreement import agreement_with_people
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
@@ -494,17 +497,17 @@ def judges(
 
 @app.command()
 def arena(
-    captions: Annotated[list[Path], typer.Option(help="A system's captions, as for eval. Twice or more.")],
-    data: Annotated[str, typer.Option(help="The pictures, as kind:path.")],
+    captions: Annotated[list[Path], typer.Option(help="Caption file of a system, as for eval. Repeatable.")],
+    data: Annotated[str, typer.Option(help="Pictures, as kind:path.")],
     judge: JudgeInputs,
-    resamples: Annotated[int, typer.Option(min=1, help="Bootstrap resamples of the pictures.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the bootstrap.")] = 0,
+    resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     allow_missing: Annotated[
-        bool, typer.Option("--allow-missing", help="Compare the ids that all files have.")
+        bool, typer.Option("--allow-missing", help="Compare only the pictures that all files contain.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Captions against each other, by a judge who sees the picture: both orders, strengths by Bradley and Terry."""
+    """Rank systems by a judge that compares their captions in pairs, in both orders (Bradley-Terry)."""
     from tellapart.evaluation.judges.arena import run_arena
 
     opened = judge.open()
