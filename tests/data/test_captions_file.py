@@ -127,6 +127,11 @@ def test_what_exiftool_prints_of_groups_and_of_pictures_without_a_text(write):
     assert read_caption_file(write("c.json", printed)).texts["b.jpg"] == ["1984"]
     with pytest.raises(UsageError, match="entry 1: has no text; expected 'caption', found"):
         read_caption_file(write("c.json", [{"SourceFile": "a.jpg", "File:FileSize": 7}, {"SourceFile": "b.jpg"}]))
+    printed = [{"SourceFile": "a.jpg", "XMP:Description": "", "EXIF:ImageDescription": "a dog"}]
+    printed += [{"SourceFile": "b.jpg", "XMP:Description": "", "EXIF:ImageDescription": ""}]
+    assert read_caption_file(write("c.json", printed)).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}
+    path = write("c.csv", "SourceFile,Description,ImageDescription\na.jpg,,a dog\nb.jpg,a cat,\n")
+    assert read_caption_file(path).texts == {"a.jpg": ["a dog"], "b.jpg": ["a cat"]}
     path = write("c.csv", "SourceFile,XMP:Description\na.jpg,a dog\nb.jpg,\n")
     assert read_caption_file(path).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}
     assert read_caption_file(write("c.txt", path.read_text())).texts == {"a.jpg": ["a dog"], "b.jpg": [""]}

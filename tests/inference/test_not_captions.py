@@ -20,7 +20,7 @@ from tellapart.data import open_data
 from tellapart.errors import TellapartError
 from tellapart.evaluation.judges.judge import Judge, Question, read_prompt
 from tellapart.inference.server import ServerSummary, caption_by_server
-from tellapart.language.answers import answer_text, refusal
+from tellapart.language.answers import answer_text, refusal, without_markdown
 from tellapart.models.decoding import Decoding
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.texts import without_openings
@@ -221,3 +221,28 @@ def test_drop_guesses_says_in_one_line_that_a_server_cannot_score(
         caption(server, tmp_path / "a.jsonl", drop_guesses=True, base=0.5, cap=30.0)
     assert "the same command" not in str(error.value), "it would end so again"
     assert "leave out --drop-guesses" in str(error.value) and time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("answer", "caption"),
+    [
+        ('```json\n{"caption": "A dog runs."}\n```', "A dog runs."),
+        ("```\nA dog runs.\n```", "A dog runs."),
+        ("Here it is:\n```text\nA dog runs.", "Here it is:\nA dog runs."),
+        ('{"description": "A dog.", "tags": ["dog"]}', "A dog."),
+        ('{"a": "A dog.", "b": "A cat."}', '{"a": "A dog.", "b": "A cat."}'),
+        ("A **brown dog** and *a* __cat__ with `x`.", "A brown dog and a cat with x."),
+        ("***A dog*** runs.", "A dog runs."),
+        ("# Scene\n\n- A dog\n- A **cat**", "Scene\n\nA dog\nA cat"),
+        ("2 * 3 * 4 is 24, and snake_case__name stays.", "2 * 3 * 4 is 24, and snake_case__name stays."),
+        ("First.\n\nSecond.", "First.\n\nSecond."),
+    ],
+)
+def test_markdown_is_no_part_of_a_caption(answer: str, caption: str) -> None:
+    assert without_markdown(answer) == caption
+
+
+def test_captions_of_a_server_are_one_line_without_markdown(server: FaultServer, tmp_path: Path) -> None:
+    server.says = lambda body: "```\nA **red** square.\n\nIt is *small*.\n```"
+    caption(server, tmp_path / "a.jsonl")
+    assert set(captions_of(tmp_path / "a.jsonl")) == {"A red square. It is small."}

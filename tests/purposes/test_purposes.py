@@ -479,6 +479,15 @@ def test_copies_lie_outside_of_the_folder_that_is_captioned(cli: Cli, folder: Pa
     assert done.status == 2 and "is the picture" in done.err and pictures_of(tmp_path) == before
 
 
+def test_a_sidecar_of_another_program_is_named(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """darktable reads ``x.jpg.xmp`` alone; a text of its own there stays."""
+    other = xmp.with_texts("", {}, "").encode()
+    (folder / "03.jpg.xmp").write_bytes(other)
+    done = cli("alt-text", folder, "--model", "scenes", "-o", tmp_path / "alt.jsonl", "--embed")
+    assert done.status == 0 and "1 pictures also have a sidecar of another program" in done.err, done.err
+    assert "03.jpg.xmp" in done.err and (folder / "03.jpg.xmp").read_bytes() == other and (folder / "03.xmp").is_file()
+
+
 def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_path: Path) -> None:
     """What a picture is, its content says: a WebP that is called .jpg gets a sidecar."""
     (folder / "00.jpg").chmod(0o600)

@@ -54,6 +54,8 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     if EXIFTOOL_KEY in record:  # a text of digits is a number in its JSON
         values = [str(value) if type(value) in (int, float) else value for value in record.values()]
         record = dict(zip(exiftool_names(list(record)), values, strict=True))
+        filled = {key: value for key, value in record.items() if value != ""}  # an empty field hides no other one
+        record = filled if text_keys(names, filled) else record
     if not text_keys(names, record) and MAY_LACK not in names:
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there

@@ -21,6 +21,7 @@ from tellapart.captions.provenance import PictureRecord
 from tellapart.data.pictures import BytesPicture
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.prompts import Prompts
+from tellapart.language.answers import without_markdown
 from tellapart.language.phrases import soften, without_repeats
 from tellapart.language.words import Word, content_words, spelled_spans, word_of_span
 from tellapart.models.decoding import EVIDENCE, Decoding
@@ -133,7 +134,7 @@ class ServerCaptions:
             self.backend,
             self.prompt,
             lambda item, _: request(item, temperature, seed),
-            lambda item, answers, text: unusable(text),
+            lambda item, answers, text: unusable(caption_of(text)),
             lambda item, _, bad: request(item, max(RETRY_TEMPERATURE, temperature or 0.0), samples + number),
             (lambda item, _, answer, text: self._confident(answer, text)) if self.decoding.confidence else None,
             group="caption" if sampled else "",
@@ -177,7 +178,7 @@ class ServerCaptions:
         with self._lock:
             if item.id in self._chosen:
                 return self._chosen[item.id]
-            captions = tuple(" ".join(texts[one.name].split()) for one in self.samples if one.name in texts)
+            captions = tuple(caption_of(texts[one.name]) for one in self.samples if one.name in texts)
             if not captions:
                 raise BackendError("no caption to score")
             if self.best_of is not None:
@@ -194,6 +195,11 @@ class ServerCaptions:
                 found = Written(item, captions[0], samples=captions)
             self._chosen[item.id] = found
             return found
+
+
+def caption_of(answer: str) -> str:
+    """Returns the caption in an answer: one line without Markdown."""
+    return " ".join(without_markdown(answer).split())
 
 
 def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:

@@ -5,6 +5,7 @@ The refusals and openings of each language are data, in ``answers.toml``.
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from functools import lru_cache
@@ -53,6 +54,38 @@ def answer_text(text: str) -> str | None:
     while match := _HEADER.match(text.lstrip()) or _CONTROL.match(text.lstrip()):
         text = text.lstrip()[match.end() :]
     return _CONTROL.sub("", _END.split(text)[0]).strip()
+
+
+_FENCE = re.compile(r"^[ \t]*(?:```|~~~)[^\n`]*\n(.*?)(?:^[ \t]*(?:```|~~~)[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_LINE_MARK = re.compile(r"^[ \t]*(?:#{1,6}|>|[-*•])[ \t]+", re.MULTILINE)
+_EMPHASIS = re.compile(r"(?<![\w*])(\*\*\*|\*\*|\*|__|`)(?=\S)(.+?)(?<=\S)\1(?![\w*])", re.DOTALL)
+_CAPTION_FIELDS = ("caption", "description", "alt_text", "text", "answer")
+
+
+def without_markdown(text: str) -> str:
+    """Returns a caption without Markdown: fences, headings, list marks and emphasis. Paragraphs stay.
+
+    Of a JSON object, fenced or not, the caption is its field ``caption`` (``description``, ``alt_text``, ``text``,
+    ``answer``), or its only text.
+    """
+    text = _FENCE.sub(lambda match: match[1], text).strip()
+    if text.startswith("{") and (value := _json_caption(text)):
+        text = value
+    text = _LINE_MARK.sub("", text)
+    while (plain := _EMPHASIS.sub(r"\2", text)) != text:
+        text = plain
+    return text
+
+
+def _json_caption(text: str) -> str:
+    """Returns the caption in a JSON object; "" if it is none, or has several texts of other names."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return ""
+    fields = {str(name).lower(): field for name, field in value.items() if isinstance(field, str)}
+    named = [fields[name] for name in _CAPTION_FIELDS if name in fields]
+    return named[0] if named else next(iter(fields.values())) if len(fields) == 1 else ""
 
 
 def refusal(text: str) -> str:

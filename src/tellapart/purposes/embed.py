@@ -22,13 +22,16 @@ from tellapart.utils.files import check_output, input_folder, write_output
 
 @dataclass(frozen=True)
 class Embedded:
-    """Counts how many XMP sidecars and copies were written; ``stayed``: pictures whose own alt text was not
-    replaced.
+    """Counts the XMP sidecars and copies that were written.
+
+    ``stayed``: pictures whose alt text of another origin was not replaced; ``others``: sidecars of other programs,
+    ``PICTURE.jpg.xmp``, beside the ones that were written.
     """
 
     sidecars: int = 0
     copies: int = 0
     stayed: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def _packets(picture: Path) -> tuple[str, str]:
@@ -135,7 +138,9 @@ def embed(
     for picture, target, packet in todo:
         _embed(picture, target, packet, folder)
     sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
-    return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed))
+    beside = (picture.with_name(f"{picture.name}.xmp") for picture, target, _ in todo if target.suffix == ".xmp")
+    others = tuple(str(path) for path in beside if folder is None and path.exists())
+    return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed), others)
 
 
 def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> None:

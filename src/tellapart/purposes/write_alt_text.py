@@ -89,6 +89,9 @@ def _embed(
     where = "beside the pictures" if folder is None else f"in {folder}"
     copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
     say(f"{copies}{done.sidecars:,} .xmp files {where}")
+    if done.others:
+        say(f"{len(done.others):,} pictures also have a sidecar of another program, which stays as it is: "
+            f"{', '.join(done.others[:3])}; such programs (darktable) do not read the new .xmp")  # fmt: skip
     if done.stayed:
         say(f"{len(done.stayed):,} pictures have an alt text of another origin, which stays: "
             f"{', '.join(done.stayed[:3])}; --replace-edited replaces it")  # fmt: skip
