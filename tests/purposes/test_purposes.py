@@ -28,7 +28,7 @@ from tellapart.data import open_data, xmp
 from tellapart.errors import TellapartError, UsageError
 from tellapart.language.phrases import phrase_ends, without_words
 from tellapart.purposes.alt_text import AltText
-from tellapart.purposes.embed import embed
+from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.lists import json_lines
 from tellapart.purposes.lora import LoraCaptions
 from tellapart.purposes.texts import Edited, shortened, without_openings
@@ -223,16 +223,18 @@ def test_an_alt_text_of_another_origin_stays(tmp_path: Path) -> None:
     (tmp_path / "a.xmp").write_text(LIGHTROOM, encoding="utf-8")
     items, own = list(open_data(str(tmp_path))), OwnFiles()
     made = AltText().edited({"a.jpg": "a dog", "b.jpg": "a cat"})
-    assert embed(items, made, own, False).stayed == ("a.jpg",)
+    assert embed(items, made, own, EmbedSettings()).stayed == ("a.jpg",)
     assert (tmp_path / "a.xmp").read_text(encoding="utf-8") == LIGHTROOM
     assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a cat"
     again = OwnFiles()
-    assert embed(items, AltText().edited({"b.jpg": "a tom"}), again, False).sidecars == 1, "its own is replaced"
+    assert embed(items, AltText().edited({"b.jpg": "a tom"}), again, EmbedSettings()).sidecars == 1, (
+        "its own is replaced"
+    )
     assert alt_of((tmp_path / "b.xmp").read_text(encoding="utf-8")) == "a tom"
-    assert embed(items, made, OwnFiles(), True).stayed == ()
+    assert embed(items, made, OwnFiles(), EmbedSettings(True)).stayed == ()
     assert alt_of((tmp_path / "a.xmp").read_text(encoding="utf-8")) == "a dog"
     with pytest.raises(UsageError, match="name another folder"):
-        embed(items, made, own, False, tmp_path)
+        embed(items, made, own, EmbedSettings(False, tmp_path))
 
 
 MARK = b"http://ns.adobe.com/xap/1.0/\0"
@@ -278,14 +280,14 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
     items, made = list(open_data(str(picture.parent))), AltText().edited({picture.name: "a machine's"})
     own = OwnFiles()
     for folder in (None, tmp_path / "copies"):
-        assert embed(items, made, own, False, folder).stayed == (picture.name,)
+        assert embed(items, made, own, EmbedSettings(False, folder)).stayed == (picture.name,)
         assert {path: path.read_bytes() for path in picture.parent.iterdir()} == before
     copy = tmp_path / "copies" / picture.name
     text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp.packet_in(copy.read_bytes())
     if place != "webp":
         assert xmp.texts_of(text, "a")[xmp.ALT] == "by a person"
     assert "a machine's" not in text
-    embed(items, made, own, True, tmp_path / "copies")
+    embed(items, made, own, EmbedSettings(True, tmp_path / "copies"))
     text = copy.with_suffix(".xmp").read_text() if place == "webp" else xmp.packet_in(copy.read_bytes())
     assert xmp.texts_of(text, "a")[xmp.ALT] == "a machine's"
 
@@ -477,6 +479,70 @@ def test_copies_lie_outside_of_the_folder_that_is_captioned(cli: Cli, folder: Pa
     assert pictures_of(tmp_path) == before
     done = cli(*typed, folder, "--copies", tmp_path)  # above it: photos/00.jpg is a picture and would be a copy
     assert done.status == 2 and "is the picture" in done.err and pictures_of(tmp_path) == before
+
+
+def shown_by_exiftool(path: Path, *names: str) -> dict[str, Any]:
+    """What exiftool reads in a file."""
+    done = subprocess.run(["exiftool", "-j", *(f"-{name}" for name in names), path], capture_output=True, text=True)
+    shown: dict[str, Any] = json.loads(done.stdout)[0]
+    return shown
+
+
+@pytest.mark.skipif(not shutil.which("exiftool"), reason="no exiftool")
+def test_two_languages_stand_side_by_side_with_who_wrote_them(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """Three decorative pictures have none; a person's text in one language stops no other language."""
+    out = {code: tmp_path / f"alt.{code}.jsonl" for code in ("en", "de")}
+    english = ("alt-text", folder, "--model", "scenes", "--language", "en", "-o", out["en"], "--embed")
+    assert cli(*english).status == 0
+    rows = records(out["en"])
+    for n, row in enumerate(rows):
+        if n < 3:
+            row |= {"decorative": True}
+    out["en"].write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for _ in range(2):
+        assert cli(*english).status == 0
+    assert [row.get("decorative") for row in records(out["en"])] == [True] * 3 + [None] * 9
+    assert all(row["caption"] == "" for row in records(out["en"])[:3])
+    captions = {row["id"]: f"Ein Bild von Nr. {n}, sehr schön." for n, row in enumerate(rows)}
+    (tmp_path / "de.jsonl").write_text("".join(json.dumps({"id": k, "caption": v}) + "\n" for k, v in captions.items()))
+    german = ("alt-text", folder, "--captions", tmp_path / "de.jsonl", "--language", "de", "-o", out["de"], "--embed")
+    photo, name = folder / "05.jpg", "AltTextAccessibility"
+    by_hand = xmp.with_languages(xmp.read_sidecar(photo.with_suffix(".xmp")), {(xmp.ALT, "fr"): "à la main"}, "05.xmp")
+    photo.with_suffix(".xmp").write_text(by_hand, encoding="utf-8")
+    for _ in range(2):
+        done = cli(*german)
+        assert done.status == 0, done.err
+    kept = {row["id"]: row["caption"] for row in records(out["en"])}
+    shown = shown_by_exiftool(
+        photo.with_suffix(".xmp"), name, f"{name}-en", f"{name}-de", f"{name}-fr", "HistorySoftwareAgent", "HistoryWhen"
+    )
+    assert shown[name] == shown[f"{name}-en"] == kept["05.jpg"]
+    assert shown[f"{name}-de"] == "Nr. 5, sehr schön." or shown[f"{name}-de"] == captions["05.jpg"]
+    assert shown[f"{name}-fr"] == "à la main"
+    agents = shown["HistorySoftwareAgent"]
+    assert len(agents) == len(shown["HistoryWhen"]) == 2, "an event for each language, and none where nothing changed"
+    assert agents[0].startswith("scenes, tellapart ") and agents[1].startswith("tellapart ")
+    empty = xmp.languages_of(xmp.read_sidecar(folder / "00.xmp"), "")
+    assert (xmp.ALT, "en") not in empty and (xmp.ALT, "de") in empty, "decorative in English alone"
+    assert {row["language"] for row in records(out["de"])} == {"de"}
+    # A text of another origin in the same language stays.
+    packet = xmp.with_languages(xmp.read_sidecar(folder / "06.xmp"), {(xmp.ALT, "de"): "von Hand"}, "06.xmp")
+    (folder / "06.xmp").write_text(packet, encoding="utf-8")
+    done = cli(*german)
+    assert "1 pictures have an alt text of another origin, which stays: 06.jpg" in done.err
+    assert xmp.languages_of(xmp.read_sidecar(folder / "06.xmp"), "")[xmp.ALT, "de"] == "von Hand"
+    # One file has one language.
+    line = cli(*german[:-2], out["en"]).line
+    assert "its texts are in 'en', and --language is de; name a file for each language" in line
+    assert "expected a code such as de" in cli(*german[:4], "--language", "german!", *german[6:]).line
+
+
+def test_long_texts_of_other_languages_are_cut_at_commas_or_words() -> None:
+    text = "Zwei Frauen in roten Mänteln, die vor einem großen Gebäude mit vielen Fenstern stehen und warten"
+    assert AltText(60, language="de").edited({"a": text})["a"].text == "Zwei Frauen in roten Mänteln"
+    plain = text.replace(",", "")
+    made = AltText(60, language="de").edited({"a": plain})["a"]
+    assert plain.startswith(f"{made.text} ") and made.doubts[0][1].startswith("after a word")
 
 
 def test_a_sidecar_of_another_program_is_named(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Texts for people who do not see a picture, as IPTC keeps them in XMP: a sidecar file, or inside a JPEG or PNG.
 
 The properties are ``Iptc4xmpCore:AltTextAccessibility`` and ``Iptc4xmpCore:ExtDescrAccessibility`` (IPTC Photo Metadata
-Standard 2021.1), each an ``rdf:Alt`` with the text as ``x-default``. Everything else that a packet says stays.
+Standard 2021.1), each an ``rdf:Alt`` with a text per language, the one for all others as ``x-default``. Everything
+else that a packet says stays. Who wrote a text and when is an event of ``xmpMM:History``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import io
 import re
 import struct
 import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -17,8 +20,10 @@ from tellapart.errors import UsageError
 
 _X, _RDF = "adobe:ns:meta/", "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
 _IPTC = "http://iptc.org/std/Iptc4xmpCore/1.0/xmlns/"
+_MM, _EVENT = "http://ns.adobe.com/xap/1.0/mm/", "http://ns.adobe.com/xap/1.0/sType/ResourceEvent#"
 _LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 ALT, LONG = f"{{{_IPTC}}}AltTextAccessibility", f"{{{_IPTC}}}ExtDescrAccessibility"
+DEFAULT = "x-default"  # in place of a language
 _BEGIN, _END = '<?xpacket begin="\ufeff" id="W5M0MpCehiHzreSzNTczkc9d"?>\n', '\n<?xpacket end="w"?>'
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _EMPTY = f'<x:xmpmeta xmlns:x="{_X}"><rdf:RDF xmlns:rdf="{_RDF}"><rdf:Description rdf:about=""/></rdf:RDF></x:xmpmeta>'
@@ -29,17 +34,34 @@ MOST_READ = 1 << 24  # bytes of a compressed packet
 _MPF_MARK, _MP_ENTRIES = b"MPF\0", 0xB002
 
 
-def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
-    """Returns an XMP packet with these texts by property (`ALT`, `LONG`); an empty ``packet`` is begun anew.
+@dataclass(frozen=True)
+class TextEvent:
+    """Who wrote texts into a packet: ``agent``, a model or program, and ``when``, in ISO 8601."""
 
-    Texts in other languages, all other properties, and comments stay. Raises `UsageError` that begins with ``where``
-    for what is no XMP.
+    agent: str
+    when: str
+
+
+def with_texts(packet: str, texts: Mapping[str, str], where: str) -> str:
+    """Returns an XMP packet with these texts by property (`ALT`, `LONG`), as `DEFAULT`; see `with_languages`."""
+    return with_languages(packet, {(name, DEFAULT): text for name, text in texts.items()}, where)
+
+
+def with_languages(
+    packet: str, texts: Mapping[tuple[str, str], str], where: str, event: TextEvent | None = None
+) -> str:
+    """Returns an XMP packet with these texts by property and language; an empty ``packet`` is begun anew.
+
+    Texts in other languages, all other properties, and comments stay. An ``event`` is added to the history. Raises
+    `UsageError` that begins with ``where`` for what is no XMP.
     """
     root = _parsed(packet or _EMPTY, where)
     descriptions = root.findall(f".//{{{_RDF}}}Description")
     if not descriptions:
         raise UsageError(f"{where}: holds no XMP (no rdf:Description); move it away")
-    for name, text in texts.items():
+    if event is not None:
+        _add_event(descriptions, event)
+    for (name, language), text in texts.items():
         home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
         own = home.find(name)
         own = ElementTree.SubElement(home, name) if own is None else own
@@ -51,10 +73,10 @@ def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
                 own.remove(each)
         listed = own.find(f"{{{_RDF}}}Alt")
         listed = ElementTree.SubElement(own, f"{{{_RDF}}}Alt") if listed is None else listed
-        line = next((each for each in listed if each.get(_LANG) == "x-default"), None)
+        line = next((each for each in listed if each.get(_LANG) == language), None)
         if line is None:
-            line = ElementTree.Element(f"{{{_RDF}}}li", {_LANG: "x-default"})
-            listed.insert(0, line)
+            line = ElementTree.Element(f"{{{_RDF}}}li", {_LANG: language})
+            listed.insert(0 if language == DEFAULT else len(listed), line)
         line.text = _NOT_IN_XML.sub("\ufffd", text)
     ElementTree.indent(root)
     # A carriage return that is no character reference would be read as a line feed.
@@ -63,27 +85,54 @@ def with_texts(packet: str, texts: dict[str, str], where: str) -> str:
     return _BEGIN + "\n".join([*before, text, *after]) + _END
 
 
+def _add_event(descriptions: Sequence[ElementTree.Element], event: TextEvent) -> None:
+    """Adds an event to the history of a packet."""
+    name = f"{{{_MM}}}History"
+    home = next((one for one in descriptions if one.find(name) is not None), descriptions[0])
+    history = home.find(name)
+    history = ElementTree.SubElement(home, name) if history is None else history
+    listed = history.find(f"{{{_RDF}}}Seq")
+    listed = ElementTree.SubElement(history, f"{{{_RDF}}}Seq") if listed is None else listed
+    line = ElementTree.SubElement(listed, f"{{{_RDF}}}li", {f"{{{_RDF}}}parseType": "Resource"})
+    fields = {"action": "edited", "when": event.when, "softwareAgent": event.agent, "changed": "/metadata"}
+    for field, value in fields.items():
+        ElementTree.SubElement(line, f"{{{_EVENT}}}{field}").text = _NOT_IN_XML.sub("\ufffd", value)
+
+
+def languages_of(packet: str, where: str) -> dict[tuple[str, str], str]:
+    """Returns the texts of a packet by property and language; a text without a language is `DEFAULT`.
+
+    Raises `UsageError`, as `with_languages`.
+    """
+    texts, root = dict[tuple[str, str], str](), _parsed(packet or _EMPTY, where)
+    for name in (ALT, LONG):
+        plain = [own.text for own in root.iter(name)] + [one.get(name) for one in root.iter(f"{{{_RDF}}}Description")]
+        pairs = [(DEFAULT, text) for text in plain]
+        pairs += [
+            (line.get(_LANG, DEFAULT), line.text) for own in root.iter(name) for line in own.iter(f"{{{_RDF}}}li")
+        ]
+        texts |= {(name, language): text for language, text in pairs if text and text.strip()}
+    return texts
+
+
 def texts_of(packet: str, where: str) -> dict[str, str]:
     """Returns the texts of a packet by property (`ALT`, `LONG`): the default one, else that of the first language.
 
     Raises `UsageError`, as `with_texts`.
     """
-    found, root = {}, _parsed(packet or _EMPTY, where)
-    for name in (ALT, LONG):
-        lines = [line for own in root.iter(name) for line in own.iter(f"{{{_RDF}}}li")]
-        lines.sort(key=lambda line: line.get(_LANG) != "x-default")
-        texts = [line.text for line in lines]
-        texts += [own.text for own in root.iter(name)] + [one.get(name) for one in root.iter(f"{{{_RDF}}}Description")]
-        if text := next((text for text in texts if text and text.strip()), None):
-            found[name] = text
-    return found
+    texts = languages_of(packet, where)
+    ordered = sorted(texts.items(), key=lambda pair: pair[0][1] != DEFAULT)
+    return {
+        name: next(text for (own, _), text in ordered if own == name) for name in dict.fromkeys(n for n, _ in texts)
+    }
 
 
 def _parsed(packet: str, where: str) -> ElementTree.Element:
     """The root of a packet; the prefixes of its namespaces are those with which it is written again."""
     if "<!DOCTYPE" in packet or "<!ENTITY" in packet:
         raise UsageError(f"{where}: declares a document type, which XMP does not; move it away")
-    for prefix, address in (("x", _X), ("rdf", _RDF), ("Iptc4xmpCore", _IPTC)):
+    known = (("x", _X), ("rdf", _RDF), ("Iptc4xmpCore", _IPTC), ("xmpMM", _MM), ("stEvt", _EVENT))
+    for prefix, address in known:
         ElementTree.register_namespace(prefix, address)
     text = packet.strip().strip("\ufeff\0")
     try:

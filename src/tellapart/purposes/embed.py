@@ -48,9 +48,11 @@ def _takes_packet(picture: Path) -> bool:
         return xmp.takes_packet(file.read(8))
 
 
-def _of(name: str, target: Path) -> Path:
-    """Returns the name under which `OwnFiles` knows a text of a file."""
-    return target if name == xmp.ALT else target.with_name(f"{target.name}#long")
+def _of(key: tuple[str, str], target: Path) -> Path:
+    """Returns the name under which `OwnFiles` knows a text of a file, by its property and language."""
+    name, language = key
+    parts = ["#long"] * (name == xmp.LONG) + [f"#{language}"] * (language != xmp.DEFAULT)
+    return target.with_name(f"{target.name}{''.join(parts)}")
 
 
 def _target(picture: Path, root: Path, folder: Path | None) -> Path:
@@ -88,59 +90,107 @@ def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
     check_output(target)
 
 
-def embed(
-    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, replace_edited: bool, folder: Path | None = None
-) -> Embedded:
-    """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies in ``folder``.
+@dataclass(frozen=True)
+class EmbedSettings:
+    """Says how texts are embedded.
+
+    Args:
+        replace_edited: whether alt texts that this command did not write are replaced, and backed up.
+        folder: the folder of copies; None: sidecars beside the pictures.
+        language: the language of the texts, such as ``de``; "": not said.
+        event: who wrote the texts, for the history in the XMP.
+    """
+
+    replace_edited: bool = False
+    folder: Path | None = None
+    language: str = ""
+    event: xmp.TextEvent | None = None
+
+
+def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> Embedded:
+    """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies of the pictures.
 
     A copy of a JPEG or PNG has them inside, one of another format has a sidecar. All else that a sidecar or a picture
-    says stays; so does an alt text in either, in any language, that this command did not write, unless
-    ``replace_edited`` is set; it is backed up then. An empty text that a person accepted empties the alt text. Pictures
-    themselves are never changed. Raises `UsageError`, see `check_embed`.
+    says stays; so does an alt text that this command did not write: in any language, or in that of the texts if that is
+    said. An empty text that a person accepted empties the alt text. Pictures themselves are never changed.
+
+    Raises:
+        UsageError: see `check_embed`.
     """
-    todo: list[tuple[Path, Path, str]] = []
-    stayed: list[str] = []
-    texts, replaced = dict[Path, str](), dict[Path, str]()
-    check_embed(items, folder)
+    check_embed(items, settings.folder)
     root = common_folder(items)
+    todo, stayed = list[tuple[Path, Path, str]](), list[str]()
+    texts, replaced = dict[Path, str](), dict[Path, str]()
     for item in items:
         one = edited.get(item.id, Edited(""))
         if not (one.text or one.accepted) or not isinstance(item.picture, FilePicture):
             continue
         picture = item.picture.path
-        target, (inside, beside) = _target(picture, root, folder), _packets(picture)
-        packet = beside if target.suffix == ".xmp" else inside
-        said = xmp.texts_of(beside, str(picture)) | xmp.texts_of(inside, str(picture))
-        ours = {name: text for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)) if text or one.accepted}
-        theirs = {name: text for name, text in said.items()
-                  if not own.is_own(_of(name, picture.with_suffix(".xmp")), text)}  # fmt: skip
-        if replace_edited:
-            replaced |= {_of(name, picture.with_suffix(".xmp")): text for name, text in theirs.items()
-                         if name in ours and text != ours[name]}  # fmt: skip
-            theirs = {name: text for name, text in theirs.items() if name not in ours}
-        if not one.text and not said and folder is None:
+        target, (inside, beside) = _target(picture, root, settings.folder), _packets(picture)
+        said = xmp.languages_of(beside, str(picture)) | xmp.languages_of(inside, str(picture))
+        ours, theirs, other = _shares(one, said, own, picture.with_suffix(".xmp"), settings)
+        replaced |= other
+        if not one.text and not said and settings.folder is None:
             continue
-        if theirs.get(xmp.ALT, one.text) != one.text:
+        if _is_taken(theirs, one.text, settings):
             stayed.append(item.id)
-            if folder is None:
+            if settings.folder is None:
                 continue
             ours = {}
-        there = xmp.texts_of(packet, str(target))
-        new = {name: text for name, text in (ours | theirs).items() if there.get(name, "") != text}
-        packet = xmp.with_texts(packet, new, str(target)) if new or not packet else packet
+        packet = _with_texts(beside if target.suffix == ".xmp" else inside, ours | theirs, target, settings.event)
         if target.suffix != ".xmp" and len(packet.encode()) > xmp.MOST:
             raise UsageError(f"{picture}: has no room for its text in XMP ({xmp.MOST:,} bytes); leave the picture out")
-        texts |= {_of(name, target): text for name, text in ours.items() if name not in theirs}
+        texts |= {_of(key, target): text for key, text in ours.items() if key not in theirs}
         todo.append((picture, target, packet))
-    if folder is None:
+    if settings.folder is None:
         own.back_up(replaced)
         own.record(texts)
     for picture, target, packet in todo:
-        _embed(picture, target, packet, folder)
-    sidecars = sum(target.suffix == ".xmp" for _, target, _ in todo)
-    beside = (picture.with_name(f"{picture.name}.xmp") for picture, target, _ in todo if target.suffix == ".xmp")
-    others = tuple(str(path) for path in beside if folder is None and path.exists())
-    return Embedded(sidecars, len(todo) if folder is not None else 0, tuple(stayed), others)
+        _embed(picture, target, packet, settings.folder)
+    copies = len(todo) if settings.folder is not None else 0
+    sidecars = [picture for picture, target, _ in todo if target.suffix == ".xmp"]
+    beside_names = (picture.with_name(f"{picture.name}.xmp") for picture in sidecars)
+    others = tuple(str(path) for path in beside_names if settings.folder is None and path.exists())
+    return Embedded(len(sidecars), copies, tuple(stayed), others)
+
+
+Texts = dict[tuple[str, str], str]  # by property and language
+
+
+def _shares(
+    one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings
+) -> tuple[Texts, Texts, dict[Path, str]]:
+    """Returns our texts, those of another origin that stay, and those of another origin that ours replace.
+
+    A text with a language is the default, too, unless there is another one.
+    """
+    language = settings.language or xmp.DEFAULT
+    ours: Texts = {}
+    for name, text in ((xmp.ALT, one.text), (xmp.LONG, one.long)):
+        if text or one.accepted:
+            ours[name, language] = text
+            if said.get((name, xmp.DEFAULT)) in (None, said.get((name, language))):
+                ours[name, xmp.DEFAULT] = text
+    theirs = {key: text for key, text in said.items() if not own.is_own(_of(key, sidecar), text)}
+    if not settings.replace_edited:
+        return ours, theirs, {}
+    replaced = {_of(key, sidecar): text for key, text in theirs.items() if key in ours and text != ours[key]}
+    return ours, {key: text for key, text in theirs.items() if key not in ours}, replaced
+
+
+def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
+    """Returns whether an alt text of another origin stands in the place of ours."""
+    if settings.language:
+        return theirs.get((xmp.ALT, settings.language), text) != text
+    others = [other for (name, _), other in theirs.items() if name == xmp.ALT]
+    return not settings.replace_edited and any(other != text for other in others)
+
+
+def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:
+    """Returns the packet with these texts; as it is if it has them."""
+    there = xmp.languages_of(packet, str(target))
+    new = {key: text for key, text in texts.items() if there.get(key, "") != text}
+    return xmp.with_languages(packet, new, str(target), event if new else None) if new or not packet else packet
 
 
 def _embed(picture: Path, target: Path, packet: str, folder: Path | None) -> None:

@@ -21,6 +21,27 @@ from tellapart.types import Item
 from tellapart.utils.files import replace_file, replace_text, sha256, write_errors
 from tellapart.utils.messages import json_text, parse_json, say
 
+STATE = ("language", "accepted", "decorative")  # columns of a table that has them
+
+
+def refuse_other_language(out: Path, language: str) -> None:
+    """Raises `UsageError` if a file of texts has another language than they will."""
+    if not language or not out.is_file():
+        return
+    text = decode_text(out.read_bytes())
+    try:
+        lines = text.split("\n")
+        rows = csv.DictReader(lines) if out.suffix.lower() == ".csv" else map(parse_json, filter(str.strip, lines))
+        known = {str(row.get("language") or "") for row in rows}
+    except (ValueError, AttributeError, csv.Error):
+        return  # whoever reads its rows says so
+    if other := sorted(known - {language}):
+        said = f"are in '{other[0]}'" if other[0] else "do not say their language"
+        raise UsageError(
+            f"{out}: its texts {said}, and --language is {language}; name a file for each language, such as "
+            f"-o {out.stem}.{language}{out.suffix}"
+        )
+
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
     """Raises `UsageError` if the file ``out`` is a person's, or has pictures and is there already."""
@@ -39,8 +60,8 @@ def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
 def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
 
-    An empty text is a picture's that needs none, such as an ornament. Raises `UsageError` for a file that no earlier
-    run wrote, and for lines that cannot be read.
+    An empty text, or ``"decorative": true``, is a picture's that needs none, such as an ornament. Raises `UsageError`
+    for a file that no earlier run wrote, and for lines that cannot be read.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
     if not out.exists():
@@ -58,10 +79,11 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
             rows = [parse_json(line) for line in text.split("\n") if line.strip()]
         for row in rows:
             key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
-            accepted = row.get("accepted") in (True, "True")
-            if accepted or not known.wrote(key, said):
-                long = " ".join(str(row.get("long") or "").split())
-                found[renamed.get(key, key)] = Edited(said, long=long, accepted=accepted or not said)
+            accepted, decorative = (row.get(name) in (True, "True") for name in ("accepted", "decorative"))
+            if accepted or decorative or not known.wrote(key, said):
+                said, long = ("", "") if decorative else (said, " ".join(str(row.get("long") or "").split()))
+                language = str(row.get("language") or "")
+                found[renamed.get(key, key)] = Edited(said, (), long, accepted or not said, language)
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise UsageError(
             f"{out}: a line is not as this command writes it ({error}); mend it, or type --replace-edited (a backup is "
@@ -140,15 +162,16 @@ def text_record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
     if out.name in METADATA_FILES:  # of several texts diffusers takes one at random
         return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}
     said: dict[str, Any] = {"caption": texts[0]} if len(texts) == 1 else {"captions": texts}
-    more = {"long": one.long} if one.long else {}
-    return {"id": item.id, **said, **more} | ({"accepted": True} if one.accepted else {})
+    state = {"decorative": True} if one.decorative else {"accepted": True} if one.accepted else {}
+    more = {"long": one.long, "language": one.language}
+    return {"id": item.id, **said, **{name: value for name, value in more.items() if value}, **state}
 
 
 def _table(out: Path, rows: Iterable[tuple[Item, Edited]]) -> str:
     text, names = io.StringIO(), ("file_name", "text") if out.name in METADATA_FILES else ("id", "caption", "long")
-    if any(one.accepted for _, one in rows):
-        names = (*names, "accepted")
     records = [text_record(out, item, one) for item, one in rows]
+    if out.name not in METADATA_FILES:
+        names = (*names, *(name for name in STATE if any(name in record for record in records)))
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([names, *([record.get(name, "") for name in names] for record in records)])
     return text.getvalue()

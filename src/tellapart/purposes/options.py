@@ -51,6 +51,9 @@ class AltTextOptions(SourceOptions):
         str | None,
         typer.Option("--out", "-o", help="Write to alt.jsonl or alt.csv; - prints. Default: print a single text."),
     ] = None
+    language: Annotated[
+        str, typer.Option(metavar="CODE", help="Language of the captions, kept as xml:lang in XMP: de, pt-BR.")
+    ] = ""
     characters: Annotated[int, typer.Option(min=20, help="Maximum characters of an alt text.")] = 125
     long: Annotated[bool, typer.Option("--long", help="Also keep the whole caption where it says more.")] = False
     review: Annotated[

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tellapart import __version__
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.provenance import OwnFiles, PictureRecord, Provenance, TextRow, text_hash
 from tellapart.captions.writers import log_of, logged_captions
@@ -29,10 +30,14 @@ from tellapart.utils.messages import say
 
 @dataclass(frozen=True)
 class SourceCaptions:
-    """The captions of pictures by id, several where there are, and what loads their captioner; None: not known."""
+    """The captions of pictures by id, several where there are.
+
+    ``captioner`` loads their captioner, None if it is not known; ``agent`` says who wrote them, as far as is known.
+    """
 
     by_id: Mapping[str, Sequence[str]]
     captioner: Callable[[], Captioner] | None = None
+    agent: str = f"tellapart {__version__}"
 
     @property
     def first(self) -> dict[str, str]:
@@ -63,7 +68,7 @@ def read_source(
             raise UsageError("--captions and --model are two sources of captions; leave one of them out")
         typed = caption_options(options)
         captioner = caption_folder(plan_captions(options.model, typed), dataset, typed, device, precision, log=out)
-        return SourceCaptions(logged_captions(out, list(dataset)), captioner)
+        return SourceCaptions(logged_captions(out, list(dataset)), captioner, agent_of(log_of(out)))
     alone = {"--prompt": options.prompt, "--decoding": options.decoding}
     alone |= {
         "--device": None if device == "auto" else device,
@@ -82,7 +87,14 @@ def read_source(
     if missing := [item.id for item in items if item.id not in captions]:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
         say(f"{len(missing):,} pictures have no caption: {', '.join(missing[:3])}{more}")
-    return SourceCaptions(captions)
+    return SourceCaptions(captions, agent=agent_of(log_of(out) if path is None else path))
+
+
+def agent_of(captions: Path) -> str:
+    """Returns the captioner that wrote a file of captions, as far as the log says, and this program's version."""
+    captioner = str((Provenance.open(captions).settings or {}).get("captioner", ""))
+    name = captioner.partition("?")[0].rstrip("/").rpartition("/")[2] if Path(captioner).exists() else captioner
+    return f"{name}, tellapart {__version__}" if name else f"tellapart {__version__}"
 
 
 _WHOLE: tuple[Callable[[str], Any], str] = (int, "a whole number")

@@ -18,13 +18,20 @@ SHOWN = 20  # words, examples and pictures by name
 class Edited:
     """The text that was made of a caption; empty where none could be. ``doubts``: (kind, detail) of what was done.
 
-    ``long``: the second, longer text; empty where there is none.
+    ``long``: the second, longer text; empty where there is none. ``accepted``: by a person, as it is; an accepted text
+    that is empty is that of a decorative picture. ``language``: its code, "" if that is not said.
     """
 
     text: str
     doubts: tuple[tuple[str, str], ...] = ()
     long: str = ""
-    accepted: bool = False  # by a person, as it is
+    accepted: bool = False
+    language: str = ""
+
+    @property
+    def decorative(self) -> bool:
+        """Returns whether a person said that the picture needs no text."""
+        return self.accepted and not self.text
 
 
 def without_openings(text: str) -> tuple[str, str]:
@@ -42,11 +49,15 @@ def without_openings(text: str) -> tuple[str, str]:
     return kept or text, removed if kept else ""
 
 
-def shortened(text: str, most: int, *, whole_phrases: bool = False) -> tuple[str, str]:
+def shortened(text: str, most: int, *, whole_phrases: bool = False, english: bool = True) -> tuple[str, str]:
     """Returns the text in at most ``most`` characters, and how it was cut: "", "sentence", "phrase" or "word".
 
     Whole sentences where one fits, else the longest beginning of the first that ends with a phrase, else with a word
-    that may stand last. ``whole_phrases``: never within a phrase, so that the first one may be longer than ``most``.
+    that may stand last.
+
+    Args:
+        whole_phrases: never cuts within a phrase, so that the first one may be longer than ``most``.
+        english: finds phrases by English grammar; else a phrase ends before a comma or a semicolon.
     """
     if len(text) <= most:
         return text, ""
@@ -57,7 +68,7 @@ def shortened(text: str, most: int, *, whole_phrases: bool = False) -> tuple[str
         kept = longer
     if kept:
         return kept, "sentence"
-    ends = phrase_ends(parts[0])[:-1]
+    ends = phrase_ends(parts[0])[:-1] if english else [match.start() for match in re.finditer("[,;，、；]", parts[0])]
     if fitting := [end for end in ends if end <= most]:
         return parts[0][: fitting[-1]], "phrase"
     if whole_phrases:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,12 +17,13 @@ from tellapart.check.kinds import CAPTION, KINDS
 from tellapart.check.run import check_captions
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile
+from tellapart.data.xmp import TextEvent
 from tellapart.errors import UsageError
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.beside import common_folder
-from tellapart.purposes.embed import embed
+from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.files import check_files
-from tellapart.purposes.lists import json_lines, with_edits, write_lines
+from tellapart.purposes.lists import json_lines, refuse_other_language, with_edits, write_lines
 from tellapart.purposes.options import AltTextOptions
 from tellapart.purposes.review import review_lines, write_review_page
 from tellapart.purposes.source import SourceCaptions, read_source
@@ -38,6 +41,7 @@ def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, prec
         UsageError: for all files that cannot be read or written, before anything is captioned.
     """
     items, replaces, own = list(dataset), Replace(options.overwrite, options.replace_edited), OwnFiles()
+    language = checked_language(options.language)
     out = "-" if options.out is None and len(items) == 1 else options.out
     folders = [None] * options.embed + [options.copies] * (options.copies is not None)
     with contextlib.ExitStack() as stack:
@@ -47,12 +51,13 @@ def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, prec
             path = _checked_path(out, options)
         if options.review is not None:
             check_output(options.review)
+        refuse_other_language(path, language)
         check_files(items, path, own, replaces, beside=None, mixed=True, copies=folders)
         stack.enter_context(locked(path.parent, wait=False, name=f".{path.name}.lock"))
         if options.embed:
             stack.enter_context(locked(common_folder(items), wait=False, name=".xmp.lock"))
         source = read_source(options, dataset, path, own, device, precision)
-        edited = AltText(options.characters, options.long).edited(source.first)
+        edited = AltText(options.characters, options.long, language).edited(source.first)
         for line in without_text(edited):
             say(line)
         edited, changed = with_edits(path, edited, replaces, items)
@@ -63,8 +68,9 @@ def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, prec
                 sys.stdout.write(json_lines(items, edited))
         else:
             say(f"{write_lines(path, items, edited, own, changed):,} texts in {path}")
+        event = TextEvent(source.agent, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         for folder in folders:
-            _embed(dataset, edited, own, replaces, folder)
+            _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
         if options.review is not None:
             _review(dataset, source, edited, options, path)
 
@@ -81,11 +87,16 @@ def _checked_path(out: str | None, options: AltTextOptions) -> Path:
     return path
 
 
-def _embed(
-    dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, replaces: Replace, folder: Path | None
-) -> None:
+def checked_language(code: str) -> str:
+    """Returns a language's code (BCP 47). Raises `UsageError` for anything else."""
+    if code and not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
+        raise UsageError(f"--language {code}: expected a code such as de or pt-BR")
+    return code
+
+
+def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> None:
     """Writes alt texts in XMP, beside the pictures or in copies, and prints how many."""
-    done = embed(list(dataset), edited, own, replaces.edited, folder)
+    done, folder = embed(list(dataset), edited, own, settings), settings.folder
     where = "beside the pictures" if folder is None else f"in {folder}"
     copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
     say(f"{copies}{done.sidecars:,} .xmp files {where}")
@@ -106,7 +117,9 @@ def _review(
     doubts: dict[str, list[tuple[str, str]]] = {}
     if texts:
         captioner = source.captioner() if source.captioner is not None and len(texts) > 1 else None
-        checked = check_captions(CaptionFile(out.name, texts), dataset, captioner=captioner)
+        language = options.language.lower().partition("-")[0] or "en"
+        file = CaptionFile(out.name, texts)
+        checked = check_captions(file, dataset, language_name=language, captioner=captioner)
         for kind, findings in checked.found.items():
             if KINDS[kind].of == CAPTION and kind not in OF_SETS:
                 for one in findings:
