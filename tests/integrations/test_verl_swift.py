@@ -91,7 +91,7 @@ def test_verls_managers_of_one_caption_get_rewards_that_need_no_batch(
     assert words("photos", "two cats on a mat", None, {"id": "0"}) == far
     reward: RewardFunction
     for reward in (self_retrieval(scorer), self_retrieval(scorer, "bag"), pmi("scenes")):
-        with pytest.raises(UsageError, match="use VerlBatchScore with verl's reward manager 'batch'"):
+        with pytest.raises(UsageError, match="use VerlBatchScore with the reward manager BatchManager"):
             VerlScore(reward)
     similar = VerlScore(self_retrieval(scorer, score="cosine"))
     expected = plain(TEXTS[:1], pictures[:1], scorer, score="cosine").tolist()
