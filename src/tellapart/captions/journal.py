@@ -150,7 +150,7 @@ class Log:
         self.changes: dict[str, JournalChange] = {}
         self._settings: dict[str, Author] = {}
         self._read: tuple[int, int] = (0, 0)  # inode, and the bytes of it that are read
-        self._lines = 0
+        self._lines = self._tried = 0  # lines in all, and at the last attempt to compact them
 
     @classmethod
     def open(cls, folder: Path) -> Log:
@@ -239,8 +239,9 @@ class Log:
 
         Texts and changes all stay; records of pictures and captions of a captioner only stay where they are the last.
         """
-        if self._read[1] < COMPACT_BYTES or self._lines < 2 * len(self.rows):
+        if self._read[1] < COMPACT_BYTES or self._lines < 2 * max(len(self.rows), self._tried):
             return
+        self._tried = self._lines
         data = self.path.read_bytes()
         lines = _compacted(data)
         if sum(map(len, lines)) < len(data) // 2:

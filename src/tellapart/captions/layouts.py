@@ -15,6 +15,7 @@ import os
 import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,7 @@ from tellapart.utils.messages import parse_json
 
 BESIDE = (".txt", ".caption")
 LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # names that a folder's list may have
+WRITERS = 16  # threads
 MIRRORED = ("accepted", "decorative", "language", "texts")  # fields of a row that a .jsonl shows, too
 
 
@@ -145,8 +147,9 @@ class Sidecars(CaptionLayout):
         return text if self._suffixes[0] == ".xmp" or not text else text + "\n"
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        for id_, raw in raws.items():
-            self._write(self._files[id_], raw)
+        with ThreadPoolExecutor(WRITERS) as pool:  # a rename over a file waits for the disk
+            for _ in pool.map(lambda one: self._write(self._files[one[0]], one[1]), raws.items()):
+                pass
 
     def _write(self, path: Path, raw: str | None) -> None:
         with write_errors(path, "make the folder writable", "free some space and save again"):

@@ -121,19 +121,17 @@ class CaptionStore:
 
     # Reading.
 
-    def captions(self) -> dict[str, StoredCaption]:
-        """Returns the captions of all pictures as they are on disk now, by id, in the order of the pictures."""
+    def captions(self, ids: Sequence[str] | None = None) -> dict[str, StoredCaption]:
+        """Returns the captions of pictures (None: of all, in their order) as they are on disk now, by id."""
         with self._lock:
-            raws = self.layout.read(list(self.items))
-            self._refresh(raws)
-            return {id_: self._caption(id_, raws.get(id_)) for id_ in self.items}
+            chosen = list(self.items) if ids is None else list(ids)
+            raws = self.layout.read(chosen)
+            self._refresh(chosen)
+            return {id_: self._caption(id_, raws.get(id_)) for id_ in chosen}
 
     def caption(self, id_: str) -> StoredCaption:
         """Returns the caption of one picture as it is on disk now."""
-        with self._lock:
-            raw = self.layout.read([id_]).get(id_)
-            self._refresh([id_])
-            return self._caption(id_, raw)
+        return self.captions([id_])[id_]
 
     def _caption(self, id_: str, raw: str | None) -> StoredCaption:
         logged = self._row(self.layout.place(id_))

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tellapart.captioners.captioner import Captioner
+from tellapart.captioners.load import load_captioner
 from tellapart.captions.journal import Author
 from tellapart.captions.store import Edit
 from tellapart.data import Dataset, Skipped
@@ -16,7 +17,9 @@ from tellapart.features.store import FeatureStore
 from tellapart.inference.best_of import BestOf
 from tellapart.inference.engine import CaptionEngine
 from tellapart.models.decoding import Decoding
+from tellapart.models.devices import resolve_device
 from tellapart.scorers.base import Scorer
+from tellapart.scorers.load import load_scorer
 
 SAMPLES = 10  # captions of each picture that is captioned again
 BLOCK = 1024  # captions that are compared with all pictures at once
@@ -117,3 +120,10 @@ class Recaptioner:
                 if texts:
                     edits[one.item.id] = Edit(texts[0], {"candidates": texts})
             return edits
+
+
+def open_models(scorer: str, model: str | None, device: str, dataset: Dataset) -> tuple[FitFinder, Recaptioner | None]:
+    """Loads the scorer and, if it is named, the captioner. Raises `UsageError` for names of no model."""
+    place = resolve_device(device)
+    finder = FitFinder(load_scorer(scorer, place), dataset)
+    return finder, None if model is None else Recaptioner(load_captioner(model, place), finder, dataset)

@@ -7,16 +7,18 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.captions.store import STATE, CaptionStore, Edit, StoredCaption, WriteResult
 from tellapart.errors import UsageError
 from tellapart.language.answers import refusal, without_opening
 from tellapart.language.words import sentences
-from tellapart.review.models import FitFinder, Recaptioner
 from tellapart.review.thumbnails import thumbnail
 from tellapart.utils.messages import clean_text
 from tellapart.utils.web import encode_picture
+
+if TYPE_CHECKING:
+    from tellapart.review.models import FitFinder, Recaptioner
 
 LONGEST_SIDE = 1400  # pixels of the large picture
 LONGEST_TEXT = 20_000  # characters of a caption
@@ -52,12 +54,12 @@ class ReviewSession:
 
     # Reading.
 
-    def refresh(self) -> int:
-        """Reads the captions from disk; returns the revision, which grows whenever a row changed."""
+    def refresh(self, ids: Sequence[str] | None = None) -> int:
+        """Reads captions (None: all) from disk; returns the revision, which grows whenever a row changed."""
         with self._lock:
-            now = self.store.captions()
+            now = self.store.captions(ids)
             changed = {self._numbers[id_] for id_, one in now.items() if self._known.get(id_) != one}
-            self._known = now
+            self._known |= now
             if changed:
                 self._revisions.append(changed)
             return len(self._revisions)
@@ -144,8 +146,8 @@ class ReviewSession:
     def batch(self, numbers: Sequence[int], what: str, edit: Callable[[StoredCaption], Edit | None]) -> Saved:
         """Changes many rows by one function of what they are now, as one change."""
         with self._lock:
-            now = self.store.captions()
-            edits = {self.ids[number]: made for number in numbers if (made := edit(now[self.ids[number]])) is not None}
+            now = self.store.captions([self.ids[number] for number in numbers])
+            edits = {id_: made for id_, caption in now.items() if (made := edit(caption)) is not None}
             return self._saved(self.store.write(edits, what))
 
     def undo(self, change: str) -> Saved:
@@ -161,8 +163,8 @@ class ReviewSession:
         """Captions pictures again by the model; texts of people stay. Raises `UsageError` without a model."""
         if self.recaptioner is None:
             raise UsageError("no model to caption with; start the review with --model MODEL --scorer MODEL")
-        now = self.store.captions()
-        ids = [self.ids[number] for number in numbers if not now[self.ids[number]].is_persons]
+        now = self.store.captions([self.ids[number] for number in numbers])
+        ids = [id_ for id_, caption in now.items() if not caption.is_persons]
         done = WriteResult(None)
         if ids:
             done = self.store.write(self.recaptioner.captions(ids), "recaption", self.recaptioner.author)
@@ -174,7 +176,7 @@ class ReviewSession:
         with self._lock:
             written = {self._numbers[id_] for id_ in done.written}
             self._changed |= written
-            self.refresh()
+            self.refresh([*done.written, *done.conflicts])
             conflicts = tuple(self._numbers[id_] for id_ in done.conflicts)
             rows = {number: self._known[self.ids[number]] for number in sorted(written | set(conflicts))}
             return Saved(rows, conflicts, done.change, message)

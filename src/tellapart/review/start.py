@@ -5,14 +5,10 @@ from __future__ import annotations
 import webbrowser
 from pathlib import Path
 
-from tellapart.captioners.load import load_captioner
 from tellapart.captions.store import CaptionStore
 from tellapart.data import open_many
-from tellapart.models.devices import resolve_device
 from tellapart.review.app import serve
-from tellapart.review.models import FitFinder, Recaptioner
 from tellapart.review.session import ReviewSession
-from tellapart.scorers.load import load_scorer
 from tellapart.utils.messages import say
 from tellapart.utils.web import bind
 
@@ -29,9 +25,9 @@ def open_session(
         say(f"{len(moved):,} captions follow their pictures, which were renamed or moved")
     finder = recaptioner = None
     if scorer is not None:
-        finder = FitFinder(load_scorer(scorer, resolve_device(device)), dataset)
-        if model is not None:
-            recaptioner = Recaptioner(load_captioner(model, resolve_device(device)), finder, dataset)
+        from tellapart.review.models import open_models  # torch: most reviews do without
+
+        finder, recaptioner = open_models(scorer, model, device, dataset)
     return ReviewSession(store, folder, finder, recaptioner)
 
 
