@@ -19,10 +19,10 @@ from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.clusters import Sizes, centroids_of, nearest_clusters, sizes_for
 from tellapart.bags.curation import curate, recall
 from tellapart.bags.file import read_bags
-from tellapart.bags.large import Ids, LargeSearch, nearest_pairs
+from tellapart.bags.large import LargeSearch, nearest_pairs
 from tellapart.bags.mined_folder import mine_folder
 from tellapart.bags.row_files import PAIR
-from tellapart.bags.shards import FeatureShards
+from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError
 from tellapart.features.nearest import nearest_neighbours
 from tellapart.utils.files import locked

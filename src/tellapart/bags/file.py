@@ -71,10 +71,10 @@ class BagsFile:
 
     def of_size(self) -> dict[int, list[Bag]]:
         """Returns the bags of each size, sizes ascending."""
-        found: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
+        bags: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
         for bag in self.bags:
-            found[len(bag)].append(bag)
-        return found
+            bags[len(bag)].append(bag)
+        return bags
 
 
 def write_bags(path: Path, bags: BagsFile) -> None:
@@ -131,10 +131,10 @@ def refuse_others(path: Path, header: Header) -> None:
     instead = "type --overwrite to replace it, or name another file with -o"
     there = read_bags(path).header
     if other := [name for name in SETTINGS if getattr(there, name) != getattr(header, name)]:
-        found, wanted = getattr(there, other[0]) or "none", getattr(header, other[0]) or "none"
-        found, wanted = (", ".join(map(str, one)) if isinstance(one, tuple) else one for one in (found, wanted))
+        before, now = getattr(there, other[0]) or "none", getattr(header, other[0]) or "none"
+        before, now = (", ".join(map(str, one)) if isinstance(one, tuple) else one for one in (before, now))
         what = other[0].replace("_", " ")
-        raise UsageError(f"{path}: holds bags of other settings ({what}: {found}, not {wanted}); {instead}")
+        raise UsageError(f"{path}: holds bags of other settings ({what}: {before}, not {now}); {instead}")
 
 
 def read_truematch(path: Path) -> list[Bag]:

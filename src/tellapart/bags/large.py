@@ -130,8 +130,8 @@ class LargeSearch:
         for shard, after in enumerate(self.features.first_S[1:]):
             end = int(np.searchsorted(row_M, after))
             if end > begin:
-                found = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
-                parts.append(found[row_M[begin:end] - self.features.first_S[shard]])
+                rows = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
+                parts.append(rows[row_M[begin:end] - self.features.first_S[shard]])
             begin = end
         return np.concatenate(parts)
 
@@ -187,8 +187,8 @@ class LargeSearch:
     def neighbours(self, shard: int) -> np.ndarray:
         """`PAIR` N×K of a file's pictures, nearest first, K ≥ k; read where it is indexed."""
         name = "refined" if self.refines else "near"
-        found: np.ndarray = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
-        return found
+        pair_NK: np.ndarray = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
+        return pair_NK
 
     # The rounds
     def round_rows(self, number: int) -> RowFile:
@@ -363,8 +363,8 @@ class LargeSearch:
             group_BM = group_C[cluster_M[np.maximum(of_BM, 0)]]
             for group in np.unique(group_BM[known]):
                 here = known & (group_BM == group)
-                found = np.load(self.path_of("found", int(group)), mmap_mode="r", allow_pickle=False)
-                pair_BA[here] = found[at_M[of_BM[here]]]
+                pairs = np.load(self.path_of("found", int(group)), mmap_mode="r", allow_pickle=False)
+                pair_BA[here] = pairs[at_M[of_BM[here]]]
             near_NK[start:stop] = nearest_pairs(pair_BA.reshape(stop - start, -1), k)
         save_array(self.path_of("near", shard), near_NK)
 
@@ -457,7 +457,7 @@ def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
     row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))
     cosine_BA[:, 1:][row_BA[:, 1:] == row_BA[:, :-1]] = -np.inf  # a picture that both clusters have
     order_BK = np.lexsort((row_BA, -np.round(cosine_BA.astype(np.float64), DIGITS)), axis=1)[:, :k]
-    found = np.empty((len(pair_BA), k), PAIR)
-    found["cosine"] = np.take_along_axis(cosine_BA, order_BK, 1)
-    found["row"] = np.where(found["cosine"] > -np.inf, np.take_along_axis(row_BA, order_BK, 1), NOT_FOUND)
-    return found
+    nearest_BK = np.empty((len(pair_BA), k), PAIR)
+    nearest_BK["cosine"] = np.take_along_axis(cosine_BA, order_BK, 1)
+    nearest_BK["row"] = np.where(nearest_BK["cosine"] > -np.inf, np.take_along_axis(row_BA, order_BK, 1), NOT_FOUND)
+    return nearest_BK

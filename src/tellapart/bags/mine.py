@@ -84,8 +84,8 @@ def mine_bags(
     if len(names) != len(joined_ND):
         raise UsageError(f"{len(names)} ids for {len(joined_ND)} rows of features; give one id for each picture")
     if neighbours is None:
-        wanted = neighbours_for(size, max_cosine, max_cosine_of)
-        neighbours = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate, block=block)
+        count = neighbours_for(size, max_cosine, max_cosine_of)
+        neighbours = nearest_neighbours(vectors, count, max_cosine=max_cosine, approximate=approximate, block=block)
     apart = max_cosine if max_cosine_of == "pairs" else None  # the target's own limit is in the search
     bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, apart)
     alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
@@ -273,9 +273,9 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
     Copies of a target (cosine above 0.9999) do not count for it. Ties: see `tellapart.features.nearest`. A row near
     several targets belongs to the nearest one, of equally near ones to the first.
     """
-    found = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
-    target_M, place_M = np.nonzero(found.rows_NK >= 0)
-    row_M, cosine_M = found.rows_NK[target_M, place_M], found.cosine_NK[target_M, place_M]
+    near = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
+    target_M, place_M = np.nonzero(near.rows_NK >= 0)
+    row_M, cosine_M = near.rows_NK[target_M, place_M], near.cosine_NK[target_M, place_M]
     order_M = np.lexsort((target_M, -cosine_M, row_M))
     rows, first = np.unique(row_M[order_M], return_index=True)
     return rows, target_M[order_M][first]

@@ -38,8 +38,8 @@ class MinedFolder:
     def to_json(self) -> dict[str, Any]:
         """Returns numbers of bags by size, and how they were found."""
         sizes = [
-            {"size": size, "bags": len(own.rows_MS), "similarity": _summary(own.similarity_M)}
-            for size, own in self.bags.items()
+            {"size": size, "bags": len(of_size.rows_MS), "similarity": _summary(of_size.similarity_M)}
+            for size, of_size in self.bags.items()
         ]
         return {
             "pictures": self.header.pictures,
@@ -53,11 +53,11 @@ class MinedFolder:
         """Returns the same for a person."""
         share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
         copies = "".join(f", {count:,} {what} left out" for what, count in self.header.left_out.items())
-        found = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
-        for size, own in self.bags.items():
-            middle = f", median similarity {np.median(own.similarity_M):.3f}" if len(own.rows_MS) else ""
-            found.append(f"bags of {size}: {len(own.rows_MS):,}{middle}")
-        return found
+        lines = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
+        for size, of_size in self.bags.items():
+            middle = f", median similarity {np.median(of_size.similarity_M):.3f}" if len(of_size.rows_MS) else ""
+            lines.append(f"bags of {size}: {len(of_size.rows_MS):,}{middle}")
+        return lines
 
 
 def mine_folder(
@@ -97,17 +97,17 @@ def mine_folder(
     left_out = {"copies": len(whole) - len(features)} if len(features) < len(whole) else {}
     with disk_errors(work), locked(work, wait=False), _clear_errors(work):
         search.run(progress, spread)
-        (found,) = recall(search, (k,), RECALL_QUERIES, progress=progress)
+        (share,) = recall(search, (k,), RECALL_QUERIES, progress=progress)
         bags = {size: curate(search, size) for size in sizes}
         clusters = len(search.centre_CD)
         header = Header(
-            *scorer, f"features:{folder}", tuple(sizes), len(features), left_out, "", "query", max_cosine, found,
+            *scorer, f"features:{folder}", tuple(sizes), len(features), left_out, "", "query", max_cosine, share,
             __version__, "target",
         )  # fmt: skip
-        if any(len(own.rows_MS) for own in bags.values()):
+        if any(len(of_size.rows_MS) for of_size in bags.values()):
             write_output(out, lambda temporary: _write(temporary, header, bags, ids, row_N))
         shutil.rmtree(work, ignore_errors=True)
-    if not any(len(own.rows_MS) for own in bags.values()):
+    if not any(len(of_size.rows_MS) for of_size in bags.values()):
         raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
     return MinedFolder(header, bags, clusters)
 
@@ -126,16 +126,16 @@ def _clear_errors(work: Path) -> Iterator[None]:
     except Exception as error:
         if not earlier:
             raise
-        told = str(error).partition("\n")[0] or type(error).__name__
-        raise TellapartError(f"{work}: is damaged ({told}); remove that folder, and type the same again") from error
+        cause = str(error).partition("\n")[0] or type(error).__name__
+        raise TellapartError(f"{work}: is damaged ({cause}); remove that folder, and type the same again") from error
 
 
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:
     """In the layout of `bags.file`, a line at a time. ``row_N``: of which row an id is."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
-        for own in bags.values():
-            for row_S, similarity in zip(own.rows_MS, own.similarity_M, strict=True):
+        for of_size in bags.values():
+            for row_S, similarity in zip(of_size.rows_MS, of_size.similarity_M, strict=True):
                 bag = {"ids": [ids[int(row_N[row])] for row in row_S], "similarity": round(float(similarity), 9)}
                 file.write(json.dumps(bag, ensure_ascii=False) + "\n")
 

@@ -106,10 +106,10 @@ class Round:
         at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]
         found_M = found_M[row_order]
         near = nearest_among(gallery.take(at_B), gallery, k, Exclusions(own_B, found_M, self.max_cosine))
-        wanted = near.rows_NK.shape[1]
+        width = near.rows_NK.shape[1]
         entry_BK = no_entries(len(own_B), k)
-        entry_BK["place"][:, :wanted] = np.where(near.rows_NK >= 0, found_M[near.rows_NK], NOT_FOUND)
-        entry_BK["cosine"][:, :wanted] = near.cosine_NK
+        entry_BK["place"][:, :width] = np.where(near.rows_NK >= 0, found_M[near.rows_NK], NOT_FOUND)
+        entry_BK["cosine"][:, :width] = near.cosine_NK
         return entry_BK
 
 

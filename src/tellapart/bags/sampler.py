@@ -136,14 +136,14 @@ def curriculum(
 
     Bags of a size are made when they are first needed; ``log`` gets a line that counts the pictures in bags.
     """
-    made: dict[int, TrainingBags] = {}
+    bags_of_size: dict[int, TrainingBags] = {}
 
     def plan(epoch: int) -> TrainingBags:
         size = bag_size_at(schedule, epoch)
-        if size not in made:
-            made[size] = training_bags(rows_NK, size)
-            log(made[size].line())
-        return made[size]
+        if size not in bags_of_size:
+            bags_of_size[size] = training_bags(rows_NK, size)
+            log(bags_of_size[size].line())
+        return bags_of_size[size]
 
     return plan
 

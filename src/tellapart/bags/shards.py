@@ -48,8 +48,8 @@ class FeatureFile:
         stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
         matrix = np.memmap(self.path, disk, "c", self.offset, (stored, self.width))
         chosen = row_M if self.kept is None else self.kept[row_M]
-        found: np.ndarray = unpack(np.asarray(matrix[chosen]), self.dtype).astype(np.float32, copy=False)
-        return found
+        rows_MD: np.ndarray = unpack(np.asarray(matrix[chosen]), self.dtype).astype(np.float32, copy=False)
+        return rows_MD
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class FeatureShards:
         shards = tuple(shard for shard in map(_opened, paths) if shard.rows)
         if widths := {shard.width: shard.path.name for shard in shards}:
             if len(widths) > 1:
-                found = ", ".join(f"{width} ({name})" for width, name in widths.items())
-                raise UsageError(f"{folder}: features of several widths: {found}; expected one")
+                listed = ", ".join(f"{width} ({name})" for width, name in widths.items())
+                raise UsageError(f"{folder}: features of several widths: {listed}; expected one")
             return cls(folder, shards)
         raise UsageError(f"{folder}: its files have no rows")
 
@@ -104,7 +104,7 @@ class FeatureShards:
             return self, row_N
         cut = np.searchsorted(row_N, self.first_S)
         kept = [row_N[begin:end] - first for first, begin, end in zip(self.first_S, cut, cut[1:], strict=False)]
-        shards = (replace(shard, rows=len(own), kept=own) for shard, own in zip(self.shards, kept, strict=True))
+        shards = (replace(shard, rows=len(rows), kept=rows) for shard, rows in zip(self.shards, kept, strict=True))
         return FeatureShards(self.folder, tuple(shard for shard in shards if shard.rows)), row_N
 
     def digest(self) -> list[list[Any]]:
@@ -176,12 +176,12 @@ class Ids:
 
 def _check_distinct(ids: Ids, count: int) -> None:
     """Raises `UsageError` for an id that is empty or stands twice: a file of such bags could not be read."""
-    told = "expected an id of its own for each picture in the lists of ids (.txt)"
+    expected = "expected an id of its own for each picture in the lists of ids (.txt)"
 
     def hashes() -> Iterator[int]:
         for row in range(count):
             if not (text := ids[row]):
-                raise UsageError(f"row {row:,} of the features has an empty line for an id; {told}")
+                raise UsageError(f"row {row:,} of the features has an empty line for an id; {expected}")
             yield hash(text)
 
     hash_N = np.fromiter(hashes(), np.int64, count)  # eight bytes a picture, for the moment
@@ -189,7 +189,9 @@ def _check_distinct(ids: Ids, count: int) -> None:
     equal_N = np.flatnonzero(np.diff(hash_N[order_N]) == 0)
     for first, second in zip(order_N[equal_N].tolist(), order_N[equal_N + 1].tolist(), strict=True):
         if ids[first] == ids[second]:
-            raise UsageError(f"rows {first:,} and {second:,} of the features are both called '{ids[first]}'; {told}")
+            raise UsageError(
+                f"rows {first:,} and {second:,} of the features are both called '{ids[first]}'; {expected}"
+            )
 
 
 def _list(shard: FeatureFile) -> Path:

@@ -72,8 +72,8 @@ class Captioner(ABC):
         self.chosen: dict[str, Any] = {}
         self.decoding: Decoding | None = None  # the generation settings that it is saved with; None: none
         self.levels: Levels = ()  # the amounts of detail that it was trained for
-        wanted = os.environ.get("TELLAPART_CUDA_GRAPHS", "1") != "0"
-        self.graphs = StepGraphs() if self.graphed and wanted else None
+        enabled = os.environ.get("TELLAPART_CUDA_GRAPHS", "1") != "0"
+        self.graphs = StepGraphs() if self.graphed and enabled else None
 
     def with_prompt(self, prompt: str) -> Self:
         """Returns this captioner behind another prompt, with the same weights; itself for "".
@@ -138,7 +138,7 @@ class Captioner(ABC):
             return
         special = set(self.tokenizer.all_special_ids)
         texts = self.tokenizer.batch_decode([[id_] for id_ in range(len(self.tokenizer))])
-        self._stop_ids = [id_ for id_, own in enumerate(texts) if text in own and id_ not in special]
+        self._stop_ids = [id_ for id_, token_text in enumerate(texts) if text in token_text and id_ not in special]
         if not self._stop_ids:
             raise UsageError(f"{self.name}: none of its tokens contains '{text}'; leave stop out, or name another")
 

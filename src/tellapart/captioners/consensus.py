@@ -47,10 +47,15 @@ def agreement(samples: Sequence[str]) -> np.ndarray:
     sentences of each, and then over both ways.
     """
     parts = [sentences(text) or [text] for text in samples]
-    row_of = {part: row for row, part in enumerate(dict.fromkeys(part for own in parts for part in own))}
-    row_U = [row_of[part] for own in parts for part in own]  # samples often say the same sentence
+    row_of = {
+        part: row
+        for row, part in enumerate(dict.fromkeys(part for samples_of_picture in parts for part in samples_of_picture))
+    }
+    row_U = [
+        row_of[part] for samples_of_picture in parts for part in samples_of_picture
+    ]  # samples often say the same sentence
     similarity_UU = _similarity(list(row_of))[np.ix_(row_U, row_U)]
-    count_S = np.array([len(own) for own in parts])
+    count_S = np.array([len(samples_of_picture) for samples_of_picture in parts])
     first_S = count_S.cumsum() - count_S
     best_US = np.maximum.reduceat(similarity_UU, first_S, axis=1)  # of each sentence with each sample
     one_way_SS = np.add.reduceat(best_US, first_S, axis=0) / count_S[:, None]

@@ -117,8 +117,8 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         return made
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
-        if (found := load_family(kind, where)) is not None:
-            model, family = found
+        if (loaded := load_family(kind, where)) is not None:
+            model, family = loaded
             set_precision(model, chosen)
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             pictures = family.reads_pictures(model)
@@ -139,8 +139,8 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     options = {key: value for key, value in saved.items() if key not in ("decoding", "detail")} | typed
     model.requires_grad_(chosen == "fp32").eval().to(device)
     with loading_errors(bare, "a processor that fits the model"):
-        own = {key: value for key, value in options.items() if key not in STOP}
-        captioner = family(model, tokenizer, processor, str(name), **own)
+        arguments = {key: value for key, value in options.items() if key not in STOP}
+        captioner = family(model, tokenizer, processor, str(name), **arguments)
         check_fit(captioner)
     captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
     captioner.set_stop(options.get("stop", ""))
@@ -169,8 +169,8 @@ def load_without_folder(name: str, written: str) -> Captioner | None:
     """A captioner that no folder of transformers holds: a published checkpoint, a new ClipCap, a user's own."""
     for entry in CAPTIONERS.builtin().values():
         if entry.takes and re.fullmatch(entry.takes, name):
-            made: Captioner = entry.factory(name, written)
-            return made
+            captioner: Captioner = entry.factory(name, written)
+            return captioner
     if (path := code_path(name, "captioner")) is not None:
         return load_custom(path, dict(pair.split("=", 1) for pair in written.split("&") if "=" in pair))
     return None
@@ -294,9 +294,9 @@ def check_pictures(captioner: Captioner) -> None:
     side = getattr(getattr(config, "vision_config", None), "image_size", None)
     pixels = captioner.pixels([Image.new("RGB", (64, 48))])
     if isinstance(side, int) and pixels.ndim == 4 and tuple(pixels.shape[-2:]) != (side, side):
-        found = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
+        shape = f"{pixels.shape[-1]}×{pixels.shape[-2]}"
         raise TellapartError(
-            f"{captioner.name}: its processor makes pictures of {found} pixels, and its vision encoder reads "
+            f"{captioner.name}: its processor makes pictures of {shape} pixels, and its vision encoder reads "
             f"{side}×{side}; expected the processor that the model was saved with (preprocessor_config.json)"
         )
 

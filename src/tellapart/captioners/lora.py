@@ -55,9 +55,9 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Found missing adapter keys")  # an error below
             adapted: Any = PeftModel.from_pretrained(model, str(folder))
-        wanted = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
-        stray = given - wanted - set(adapted.state_dict())
-        for what, keys in (("lacks", wanted - given), ("also has", stray)):
+        expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        stray = given - expected - set(adapted.state_dict())
+        for what, keys in (("lacks", expected - given), ("also has", stray)):
             if keys:
                 kind = type(model).__name__
                 raise TellapartError(
@@ -82,12 +82,12 @@ def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int
         tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
         named = [(name, shape) for name, shape in shapes.items() if tables.search(name)]
         counts = {shape[1 if name.endswith("lora_embedding_A") else 0] for name, shape in named}
-        found, have = max(counts, default=0), layer.weight.shape[0]
-        if counts and found != have:
+        tokens, have = max(counts, default=0), layer.weight.shape[0]
+        if counts and tokens != have:
             raise TellapartError(
-                f"{folder} has word embeddings of {found:,} tokens, and its base has {have:,}: tokens were added "
+                f"{folder} has word embeddings of {tokens:,} tokens, and its base has {have:,}: tokens were added "
                 "before training, and an adapter does not say how; in Python, call "
-                f"base.resize_token_embeddings({found}), "
+                f"base.resize_token_embeddings({tokens}), "
                 f"PeftModel.from_pretrained(base, '{folder}').merge_and_unload().save_pretrained(NEW) and "
                 "tokenizer.save_pretrained(NEW), and name NEW with the base's processor"
             )
@@ -154,8 +154,8 @@ def target_layers(
     layers = {name: layer for name, layer in module.named_modules() if not list(layer.children())}
     if tuple(modules) == MODULES and not ending_in(layers, ATTENTION):
         return linear_layers(captioner, part)
-    if found := ending_in(layers, modules):
-        return found
+    if chosen := ending_in(layers, modules):
+        return chosen
     ends = sorted({name.rpartition(".")[2] for name in layers})
     raise UsageError(
         f"captioner.lora.modules: no layer of {part} of {captioner.name} is called {', '.join(modules)}; "

@@ -166,9 +166,9 @@ def bare_clipcap(state: State, path: Path) -> State:
             f"{path} holds LoRA's matrices ({lora}) and not the weights that they are added to; expected a checkpoint "
             "that was saved after merging, or the folder of a PEFT adapter"
         )
-    if not (found := {key.partition("clip_project.")[0] for key in state if "clip_project." in key} - {""}):
+    if not (prefixes := {key.partition("clip_project.")[0] for key in state if "clip_project." in key} - {""}):
         return state
-    prefix = min(found)
+    prefix = min(prefixes)
     left = sorted(key for key in state if not key.startswith(prefix))
     if left:
         say(f"{path}: left out {len(left)} entries beside {prefix}*, such as {left[0]}")
@@ -383,7 +383,7 @@ def blip_config(state: State, image_size: int | None) -> Any:
 
 
 def count_layers(state: State, pattern: str) -> int:
-    return len({found[1] for key in state if (found := re.match(pattern, key))})
+    return len({match[1] for key in state if (match := re.match(pattern, key))})
 
 
 def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
@@ -413,16 +413,16 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
     and for other shapes, with what was ``named``.
     """
     left = sorted(key for key in state if re.match(stray, key))
-    wanted = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
+    expected = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
     given = {key: tensor for key, tensor in state.items() if key not in left}
-    tied = {key for key in wanted if key not in given and is_tied(wanted, given, key)}
-    for what, keys in (("lacks", wanted.keys() - given.keys() - tied), ("also has", given.keys() - wanted.keys())):
+    tied = {key for key in expected if key not in given and is_tied(expected, given, key)}
+    for what, keys in (("lacks", expected.keys() - given.keys() - tied), ("also has", given.keys() - expected.keys())):
         if keys:
             raise TellapartError(f"{path} {what} {len(keys)} weights such as {min(keys)}; it does not fit {named}")
     for key, tensor in given.items():
-        if tensor.shape != wanted[key].shape:
+        if tensor.shape != expected[key].shape:
             raise TellapartError(
-                f"{path} does not fit {named}: {key} is {tuple(tensor.shape)}, expected {tuple(wanted[key].shape)}"
+                f"{path} does not fit {named}: {key} is {tuple(tensor.shape)}, expected {tuple(expected[key].shape)}"
             )
     model.load_state_dict({key: tensor.float() for key, tensor in given.items()}, strict=False)
     model.tie_weights()
@@ -430,10 +430,10 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
         say(f"{path}: left out {len(left)} entries that are no weights of the captioner, such as {left[0]}")
 
 
-def is_tied(wanted: State, given: State, key: str) -> bool:
+def is_tied(expected: State, given: State, key: str) -> bool:
     """Returns whether the tensor behind ``key`` is another one's that is given: tied weights need to come once."""
     return any(
-        other in given and wanted[other].data_ptr() == wanted[key].data_ptr() for other in wanted if other != key
+        other in given and expected[other].data_ptr() == expected[key].data_ptr() for other in expected if other != key
     )
 
 

@@ -76,7 +76,7 @@ class Grids:
         """Tokens of all the pictures, one after the other, as a row for each picture."""
         counts = self.tokens(grid_B3)
         pairs = zip(grid_B3, cells.split(counts), strict=True)
-        return torch.stack([self._row(grid_3, own, self.most) for grid_3, own in pairs])
+        return torch.stack([self._row(grid_3, cells_of_picture, self.most) for grid_3, cells_of_picture in pairs])
 
     def unpack(self, rows: torch.Tensor, *, merged: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """grid_B3, and the cells of all the pictures one after the other; ``merged``: they are tokens."""
@@ -181,21 +181,23 @@ class Tiles:
     def encoded(self, rows: torch.Tensor, tower: Any) -> torch.Tensor:
         """Rows with what the ``tower`` makes of the tiles …×3×side×side in place of their pixels."""
         ids, tensors = self.unpack(rows)
-        states = tower(torch.cat([own[PIXELS].flatten(0, -4) for own in tensors]))
+        states = tower(torch.cat([tensors_of_picture[PIXELS].flatten(0, -4) for tensors_of_picture in tensors]))
         made, done = [], 0
-        most = self.most_tiles * states[0].numel() + max(self._beside(own) for own in tensors)
-        for id_T, own in zip(ids, tensors, strict=True):
-            tiles = own[PIXELS].shape[:-3]
-            own[PIXELS] = states[done : (done := done + tiles.numel())].unflatten(0, tiles)
-            made.append(self._row(id_T, own, most))
+        most = self.most_tiles * states[0].numel() + max(
+            self._beside(tensors_of_picture) for tensors_of_picture in tensors
+        )
+        for id_T, tensors_of_picture in zip(ids, tensors, strict=True):
+            tiles = tensors_of_picture[PIXELS].shape[:-3]
+            tensors_of_picture[PIXELS] = states[done : (done := done + tiles.numel())].unflatten(0, tiles)
+            made.append(self._row(id_T, tensors_of_picture, most))
         return torch.stack(made)
 
     @staticmethod
     def batch(tensors: Sequence[dict[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """The tensors of several pictures, one after the other; zeros where one has fewer tiles than another."""
         joined = {}
-        for name in dict.fromkeys(name for own in tensors for name in own):
-            each = [own[name] if name in own else torch.ones_like(own[PIXELS].select(-3, 0)) for own in tensors]
+        for name in dict.fromkeys(name for named in tensors for name in named):
+            each = [named[name] if name in named else torch.ones_like(named[PIXELS].select(-3, 0)) for named in tensors]
             most = [max(sizes) for sizes in zip(*(x.shape for x in each), strict=True)]
             joined[name] = torch.cat([_padded(x, most) for x in each]).to(dtype if name == PIXELS else torch.long)
         return joined
@@ -227,5 +229,5 @@ class Tiles:
 
 def _padded(x: torch.Tensor, most: Sequence[int]) -> torch.Tensor:
     """With zeros behind, up to ``most`` in every dimension but the first."""
-    missing = [size for own, all in zip(x.shape[:0:-1], most[:0:-1], strict=True) for size in (0, all - own)]
+    missing = [size for length, all in zip(x.shape[:0:-1], most[:0:-1], strict=True) for size in (0, all - length)]
     return F.pad(x, missing)

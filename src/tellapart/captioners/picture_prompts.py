@@ -102,20 +102,20 @@ class PicturePrompt:
         if self.tiles is None:
             return [i for i in ids if i == self.places[0]]
         read = self.tiles.read(self.blank())
-        own: list[int] = read["input_ids"][0].tolist()
+        picture_ids: list[int] = read["input_ids"][0].tolist()
         same = all(torch.equal(read[name], x) for name, x in self.of_blank.items() if name not in TEXT)
-        if not same or not any(ids[at : at + len(own)] == own for at in range(len(ids))):
+        if not same or not any(ids[at : at + len(picture_ids)] == picture_ids for at in range(len(ids))):
             raise TellapartError(
                 f"a {self.config.model_type} model reads a picture in another way with its prompt than alone; expected "
                 "a family of docs/captioners.md, or write a captioner of your own around it"
             )
-        return own
+        return picture_ids
 
     def with_picture(self, picture: Sequence[int]) -> list[int]:
         """The prompt's ids with the ids ``picture`` in the blank picture's place."""
-        ids, own = self.of_blank["input_ids"][0].tolist(), self.blank_ids
-        at = next(at for at in range(len(ids)) if ids[at : at + len(own)] == own)
-        return [*ids[:at], *picture, *ids[at + len(own) :]]
+        ids, picture_ids = self.of_blank["input_ids"][0].tolist(), self.blank_ids
+        at = next(at for at in range(len(ids)) if ids[at : at + len(picture_ids)] == picture_ids)
+        return [*ids[:at], *picture, *ids[at + len(picture_ids) :]]
 
     def rows(self, pictures: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
         """The prompt for R ``pictures``, given by their ids, aligned at the right."""

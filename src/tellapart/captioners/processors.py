@@ -45,8 +45,12 @@ def without_videos(family: Any) -> Any:
         module["num2words"] = str
 
     def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
-        found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
-        return [*found[: whole.index("video_processor")], None, *found[whole.index("video_processor") :]]
+        arguments_found: list[Any] = family._get_arguments_from_pretrained.__func__(cls, *names, **settings)
+        return [
+            *arguments_found[: whole.index("video_processor")],
+            None,
+            *arguments_found[whole.index("video_processor") :],
+        ]
 
     def made(self: Any, *parts: Any, **named: Any) -> None:
         named |= dict(zip(whole, parts, strict=False))

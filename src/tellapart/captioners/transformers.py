@@ -231,8 +231,8 @@ class Hf(PicturesOfHf):
         settings = [getattr(owner, "generation_config", None) for owner in owners]
         settings += [self.model.config, self.text_config]
         names = ("decoder_start_token_id", "forced_bos_token_id")
-        found = [[x for s in settings if (x := getattr(s, name, None)) is not None] for name in names]
-        begun = [values[0] for values in found if values]
+        values_by_name = [[x for s in settings if (x := getattr(s, name, None)) is not None] for name in names]
+        begun = [values[0] for values in values_by_name if values]
         return torch.tensor([begun] * rows, device=self.device)
 
     @property

@@ -41,8 +41,8 @@ class PicturesOfHf(Captioner):
         marker = None if self.grids is not None else picture_marker(self.layout, processor, model.config)
         self.tiles = None if marker is None else Tiles.of(processor, marker, self.accepted, always=self.tower is None)
         if visual_tokens is not None and (self.grids is None or visual_tokens < 4):
-            told = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
-            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {told}")
+            reason = "its pictures have one shape; leave it out" if self.grids is None else "expected at least 4"
+            raise UsageError(f"{name}: visual_tokens is {visual_tokens}; {reason}")
         if visual_tokens is not None and most is not None and visual_tokens > most:
             raise UsageError(
                 f"{name}: visual_tokens is {visual_tokens}, and its processor makes at most {most}, as it was saved; "

@@ -48,7 +48,7 @@ def paired(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
 
 def _single_blanks(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
     captions, references = paired(gts, res)
-    return [" ".join(text.split()) for text in captions], [[" ".join(t.split()) for t in own] for own in references]
+    return [" ".join(text.split()) for text in captions], [[" ".join(t.split()) for t in texts] for texts in references]
 
 
 class PTBTokenizer:
@@ -58,10 +58,10 @@ class PTBTokenizer:
         """Returns {id: [text, …]} of {id: [{"caption": text}, …]}; tokens are joined by blanks."""
         keys = [key for key, captions in captions_for_image.items() for _ in captions]
         texts = [entry["caption"] for captions in captions_for_image.values() for entry in captions]
-        found: dict[Any, list[str]] = {}
+        tokens_by_id: dict[Any, list[str]] = {}
         for key, text in zip(keys, ptb_tokenize(texts), strict=True):
-            found.setdefault(key, []).append(text)
-        return found
+            tokens_by_id.setdefault(key, []).append(text)
+        return tokens_by_id
 
 
 class Bleu:
@@ -148,7 +148,7 @@ class Spice:
         keys = sorted(gts)
         captions, references = paired({key: gts[key] for key in keys}, res)
         scores = spice_scores_of_tokens(captions, references)
-        return float(np.mean([found["All"]["f"] for found in scores])), scores
+        return float(np.mean([score["All"]["f"] for score in scores])), scores
 
     def method(self) -> str:
         """Returns the name that the COCO tools print."""

@@ -53,11 +53,11 @@ class CaptionMetrics:
         if not rows:
             raise UsageError("no captions were added; call update(captions, references) first")
         captions, references = ([row[side] for row in rows] for side in (0, 1))
-        found = {}
+        numbers = {}
         for name, metric in self.metrics.items():
             texts = (captions, references) if "references" in metric.needs else (captions,)
-            found[name] = float(metric.factory(*texts)[0])
-        return found
+            numbers[name] = float(metric.factory(*texts)[0])
+        return numbers
 
 
 def _rows(preds: Captions, target: References) -> list[tuple[str, list[str]]]:
@@ -65,7 +65,9 @@ def _rows(preds: Captions, target: References) -> list[tuple[str, list[str]]]:
     if isinstance(target, str) or len(captions) != len(target):
         count = "one text" if isinstance(target, str) else f"{len(target)} entries"
         raise UsageError(f"{len(captions)} captions and {count} of references; give each caption's in a list")
-    return [(text, [own] if isinstance(own, str) else list(own)) for text, own in zip(captions, target, strict=True)]
+    return [
+        (text, [texts] if isinstance(texts, str) else list(texts)) for text, texts in zip(captions, target, strict=True)
+    ]
 
 
 def _of_texts(name: str) -> Metric:

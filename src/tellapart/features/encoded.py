@@ -41,18 +41,18 @@ class EncodedRows:
     def load(cls, path: Path) -> EncodedRows:
         """Raises `UsageError` where it is none."""
         try:
-            with np.load(path) as found:  # never unpickles: an object array is an error
+            with np.load(path) as arrays:  # never unpickles: an object array is an error
 
                 def lines(name: str) -> list[str]:
-                    text = found[name].tobytes().decode("utf-8")
+                    text = arrays[name].tobytes().decode("utf-8")
                     return text.split("\n") if text else []
 
-                sizes = found["signatures"].tolist()
+                sizes = arrays["signatures"].tolist()
                 files = [
                     (address, size, time, content)
                     for address, (size, time), content in zip(lines("addresses"), sizes, lines("contents"), strict=True)
                 ]
-                return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), found["rows"], files)
+                return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), arrays["rows"], files)
         except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
             raise UsageError(f"{path}: no rows of a feature store ({error})") from None
 

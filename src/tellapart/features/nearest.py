@@ -333,10 +333,10 @@ def approximate_neighbours(
     unit_ND: float32 of length 1. max_cosine: nearer ones are left out; more are asked for where they take the place
     of others, and a line says how many pictures have fewer than k even so (−1 in their rows).
     """
-    found = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
-    near = found.neighbours
+    search = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
+    near = search.neighbours
     say(
-        f"approximate search: {found.build_seconds:,.0f} s to build, {found.search_seconds:,.0f} s to search; finds "
+        f"approximate search: {search.build_seconds:,.0f} s to build, {search.search_seconds:,.0f} s to search; finds "
         f"{100 * (near.recall or 0):.1f} % of the exact {k} nearest, "
         f"measured on {min(RECALL_SAMPLE, len(unit_ND)):,} pictures"
     )

@@ -215,12 +215,12 @@ class RowStore:
         if not self._path.is_file():
             return []
         with self._transaction("DEFERRED") as index:
-            found = index.execute(
+            rows = index.execute(
                 "SELECT title, label, used, (SELECT COUNT(*) FROM rows WHERE rows.name = tables.name) FROM tables "
                 "ORDER BY used DESC"
             ).fetchall()
-        sizes = {label: file.stat().st_size if (file := self._file(label)).is_file() else 0 for _, label, *_ in found}
-        return [TableUse(title, label, count, sizes[label], used) for title, label, used, count in found]
+        sizes = {label: file.stat().st_size if (file := self._file(label)).is_file() else 0 for _, label, *_ in rows}
+        return [TableUse(title, label, count, sizes[label], used) for title, label, used, count in rows]
 
     def room(self) -> Room:
         """Returns what the store holds, may hold, and could hold."""
@@ -233,9 +233,9 @@ class RowStore:
 
     def _table(self, index: sqlite3.Connection, label: str) -> Table | None:
         query = "SELECT dtype, shape, count FROM tables WHERE name = ?"
-        if (found := index.execute(query, (_name(label),)).fetchone()) is None:
+        if (row := index.execute(query, (_name(label),)).fetchone()) is None:
             return None
-        dtype, shape, count = found
+        dtype, shape, count = row
         return Table(_name(label), dtype, tuple(int(length) for length in shape.split()), count, self._file(label))
 
     def _intact(self, index: sqlite3.Connection, table: Table, known: Mapping[str, int]) -> dict[str, int]:
@@ -325,8 +325,8 @@ class StoredRows(NDArrayOperatorsMixin):
     def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, chosen: Any) -> np.ndarray:
         if isinstance(chosen, tuple):  # rows, then parts of them
-            found = self[chosen[0]]
-            return found[chosen[1:] if found.ndim < self.ndim else (slice(None), *chosen[1:])]
+            rows = self[chosen[0]]
+            return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
         if isinstance(chosen, int | np.integer):
             row: np.ndarray = self._read(self._row_N[[int(chosen)]])[0]
             return row
@@ -336,8 +336,8 @@ class StoredRows(NDArrayOperatorsMixin):
         return (self[number] for number in range(len(self)))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        found = self._read(self._row_N)
-        return found if dtype is None else found.astype(dtype, copy=False)
+        rows = self._read(self._row_N)
+        return rows if dtype is None else rows.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
         """Operators read all rows first."""
@@ -420,11 +420,11 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
     """Returns the rows of a query that ends in ``IN``, for any number of keys: its first column to its second."""
-    found: dict[str, Any] = {}
+    rows: dict[str, Any] = {}
     for start in range(0, len(keys), KEYS_PER_QUERY):
         some = keys[start : start + KEYS_PER_QUERY]
-        found.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())
-    return found
+        rows.update(index.execute(f"{query} ({','.join('?' * len(some))})", (*first, *some)).fetchall())
+    return rows
 
 
 @contextlib.contextmanager

@@ -155,11 +155,11 @@ class Filling:
 
     def _encode(self) -> None:
         """Makes the rows that are wanted, those except those that another process has stored meanwhile."""
-        wanted, self._wanted = self._wanted, {}
-        for key in self._rows.known_rows(self._maker.label, list(wanted)):
-            del wanted[key]
+        missing, self._wanted = self._wanted, {}
+        for key in self._rows.known_rows(self._maker.label, list(missing)):
+            del missing[key]
         prepared: dict[str, Any] = {}
-        for key, one in wanted.items():
+        for key, one in missing.items():
             try:
                 prepared[key] = self._maker.of(one.picture)
             except PictureError as error:
@@ -173,7 +173,7 @@ class Filling:
             raise TellapartError(f"{self._maker.label}: {len(rows)} rows for {len(prepared)} pictures")
         for key, row in zip(prepared, rows, strict=True):
             if not np.isfinite(row).all():
-                name = self._items[wanted[key].places[0]].picture.name
+                name = self._items[missing[key].places[0]].picture.name
                 raise TellapartError(f"{self._maker.label}: the encoder gave NaN or infinity for {name}")
             self._encoded[key] = row
         if not self._told:
@@ -209,16 +209,16 @@ class Filling:
 
     def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
         """Place in the window to (address, signature), of those pictures that are on disk and are there."""
-        found: dict[int, tuple[str, tuple[int, int]]] = {}
+        signatures: dict[int, tuple[str, tuple[int, int]]] = {}
         for place, item in enumerate(items):
             if isinstance(item.picture, StoredPicture):
                 try:
                     # fsencode: a path need not be text, and SQLite takes only text
                     address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
-                    found[place] = (address, item.picture.signature())
+                    signatures[place] = (address, item.picture.signature())
                 except PictureError:
                     continue  # reading it says so again, where it is reported
-        return found
+        return signatures
 
     def _encoded_bytes(self) -> int:
         return sum(row.nbytes for row in self._encoded.values())
@@ -290,10 +290,10 @@ class FeatureStore:
         """
         known = self._rows.read(label, ["all"])
         if known is None:
-            made = make()
-            self._rows.append(label, ["all"], made[None])
+            array = make()
+            self._rows.append(label, ["all"], array[None])
         self._rows.touch(label)
-        return made if known is None else known[0]
+        return array if known is None else known[0]
 
     def digest(self, path: Path) -> str:
         """Returns the content key of a file of any size, read again only where its size or time of change is another.

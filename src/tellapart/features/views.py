@@ -50,8 +50,8 @@ class NumpyFolder:
         file = self._file(name)
         assert file is not None
         try:
-            found = np.load(file)  # never unpickles: an object array is an error
-            return found if isinstance(found, np.ndarray) else self._chosen(file, found)
+            loaded = np.load(file)  # never unpickles: an object array is an error
+            return loaded if isinstance(loaded, np.ndarray) else self._chosen(file, loaded)
         except UsageError:
             raise
         except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
@@ -117,17 +117,17 @@ class FeatureFiles:
 
         ``equal``: pictures with another number of regions than the first one that is read are an error.
         """
-        found = Path(path).expanduser()
-        if not found.exists():
+        place = Path(path).expanduser()
+        if not place.exists():
             raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
-        if found.suffix.lower() in (".pkl", ".pickle"):  # as ClipCap's program writes them
+        if place.suffix.lower() in (".pkl", ".pickle"):  # as ClipCap's program writes them
             raise UsageError(
                 f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: "
                 f"mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then NAME?features={FOLDER}"
             )
-        if found.is_file() and found.suffix not in HDF5:
+        if place.is_file() and place.suffix not in HDF5:
             raise UsageError(f"{path}: features are a folder of .npz or .npy files, or one file ending in .h5 or .hdf5")
-        return cls(found, NumpyFolder(found) if found.is_dir() else Hdf5File.open(found), equal)
+        return cls(place, NumpyFolder(place) if place.is_dir() else Hdf5File.open(place), equal)
 
     def name_of(self, item: Item) -> str | None:
         """Returns the name of an item's features, or None: its id, that without its suffix, or its bare name."""
@@ -263,13 +263,13 @@ class FeatureFileView:
         self.files, self.width = files, width
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        found = []
+        items_read = []
         for item, name in zip(items, self.files.names_of(items), strict=True):
             if name is not None:
-                found.append(item)
+                items_read.append(item)
             elif skipped is not None:
                 skipped.add(item.id, f"no features in {self.files.path}")
-        return found
+        return items_read
 
     def rows(self, items: Sequence[Item]) -> Rows:
         return self.files.rows(items, self.width)

@@ -51,9 +51,9 @@ def text_of(completion: Completion) -> str:
         return completion.strip()
     content = completion[-1].get("content") if completion else None
     if content is None:
-        found = repr(completion)
+        shown = repr(completion)
         raise UsageError(
-            f"a completion has no text ({found if len(found) < 80 else found[:79] + '…'}); expected a text, or "
+            f"a completion has no text ({shown if len(shown) < 80 else shown[:79] + '…'}); expected a text, or "
             "messages, the last with content; leave tools out of the trainer"
         )
     if isinstance(content, str):
@@ -65,8 +65,8 @@ def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
     """Returns a column of the data set, as TRL hands it to a reward. Raises `UsageError` where it is not there."""
     if name not in columns:
         raise UsageError(f"the data set has no column '{name}'; expected {what}")
-    found: Sequence[Any] = columns[name]
-    return found
+    values: Sequence[Any] = columns[name]
+    return values
 
 
 def encode(scorer: ScorerLike, pictures: Sequence[Image.Image]) -> torch.Tensor:
@@ -257,10 +257,10 @@ class _SelfRetrieval:
                 self._features[key] = feature_D
         for key in keys:
             self._features.move_to_end(key)
-        found = torch.stack([self._features[key] for key in keys])
+        features_ND = torch.stack([self._features[key] for key in keys])
         while len(self._features) > KEPT_FEATURES:
             self._features.popitem(last=False)
-        return found
+        return features_ND
 
 
 def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> RewardFunction:
@@ -314,10 +314,10 @@ def bag_order(
     ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``. Raises `UsageError`
     where one of these does not hold, or the data set lacks a picture.
     """
-    found = _bags(bags)
-    there = ", ".join(map(str, sorted({len(bag) for bag in found}))) or "none"
-    found = [bag for bag in found if size in (None, len(bag))]
-    sizes = sorted({len(bag) for bag in found})
+    named_bags = _bags(bags)
+    there = ", ".join(map(str, sorted({len(bag) for bag in named_bags}))) or "none"
+    named_bags = [bag for bag in named_bags if size in (None, len(bag))]
+    sizes = sorted({len(bag) for bag in named_bags})
     if not sizes:
         raise UsageError(f"no bags of size {size}; sizes there are: {there}")
     if len(sizes) != 1:
@@ -326,12 +326,12 @@ def bag_order(
     if id_column not in dataset.column_names:
         raise UsageError(f"the data set has no column '{id_column}'; it has: {', '.join(dataset.column_names)}")
     row_of_id = {id_text(id_): row for row, id_ in enumerate(dataset[id_column])}
-    if missing := [id_ for bag in found for id_ in bag if id_ not in row_of_id]:
+    if missing := [id_ for bag in named_bags for id_ in bag if id_ not in row_of_id]:
         raise UsageError(
             f"the data set has no picture '{missing[0]}', which is in a bag; expected bags of its pictures"
         )
-    order = np.random.default_rng(seed).permutation(len(found))
-    rows = [row_of_id[id_] for number in order for id_ in found[number]]
+    order = np.random.default_rng(seed).permutation(len(named_bags))
+    rows = [row_of_id[id_] for number in order for id_ in named_bags[number]]
     numbers = [int(number) for number in order for _ in range(sizes[0])]
     return dataset.select(rows).add_column("bag", numbers)
 
@@ -389,14 +389,16 @@ class MutualInformationReward:
         once = dict(zip(keys, pictures, strict=True))
         visual = captioner.encode(captioner.pixels(list(once.values())))
         place = {key: row for row, key in enumerate(once)}
-        own = visual[torch.tensor([place[key] for key in keys], device=visual.device)]
+        visual_of_keys = visual[torch.tensor([place[key] for key in keys], device=visual.device)]
         average, several = self._average(list(once), visual, captioner)
         if not several:
             return [None] * len(keys)
         tokens_RT, valid_RT = captioner.pad(captioner.tokenize([text_of(completion) for completion in completions]))
         rollout = Rollout(tokens_RT.to(visual.device), valid_RT.to(visual.device), [])
         speaker = Speaker(captioner)
-        each = torch.stack([speaker.score(seen, rollout) for seen in (own, average.expand_as(own).contiguous())])
+        each = torch.stack(
+            [speaker.score(seen, rollout) for seen in (visual_of_keys, average.expand_as(visual_of_keys).contiguous())]
+        )
         return [float(value) for value in mutual_information(each.sum(2))]
 
     def _loaded(self) -> Captioner:

@@ -69,8 +69,8 @@ class VerlBatchScore:
         infos = [info or {} for info in ([None] * len(solution_strs) if extra_infos is None else extra_infos)]
         names = set(infos[0]).intersection(*infos[1:]) if infos else set()
         columns = {str(name): [info[name] for info in infos] for name in names}
-        found = self.reward(list(solution_strs), **columns)
-        return [self.abstained if value is None else value for value in found]
+        rewards = self.reward(list(solution_strs), **columns)
+        return [self.abstained if value is None else value for value in rewards]
 
 
 class CaptionsTogether:

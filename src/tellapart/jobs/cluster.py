@@ -66,37 +66,37 @@ def _own_sigterm() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def connected(wanted: Workers) -> Iterator[tuple[Any, Share]]:
+def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
     """Ray, connected, and what each worker gets. Ray that was started here ends with the block.
 
     Raises `UsageError` where there is no cluster at the address.
     """
     ray = load_ray()
     settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "CRITICAL"}
-    if wanted.address is None:
+    if workers.address is None:
         cores = os.cpu_count() or 1
-        count = wanted.count or 1
-        cpus = wanted.cpus if wanted.cpus is not None else max(1, cores // count)
+        count = workers.count or 1
+        cpus = workers.cpus if workers.cpus is not None else max(1, cores // count)
         settings |= {"num_cpus": max(cores, math.ceil(count * cpus)), "object_store_memory": STORE_BYTES}
         settings["address"] = "local"
     else:
         del settings["include_dashboard"]
     try:
-        if wanted.address is not None:
-            settings["address"] = wanted.address
-            if wanted.address == "auto":
+        if workers.address is not None:
+            settings["address"] = workers.address
+            if workers.address == "auto":
                 _check_joined()
         with _own_sigterm():
             ray.init(**settings)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        where = "on this machine" if wanted.address is None else f"at '{wanted.address}'"
+        where = "on this machine" if workers.address is None else f"at '{workers.address}'"
         first = " ".join(str(error).split())
-        token = "" if wanted.address in (None, "auto") else ", where it asks for a token export RAY_AUTH_MODE=token"
+        token = "" if workers.address in (None, "auto") else ", where it asks for a token export RAY_AUTH_MODE=token"
         raise UsageError(
             f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or leave out --ray"
         ) from None
     try:
-        yield ray, share(wanted, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+        yield ray, share(workers, [node["Resources"] for node in ray.nodes() if node["Alive"]])
     finally:
         ray.shutdown()
 
@@ -112,32 +112,32 @@ def _check_joined() -> None:
         raise ConnectionError("this machine has joined none, and RAY_ADDRESS is not set")
 
 
-def share(wanted: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
+def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """Returns what each worker gets of the resources of a cluster's nodes. A worker is on one node.
 
     GPUs: what was asked for, else one each, or on this machine an equal part of those it has; 0 where there are none.
     CPUs: one, or on this machine an equal part of its cores. Raises `UsageError` for more than the cluster has.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
-    if wanted.gpus and not gpus:
-        raise UsageError(f"--gpus-per-worker {wanted.gpus:g}: this cluster has no GPU; leave it out")
-    if wanted.gpus and wanted.gpus > 1 and wanted.gpus % 1:
-        raise UsageError(f"--gpus-per-worker {wanted.gpus:g}: expected a part of one GPU, or a whole number of them")
-    count = wanted.count or 1
-    if wanted.address is None:
-        cpus = wanted.cpus if wanted.cpus is not None else max(1, (os.cpu_count() or 1) // count)
-        own = 1 / math.ceil(count / gpus) if gpus else 0.0
+    if workers.gpus and not gpus:
+        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: this cluster has no GPU; leave it out")
+    if workers.gpus and workers.gpus > 1 and workers.gpus % 1:
+        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: expected a part of one GPU, or a whole number of them")
+    count = workers.count or 1
+    if workers.address is None:
+        cpus = workers.cpus if workers.cpus is not None else max(1, (os.cpu_count() or 1) // count)
+        usual = 1 / math.ceil(count / gpus) if gpus else 0.0
     else:
-        cpus, own = wanted.cpus if wanted.cpus is not None else 1.0, min(1.0, gpus)
-    each = wanted.gpus if wanted.gpus is not None else own
+        cpus, usual = workers.cpus if workers.cpus is not None else 1.0, min(1.0, gpus)
+    each = workers.gpus if workers.gpus is not None else usual
     room = sum(_room(node, cpus, each) for node in nodes)
     if room < 1:
-        found = "; ".join(sorted({f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes}))
+        available = "; ".join(sorted({f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes}))
         raise UsageError(
-            f"no machine of the cluster has {cpus:g} CPUs and {each:g} GPUs for a worker (there are: {found}); ask for "
-            "less with --cpus-per-worker and --gpus-per-worker"
+            f"no machine of the cluster has {cpus:g} CPUs and {each:g} GPUs for a worker (there are: {available}); ask "
+            "for less with --cpus-per-worker and --gpus-per-worker"
         )
-    if wanted.address is not None and wanted.count is None:
+    if workers.address is not None and workers.count is None:
         count = int(min(room, 10_000))
     return Share(count, cpus, each)
 

@@ -54,12 +54,12 @@ class JobEstimate:
         return lines if self.cost is None else [*lines, f"cost: {self.cost:,.2f} at {self.price:g} a worker-hour"]
 
 
-def estimate(job: Job, wanted: Workers, price: float | None) -> JobEstimate:
+def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
     """Times a few hundred items, from shards over all of the data, on one worker of the cluster. Writes no result."""
     chosen = sample_shards(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
     replies: list[dict[str, Any]] = []
-    with connected(wanted) as (ray, share):
+    with connected(workers) as (ray, share):
         started = time.monotonic()
         # The first shard twice: the first batch of a process is slower, and is timed as part of loading.
         todo = Todo(iter([chosen[0], *chosen]), set())

@@ -98,10 +98,10 @@ class Job:
         Raises `TellapartError` where the file lacks one.
         """
         pairs = map(parse_json, open_folder(path).lines(PROMPTS))
-        found = {key: prompt for key, prompt in pairs if key in ids}
-        if lacking := ids - found.keys():
+        prompts = {key: prompt for key, prompt in pairs if key in ids}
+        if lacking := ids - prompts.keys():
             raise TellapartError(f"{path}/{PROMPTS}: has no prompt of '{min(lacking)}'; {ANEW}")
-        return found
+        return prompts
 
     def done(self) -> set[int]:
         """Returns the numbers of the shards whose result is there."""
@@ -115,10 +115,10 @@ class Job:
     def summary(self, number: int) -> dict[str, Any]:
         """Returns what is known of a shard's result. Raises `TellapartError` where that is not there or damaged."""
         name = self.summary_name(number)
-        found = read_value(self.folder.read(name), SUMMARY)
-        if found is None:
+        summary = read_value(self.folder.read(name), SUMMARY)
+        if summary is None:
             raise TellapartError(f"{self.path}/{name}: missing or damaged")
-        return found
+        return summary
 
     def result(self, number: int, scratch: Path) -> Path:
         """Returns a local path of a shard's result: the bytes that its worker wrote.
@@ -127,8 +127,8 @@ class Job:
         """
         summary = self.summary(number)
         path = self.folder.local(self.part(number), scratch)
-        if (found := path.stat().st_size) != summary["bytes"]:
-            raise TellapartError(f"{self.path}/{self.part(number)}: {found:,} bytes; {summary['bytes']:,} were written")
+        if (size := path.stat().st_size) != summary["bytes"]:
+            raise TellapartError(f"{self.path}/{self.part(number)}: {size:,} bytes; {summary['bytes']:,} were written")
         if sha256(path) != summary["sha256"]:
             raise TellapartError(f"{self.path}/{self.part(number)}: damaged, its SHA-256 is not that of its summary")
         return path
@@ -149,7 +149,7 @@ class Job:
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
         """The done shards whose result is damaged, each with the reason; with ``pictures``, those too whose pictures
         were replaced since."""
-        done, found = self.done(), dict[int, str]()
+        done, reasons = self.done(), dict[int, str]()
         for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
             if shard.number in done:
                 try:
@@ -157,10 +157,10 @@ class Job:
                         self.result(shard.number, Path(scratch))
                         self.pictures(shard.number, Path(scratch))
                     if pictures and pictures_changed(shard, self.folder, self.summary(shard.number)["pictures"]):
-                        found[shard.number] = f"{shard.name}: some of its pictures were replaced"
+                        reasons[shard.number] = f"{shard.name}: some of its pictures were replaced"
                 except TellapartError as error:
-                    found[shard.number] = str(error)
-        return found
+                    reasons[shard.number] = str(error)
+        return reasons
 
     def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
         """Leaves a shard out, with the reason."""
@@ -170,14 +170,14 @@ class Job:
     def failed(self) -> list[dict[str, Any]]:
         """Returns the shards that were set aside and are not done since, in order."""
         names = sorted(self.folder.names(FAILED))
-        done, found = self.done() if names else set(), []
+        done, failures = self.done() if names else set(), []
         for name in names:
             if (content := self.folder.read(f"{FAILED}/{name}")) is None:
                 continue
             if (one := read_value(content, ASIDE)) is None:
                 raise UsageError(f"{self.path}/{FAILED}/{name}: damaged; remove it and run the job's command again")
-            found.append(one)
-        return [one for one in found if one["shard"] not in done]
+            failures.append(one)
+        return [one for one in failures if one["shard"] not in done]
 
     def forget_failed(self) -> None:
         """Tries again what was set aside."""

@@ -107,12 +107,12 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
 
     Raises `UsageError` for data that cannot be opened, and where two shards would give equal ids.
     """
-    made = Manifest(scratch / "manifest.jsonl")
+    manifest = Manifest(scratch / "manifest.jsonl")
     digest = hashlib.blake2b(digest_size=16)
     stems: dict[str, str] = {}
-    with made.file.open("w", encoding="utf-8") as file:
-        for shard in _all_shards(specs, scratch, shard_items, made):
-            shard = replace(shard, number=made.shards)
+    with manifest.file.open("w", encoding="utf-8") as file:
+        for shard in _all_shards(specs, scratch, shard_items, manifest):
+            shard = replace(shard, number=manifest.shards)
             if shard.kind == "webdataset" and not shard.prefix:  # whose name is in the ids
                 before = stems.setdefault(Path(shard.path).stem, shard.path)
                 if before != shard.path:
@@ -122,13 +122,13 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
             digest.update(line.encode())
             if shard.listed:
                 digest.update((scratch / shard.path).read_bytes())
-            made.shards += 1
-            made.size += shard.size
-            made.items = None if made.items is None or shard.count is None else made.items + shard.count
-    if not made.shards:
+            manifest.shards += 1
+            manifest.size += shard.size
+            manifest.items = None if manifest.items is None or shard.count is None else manifest.items + shard.count
+    if not manifest.shards:
         raise UsageError(f"{' '.join(specs)}: no items")
-    made.digest = digest.hexdigest()
-    return made
+    manifest.digest = digest.hexdigest()
+    return manifest
 
 
 def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
@@ -144,23 +144,25 @@ def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
             ) from None
 
 
-def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, made: Manifest) -> Iterator[Shard]:
+def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, manifest: Manifest) -> Iterator[Shard]:
     if not specs:
         raise UsageError("no pictures were named; type a folder, files, or kind:path")
     lists = _Lists(scratch, shard_items)
     for spec in specs:
-        if found := URL.fullmatch(spec):
-            yield from _of_url(spec, found["kind"], found["url"], found["query"] or "", shard_items)
+        if url := URL.fullmatch(spec):
+            yield from _of_url(spec, url["kind"], url["url"], url["query"] or "", shard_items)
             continue
         bare = Path(spec).expanduser()
         # Several specifications: the same ids as `open_many` gives.
         prefix = Path(spec).as_posix() if len(specs) > 1 and bare.is_dir() else ""
         own_id = Path(spec).as_posix() if len(specs) > 1 and is_picture(bare) else ""
-        yield from _of_path(spec, prefix, own_id, lists, shard_items, made)
+        yield from _of_path(spec, prefix, own_id, lists, shard_items, manifest)
     yield from lists.finish()
 
 
-def _of_path(spec: str, prefix: str, own_id: str, lists: _Lists, shard_items: int, made: Manifest) -> Iterator[Shard]:
+def _of_path(
+    spec: str, prefix: str, own_id: str, lists: _Lists, shard_items: int, manifest: Manifest
+) -> Iterator[Shard]:
     kind, path, options = parse(spec)
     READERS[kind]  # its extra is there, or a line says what to type
     whole = any(options.text(key) for key in OF_THE_WHOLE)
@@ -168,15 +170,15 @@ def _of_path(spec: str, prefix: str, own_id: str, lists: _Lists, shard_items: in
     if kind in ("webdataset", "parquet") and not whole and (files := _files(kind, path, options)) is not None:
         yield from lists.finish()
         for file in files:
-            found = file.stat() if file.is_file() else None
-            size, version = (found.st_size, str(found.st_mtime_ns)) if found else (0, "")
+            status = file.stat() if file.is_file() else None
+            size, version = (status.st_size, str(status.st_mtime_ns)) if status else (0, "")
             yield replace(base, path=str(file.absolute()), size=size, version=version)
     elif kind == "jsonl" and not whole and path.suffix.lower() != ".json" and not options.text("bytes"):
         yield from lists.finish()
         yield from _ranges(base, path, shard_items)
     else:
         dataset = open_data(spec)
-        made.notes += dataset.report()
+        manifest.notes += dataset.report()
         if own_id:
             dataset = Dataset(spec, [replace(item, id=own_id) for item in dataset], dataset.missing)
         yield from lists.add(dataset, base, options)
@@ -186,8 +188,8 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
     """Returns the tars or Parquet files, in the order of their reader; None where their pictures lie beside them."""
     suffix = ".tar" if kind == "webdataset" else ".parquet"
     if path.is_dir():
-        found = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
-        files = sorted(found, key=lambda file: natural_key(file.name if kind == "webdataset" else str(file)))
+        paths = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
+        files = sorted(paths, key=lambda file: natural_key(file.name if kind == "webdataset" else str(file)))
     else:
         files = expand_pattern(path)
     if not files:
@@ -296,13 +298,13 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
         raise UsageError(f"{spec}: '{kind}' cannot be read from an address{nearest(kind, {*URL_SUFFIXES.values()})}")
     files = _url_files(url, kind)
     for path, size, version in files:
-        own = kind or URL_SUFFIXES[Path(path).suffix.lower()]
-        base = Shard(0, path, own, _without_split(options), splits=tuple(sorted(options.splits)), size=size,
+        file_kind = kind or URL_SUFFIXES[Path(path).suffix.lower()]
+        base = Shard(0, path, file_kind, _without_split(options), splits=tuple(sorted(options.splits)), size=size,
                      version=version)  # fmt: skip
         for key in base.options:
-            if key not in READERS[own].keys:
-                raise UsageError(f"{spec}: '{own}:' has no key '{key}'{nearest(key, READERS[own].keys)}")
-        if own != "jsonl":
+            if key not in READERS[file_kind].keys:
+                raise UsageError(f"{spec}: '{file_kind}:' has no key '{key}'{nearest(key, READERS[file_kind].keys)}")
+        if file_kind != "jsonl":
             yield base
             continue
         fs, root = file_system(path)
@@ -316,17 +318,17 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
     fs, root = file_system(url)
     protocol = url.partition("://")[0]
     suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     with url_errors(url):
         for path in expand_braces(root):
             if any(mark in path for mark in "*["):
-                found += sorted(fs.glob(path, detail=True).values(), key=lambda info: natural_key(str(info["name"])))
+                entries += sorted(fs.glob(path, detail=True).values(), key=lambda info: natural_key(str(info["name"])))
             elif fs.isdir(path):
-                own = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
-                found += sorted(own, key=lambda info: natural_key(str(info["name"])))
+                inside = [info for info in fs.ls(path, detail=True) if Path(info["name"]).suffix.lower() in suffixes]
+                entries += sorted(inside, key=lambda info: natural_key(str(info["name"])))
             else:
-                found.append(fs.info(path))
-    files = [info for info in found if info.get("type") == "file"]
+                entries.append(fs.info(path))
+    files = [info for info in entries if info.get("type") == "file"]
     if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
         raise UsageError(f"{url}: expected files that end in {' '.join(suffixes)}; found {len(files)} files")
     return [
@@ -383,10 +385,10 @@ def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
     for item in dataset:
         if isinstance(item.picture, StoredPicture):
             try:
-                found = read(item.picture)
+                content = read(item.picture)
             except PictureError:
-                found = None
-            digest.update(f"{item.id}\0{found}\n".encode("utf-8", "backslashreplace"))
+                content = None
+            digest.update(f"{item.id}\0{content}\n".encode("utf-8", "backslashreplace"))
     return digest.hexdigest()
 
 

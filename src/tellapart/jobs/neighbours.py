@@ -14,9 +14,9 @@ RETRIES = 5  # of a task whose worker or node died
 
 
 @contextlib.contextmanager
-def spread_by_ray(wanted: Workers) -> Iterator[Spread]:
+def spread_by_ray(workers: Workers) -> Iterator[Spread]:
     """Spreads a stage's tasks over all workers. They have to see the folders of features and of the result."""
-    with connected(wanted) as (ray, share):
+    with connected(workers) as (ray, share):
         perform = ray.remote(num_cpus=share.cpus, max_retries=RETRIES)(_perform)
 
         def spread(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
@@ -45,8 +45,8 @@ def _perform(search: LargeSearch, name: str, number: int) -> str:
 
 def _one_done(ray: Any, pending: list[Any]) -> list[Any]:
     """Returns those that are left once one is done. Raises `TellapartError` where it failed."""
-    found: tuple[list[Any], list[Any]] = ray.wait(pending, num_returns=1)
-    (done,), rest = found
+    split: tuple[list[Any], list[Any]] = ray.wait(pending, num_returns=1)
+    (done,), rest = split
     try:
         wrong = ray.get(done)
     except ray.exceptions.RayError as error:

@@ -15,7 +15,7 @@ MAX_ATTEMPTS = 3  # of a shard, before it is set aside
 MAX_NODE_DEATHS = 10  # during a shard, before it is set aside
 
 
-def run_job(job: Job, wanted: Workers, label: str = "working") -> None:
+def run_job(job: Job, workers: Workers, label: str = "working") -> None:
     """Does what is left of a job. Tries shards that were set aside again; lists those that fail again in the folder.
 
     Ctrl-C, or the death of this process, leaves what is done, and the same call resumes.
@@ -30,7 +30,7 @@ def run_job(job: Job, wanted: Workers, label: str = "working") -> None:
     pulse = Pulse(job, done=len(done))
     pulse.write(always=True)
     try:
-        with connected(wanted) as (ray, share):
+        with connected(workers) as (ray, share):
             pool = Pool(ray, job, share)
             with Progress(job.shards, f"{label}, shards", done=len(done)) as progress:
                 _drive(job, pool, min(share.count, job.shards - len(done)), Todo(job.manifest(), done), pulse, progress)

@@ -33,8 +33,8 @@ class DiskFolder:
         Files that are being written are not among them.
         """
         try:
-            with os.scandir(self.path / below) as found:
-                return [entry.name for entry in found if not entry.name.startswith(".")]
+            with os.scandir(self.path / below) as entries:
+                return [entry.name for entry in entries if not entry.name.startswith(".")]
         except FileNotFoundError:
             return []
 

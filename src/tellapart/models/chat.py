@@ -36,8 +36,8 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
     where it says that such messages are not for it. ``name``: the model's.
     """
     template = processor.chat_template
-    if isinstance(template, str) and (found := _huge(template)) is not None:
-        raise TellapartError(f"{name}: its chat template computes with {found}; {INSTEAD}")
+    if isinstance(template, str) and (reason := _huge(template)) is not None:
+        raise TellapartError(f"{name}: its chat template computes with {reason}; {INSTEAD}")
     left, most_bytes = MOST_LINES, _peak_bytes() + MOST_BYTES
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:

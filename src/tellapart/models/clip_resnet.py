@@ -127,7 +127,7 @@ def clip_resnet_from_state(state: Mapping[str, torch.Tensor]) -> ClipResNet:
     """
     visual = {key.removeprefix("visual."): tensor.float() for key, tensor in state.items() if key.startswith("visual.")}
     stages = [
-        1 + max(int(found[1]) for key in visual if (found := re.match(rf"layer{stage}\.(\d+)\.", key)))
+        1 + max(int(match[1]) for key in visual if (match := re.match(rf"layer{stage}\.(\d+)\.", key)))
         for stage in (1, 2, 3, 4)
         if f"layer{stage}.0.conv1.weight" in visual
     ]

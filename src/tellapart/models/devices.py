@@ -43,13 +43,13 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
         raise UsageError(f"no device is called '{name}'; expected auto, cpu, cuda, cuda:1 or mps") from None
     if device.type == "cpu":
         return device
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if found is None or found.type != device.type:
-        there = "cpu alone" if found is None else f"cpu and {found.type}"
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if accelerator is None or accelerator.type != device.type:
+        there = "cpu alone" if accelerator is None else f"cpu and {accelerator.type}"
         raise UsageError(f"device '{name}': torch finds {there} on this machine; type: --device auto")
     if (count := torch.accelerator.device_count()) <= (device.index or 0):
         raise UsageError(
-            f"device '{name}': there are {count}, counted from {found.type}:0; type: --device {found.type}"
+            f"device '{name}': there are {count}, counted from {accelerator.type}:0; type: --device {accelerator.type}"
         )
     return device
 
@@ -89,9 +89,9 @@ def dtype_of(precision: Precision) -> torch.dtype:
 
 def precision_of(model: torch.nn.Module) -> str:
     """The precision of a model's weights, such as ``bf16``; of another dtype torch's name of it."""
-    found = next((x.dtype for x in model.parameters() if x.is_floating_point()), None)
-    name = str(found).removeprefix("torch.")
-    return next((short for short, long in DTYPES.items() if long == name), name if found is not None else "fp32")
+    dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), None)
+    name = str(dtype).removeprefix("torch.")
+    return next((short for short, long in DTYPES.items() if long == name), name if dtype is not None else "fp32")
 
 
 def set_precision(model: torch.nn.Module, precision: Precision) -> None:

@@ -43,9 +43,9 @@ def check_name(name: str, kind: str) -> None:
     if (why := missing_on_hub(name)) is not None:
         raise TellapartError(f"cannot load {name}: there is no such folder{near}, and {why}; expected a {kind}")
 
-    found = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
-    if found is not None:
-        check_attention(name, Path(found))
+    config = cached_file(name, "config.json", _raise_exceptions_for_connection_errors=False)
+    if config is not None:
+        check_attention(name, Path(config))
 
 
 def is_server(name: str) -> bool:

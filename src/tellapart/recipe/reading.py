@@ -163,10 +163,10 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
     if first["type"] == "missing" and isinstance(first["loc"][-1], str):
         return f"'{key}' is missing; add it, or type: --set {key}=…"
     if first["type"].startswith("union_tag"):
-        found, kinds = first["ctx"].get("tag"), [str(at[-1]) for at in tables if at[:-1] == place]
-        if found is None:
+        tag, kinds = first["ctx"].get("tag"), [str(at[-1]) for at in tables if at[:-1] == place]
+        if tag is None:
             return f"'{key}.kind' is missing; expected one of {', '.join(kinds)}"
-        return f"unknown {key} '{found}'{nearest(found, kinds)}"
+        return f"unknown {key} '{tag}'{nearest(tag, kinds)}"
     if first["type"] == "value_error":
         message = str(first["ctx"]["error"])
         return f"{key}: {message}" if key else message
@@ -175,15 +175,15 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
     """Returns the keys of every table of ``model``, by location; a table stands before those inside it."""
-    found: Tables = {place: list(model.model_fields)}
+    tables: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
         if get_origin(field.annotation) is dict and (inside := models_in(field.annotation)):
-            found |= {(*place, key): []} | tables_of(inside[0][0], (*place, key, NAMED))
+            tables |= {(*place, key): []} | tables_of(inside[0][0], (*place, key, NAMED))
             continue
         for inner, discriminator in models_in(field.annotation, field.discriminator):
             tag = () if discriminator is None else get_args(inner.model_fields[str(discriminator)].annotation)
-            found |= tables_of(inner, (*place, key, *tag))
-    return found
+            tables |= tables_of(inner, (*place, key, *tag))
+    return tables
 
 
 def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
@@ -192,7 +192,7 @@ def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[Bas
         return [(annotation, discriminator)]
     for metadata in getattr(annotation, "__metadata__", ()):
         discriminator = getattr(metadata, "discriminator", None) or discriminator
-    return [found for argument in get_args(annotation) for found in models_in(argument, discriminator)]
+    return [inner for argument in get_args(annotation) for inner in models_in(argument, discriminator)]
 
 
 def without_names(place: Location, tables: Tables) -> tuple[Location, list[str]]:
@@ -223,8 +223,8 @@ def near(place: Location, tables: Tables) -> str:
     """Returns a hint at the key that was meant: of the same table, or of another one that has it clearly nearer,
     nearer tables and those that stand less deep first."""
     table, name = place[:-1], str(place[-1])
-    own = difflib.get_close_matches(name, tables[table], n=1)
-    least = max(0.8, likeness(name, own[0]) + 0.1) if own else 0.8
+    close_here = difflib.get_close_matches(name, tables[table], n=1)
+    least = max(0.8, likeness(name, close_here[0]) + 0.1) if close_here else 0.8
     for at in sorted(tables, key=lambda other: (-shared(table, other), len(other))):
         close = difflib.get_close_matches(name, tables[at], n=1, cutoff=min(1.0, least))
         if close and likeness(name, close[0]) >= least and not excludes(table, at, tables):

@@ -454,15 +454,15 @@ class Recipe(Strict):
     @property
     def select(self) -> str:
         """The metric that selects the checkpoint: ``validation.select``, by default the objective's own."""
-        own = self.objective.measure
-        return self.validation.select or ("recall@1.random100" if own == "recall" else own)
+        measure = self.objective.measure
+        return self.validation.select or ("recall@1.random100" if measure == "recall" else measure)
 
     @property
     def frozen_vision(self) -> bool:
         """Returns whether this trains a scorer made of two encoders whose vision encoder stays as it is."""
         scorer = self.scorer if self.trains == "scorer" else None
-        made = scorer is not None and scorer.new is not None and scorer.new.vision is not None
-        return scorer is not None and "vision" not in (scorer.train or ()) and (made or scorer.train is not None)
+        from_parts = scorer is not None and scorer.new is not None and scorer.new.vision is not None
+        return scorer is not None and "vision" not in (scorer.train or ()) and (from_parts or scorer.train is not None)
 
     @field_validator("name")
     @classmethod
@@ -522,7 +522,7 @@ class Recipe(Strict):
             yield "training.sharding is of a captioner, and this trains a scorer; leave it out"
         if self.captioner is not None:
             yield "[captioner] is of no use to objective 'contrastive', which trains a scorer; leave it out"
-        if self.scorer is not None and self.scorer.train and (made := self.scorer.new) and made.vision is None:
+        if self.scorer is not None and self.scorer.train and (new := self.scorer.new) and new.vision is None:
             yield "scorer.train is of a scorer made of two encoders, and this one is new as a whole; leave it out"
         if self.training.augment != "none" and self.frozen_vision:
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
@@ -545,7 +545,7 @@ class Recipe(Strict):
         rewards = self.objective.reward_options
         needs_scorer = "scorer" in self.objective.needs() or any("scorer" in reward.needs() for reward in rewards)
         writes = f"objective '{self.objective.kind}', which writes its own captions"
-        own = not self.objective.learns_references
+        writes_captions = not self.objective.learns_references
         if self.scorer is not None and self.scorer.name is None:
             yield "[scorer] needs name = '…': a captioner's scorer is trained before it, by a recipe of its own"
         recalls = self.select.startswith("recall")
@@ -558,16 +558,16 @@ class Recipe(Strict):
             yield "[scorer] is missing; evaluation.decoding.scorer_weight needs its name"
         if self.objective.kind == "self_distillation" and self.training.augment in ("crop-flip", "blip"):
             yield f"training.augment flips pictures, and {writes}, learns one caption of each; set it to 'crop'"
-        if own and self.training.captions_per_picture > 1:
+        if writes_captions and self.training.captions_per_picture > 1:
             yield f"training.captions_per_picture is of no use to {writes}"
-        if own and self.training.max_reference_tokens is not None:
+        if writes_captions and self.training.max_reference_tokens is not None:
             yield f"training.max_reference_tokens cuts references that are learned; it is of no use to {writes}"
         if "start" in self.objective.needs() and self.captioner and self.captioner.new is not None:
             yield (
                 f"objective '{self.objective.kind}' asks the model that training starts from (as objective.kl and some "
                 "rewards do), and [captioner.new] is none; name one"
             )
-        if own and self.captioner and self.captioner.new_words is not None:
+        if writes_captions and self.captioner and self.captioner.new_words is not None:
             yield f"captioner.new_words come from references, and are of no use to {writes}"
         if rewards and self.training.gradient_checkpointing:
             yield (
@@ -583,8 +583,8 @@ class Recipe(Strict):
         if shuffled and any(reward.per_bag for reward in rewards):
             yield "candidates = 'bag' compares a picture with its bag; shuffled batches have none; set training.batches"
         learns = (self.captioner.train if self.captioner else None) or ()
-        made = self.captioner.new if self.captioner else None
-        scratch = made is not None and getattr(made, "language_model", None) is None
+        new = self.captioner.new if self.captioner else None
+        scratch = new is not None and getattr(new, "language_model", None) is None
         if self.captioner and self.captioner.lora and (scratch or learns == ("mapper",)):
             yield "[captioner.lora] adapts a vision encoder or a language model that exists; name one and train it"
         if self.training.augment != "none" and "vision" not in learns:

@@ -176,7 +176,7 @@ def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
 
     Raises `UsageError` for another form, an unknown paper or table.
     """
-    found: dict[tuple[int, str], tuple[Paper, PaperTable]] = {}
+    tables: dict[tuple[int, str], tuple[Paper, PaperTable]] = {}
     for name in names or list(map(str, PAPERS)):
         number, colon, ids = name.partition(":")
         if number not in map(str, PAPERS) or (colon and not ids):
@@ -188,8 +188,8 @@ def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
                 raise UsageError(
                     f"paper {number} has no table '{id}' here{nearest(id, known)}; known: {', '.join(known)}"
                 )
-            found[paper.number, id] = (paper, known[id])
-    return list(found.values())
+            tables[paper.number, id] = (paper, known[id])
+    return list(tables.values())
 
 
 def _expand(ids: str, name: str) -> Iterator[str]:
@@ -298,11 +298,11 @@ class Plan:
         empty: dict[str, list[str]] = {}
         for column in self.table.columns:
             empty.setdefault(self._why_empty(column), []).append(column.name)
-        found = {
+        lines_by_name = {
             f"{test}: {note}": None for test in self._tests() for note in self._results(test).get("notes", ()) if note
         }
         without = [f"{', '.join(names)}: {why}" for why, names in empty.items() if why]
-        return [*filter(None, [self.table.note]), *rows, *without, *found]
+        return [*filter(None, [self.table.note]), *rows, *without, *lines_by_name]
 
     def _why_empty(self, column: Column) -> str:
         """Returns why a column has no figures here; "" where it has."""
@@ -420,17 +420,17 @@ class Plan:
         return brought or self.folder / "captions" / f"paper{self.paper.number}-{test}" / f"{system}.jsonl"
 
     def _caption(self, system: str, test: str, read_by: Path) -> Step | None:
-        own, on = self.paper.systems[system], self.paper.tests[test]
-        if own.human or system in self.given.files:
+        definition, on = self.paper.systems[system], self.paper.tests[test]
+        if definition.human or system in self.given.files:
             return None
         out = self.captions_of(system, test)
         length = () if on.max_tokens is None else ("--max-tokens", str(on.max_tokens))
         model = self.model_of(system)
-        for setting in own.set:  # a captioner that was trained on files of features
+        for setting in definition.set:  # a captioner that was trained on files of features
             if setting.startswith("captioner.features="):
                 model += f"{'&' if '?' in model else '?'}features={setting.partition('=')[2]}"
-        words = ("caption", model, on.captioned or on.data, "-o", str(out), *own.caption, *length)
-        return Step((*words, *self._code(system)), out, own, read_by)
+        words = ("caption", model, on.captioned or on.data, "-o", str(out), *definition.caption, *length)
+        return Step((*words, *self._code(system)), out, definition, read_by)
 
     def result_of(self, test: str) -> Path:
         """Returns the file of the figures on a test set."""
@@ -448,8 +448,8 @@ class Plan:
             words += ["--llm-judge", self.given.judge, "--set", f"ledger={self.folder / 'judge.ledger.jsonl'}"]
         words.append("--allow-missing")  # pictures without a reference, and captions of further pictures
         words += self._captioned(test, systems)
-        words += [option for system in systems if (own := self.paper.systems[system]).human
-                  for option in ("--human", own.human)]  # fmt: skip
+        words += [option for system in systems if (definition := self.paper.systems[system]).human
+                  for option in ("--human", definition.human)]  # fmt: skip
         digest = hashlib.sha256(json.dumps(words).encode()).hexdigest()[:8]
         out = self.folder / "results" / f"paper{self.paper.number}-{test}-{digest}.json"
         return Step((*words, "-o", str(out)), out)
@@ -468,12 +468,12 @@ class Plan:
         number = f"paper{self.paper.number}-{self.table.id}"
         out = self.folder / "files" / f"{number}-{system}-{column.file}"
         values = {"data": self.paper.tests[test].data, "llm": self.given.llm, "mllm": self.given.mllm}
-        own = self.paper.systems[system]
+        definition = self.paper.systems[system]
         if "{model}" in column.command:
             values["model"] = self.model_of(system)
         words = [word.format(**values) for word in column.command]
         code = self._code(system) if "model" in values else ()
-        return Step((*words, "-o", str(out), *code), out, own if "model" in values else None)
+        return Step((*words, "-o", str(out), *code), out, definition if "model" in values else None)
 
     @property
     def study_folder(self) -> Path:
@@ -503,7 +503,7 @@ class Plan:
         """
         places = {id(row): place for place, row in enumerate(self.table.rows)}
         results = {test: self._results(test) for test in self._tests()}
-        names = {test: self._names(found, test) for test, found in results.items()}
+        names = {test: self._names(result, test) for test, result in results.items()}
         figures: dict[tuple[int, int], Figure] = {}
         for row, column, test in self.cells():
             value: Figure | None = None
@@ -520,9 +520,9 @@ class Plan:
                 out = self._command(row.system, column, test).out
                 value = str(out) if out.exists() else None
             elif name := names[test].get(row.system):
-                found = results[test]
-                words = [word["lemma"] for word in found.get("words", {}).get(name, ()) if word["pos"] == column.words]
-                value = ", ".join(words) if column.words else measured(found["systems"][name], column.metric)
+                result = results[test]
+                words = [word["lemma"] for word in result.get("words", {}).get(name, ()) if word["pos"] == column.words]
+                value = ", ".join(words) if column.words else measured(result["systems"][name], column.metric)
             if value not in (None, "", []):
                 assert value is not None
                 figures[places[id(row)], self.table.columns.index(column)] = value
@@ -532,22 +532,22 @@ class Plan:
         """Returns the 95 % intervals of measured figures, by row and column of the table."""
         places = {id(row): place for place, row in enumerate(self.table.rows)}
         results = {test: self._results(test) for test in self._tests()}
-        names = {test: self._names(found, test) for test, found in results.items()}
-        found = {}
+        names = {test: self._names(result, test) for test, result in results.items()}
+        result = {}
         for row, column, test in self.cells():
             if column.metric and (name := names[test].get(row.system)):
                 ends = [measured(results[test]["systems"][name], column.metric, end) for end in ("low", "high")]
                 if ends[0] is not None and ends[1] is not None:
-                    found[places[id(row)], self.table.columns.index(column)] = (ends[0], ends[1])
-        return found
+                    result[places[id(row)], self.table.columns.index(column)] = (ends[0], ends[1])
+        return result
 
     def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
         """Returns the names by which ``eval`` calls systems: in the order of their files, and ``human``."""
         systems = self._tests()[test]
         files = [system for system in systems if not self.paper.systems[system].human]
-        found = [name for name in results.get("systems", {}) if name != "human"]
+        names = [name for name in results.get("systems", {}) if name != "human"]
         people = {system: "human" for system in systems if system not in files and results}
-        return dict(zip(files, found, strict=bool(found))) | people
+        return dict(zip(files, names, strict=bool(names))) | people
 
 
 def _data_file() -> re.Pattern[str]:
@@ -564,12 +564,12 @@ def make_plan(
     """
     names = [{row.system, " ".join(filter(None, row.labels))} for row in table.rows]
     for name in rows:
-        if not any(name in own for own in names):
+        if not any(name in row_names for row_names in names):
             raise UsageError(
                 f"table {paper.number}:{table.id} has no row '{name}'{nearest(name, set().union(*names))}; known: "
                 f"{', '.join(dict.fromkeys(row.system for row in table.rows))}"
             )
-    chosen = [row for row, own in zip(table.rows, names, strict=True) if not rows or own & set(rows)]
+    chosen = [row for row, row_names in zip(table.rows, names, strict=True) if not rows or row_names & set(rows)]
     return Plan(paper, table, tuple(chosen), folder, given or Given())
 
 
@@ -584,17 +584,17 @@ JUDGED = "smile_"  # metrics that a judge behind a server measures
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
     """Returns the metrics of the tables that cannot be measured here, each with what to type."""
-    found = {}
+    absent = {}
     if not judge:
         metrics = {
             column.metric for number in PAPERS for table in read_paper(number).tables for column in table.columns
         }
-        found = {name: "a judge's: --llm-judge openai:MODEL@URL" for name in metrics if name.startswith(JUDGED)}
+        absent = {name: "a judge's: --llm-judge openai:MODEL@URL" for name in metrics if name.startswith(JUDGED)}
     try:
         find_tool()
     except TellapartError as error:
-        found["spice"] = str(error)
-    return found
+        absent["spice"] = str(error)
+    return absent
 
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:
@@ -605,8 +605,8 @@ def logged(run: Path, name: str) -> list[tuple[int, float]]:
     path = run / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     records = [record for record in map(json.loads, lines) if record.get("event") == "validation"]
-    found = ((record["step"], value) for record in records for key, value in record.items() if key.startswith(name))
-    return [(int(step), float(value)) for step, value in found]
+    values = ((record["step"], value) for record in records for key, value in record.items() if key.startswith(name))
+    return [(int(step), float(value)) for step, value in values]
 
 
 def product_of(recipe: Recipe, keys: str) -> float:
@@ -647,17 +647,19 @@ def _estimate(step: Step) -> StepEstimate | None:
     Training takes 6 operations for each parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW
     keeps weights, gradients and two moments in four bytes each; a checkpoint has weights and moments, a run two.
     """
-    own = step.system
-    if own is None or not own.parameters or step.words[0] not in ("train", "caption"):
+    system = step.system
+    if system is None or not system.parameters or step.words[0] not in ("train", "caption"):
         return None
     if step.words[0] == "caption":
-        return StepEstimate(2 * own.parameters * own.tokens * TEST_PICTURES, 4 * own.parameters, 200.0 * TEST_PICTURES)
+        return StepEstimate(
+            2 * system.parameters * system.tokens * TEST_PICTURES, 4 * system.parameters, 200.0 * TEST_PICTURES
+        )
     recipe = recipe_of(step)
     decoding = getattr(recipe.objective, "decoding", None)
     per_picture = max(recipe.training.captions_per_picture, decoding.samples if decoding else 1)
     captions = recipe.training.steps * recipe.training.batch_size * per_picture
-    flops = (8 if decoding else 6) * own.parameters * own.tokens * captions
-    return StepEstimate(flops, 16 * own.parameters, 2 * 12 * own.parameters)
+    flops = (8 if decoding else 6) * system.parameters * system.tokens * captions
+    return StepEstimate(flops, 16 * system.parameters, 2 * 12 * system.parameters)
 
 
 def recipe_of(step: Step) -> Recipe:

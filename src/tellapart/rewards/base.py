@@ -91,8 +91,8 @@ class RewardOptions(Strict):
 
     def needs(self) -> tuple[str, ...]:
         """Returns what the reward requires of the run: ``references``, ``scorer``, ``start``, ``truth``."""
-        own = REWARDS.find(self.kind).needs
-        return own if self.within is None or "references" in own else (*own, "references")
+        needs = REWARDS.find(self.kind).needs
+        return needs if self.within is None or "references" in needs else (*needs, "references")
 
     def scorer_names(self) -> tuple[str, ...]:
         """Returns scorers named here in place of the recipe's [scorer]."""

@@ -27,8 +27,8 @@ Judged = Mapping[Hashable, bool]  # the distinct claims of a caption, and whethe
 
 def confidences(samples: Sequence[Judged]) -> dict[Hashable, float]:
     """Computes q of every claim: the share of a picture's samples that make it."""
-    made = Counter(claim for claims in samples for claim in claims)
-    return {claim: count / len(samples) for claim, count in made.items()}
+    counts = Counter(claim for claims in samples for claim in claims)
+    return {claim: count / len(samples) for claim, count in counts.items()}
 
 
 def brier_rewards(samples: Sequence[Judged]) -> list[float]:

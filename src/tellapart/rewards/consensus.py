@@ -75,9 +75,11 @@ class Consensus:
     def samples(self, batch: Batch) -> list[str]:
         """Generates ``decoding.samples`` captions of each picture with the start model, side by side."""
         share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
-        own = None if seeds is None else seeds.apart("consensus")[share]  # not the numbers that the rollout drew by
+        own_seeds = (
+            None if seeds is None else seeds.apart("consensus")[share]
+        )  # not the numbers that the rollout drew by
         with torch.no_grad():
-            rollout = self.speaker.start.generate(self.speaker.visual(batch, share), self.decoding, own)
+            rollout = self.speaker.start.generate(self.speaker.visual(batch, share), self.decoding, own_seeds)
         return ranks.gather_texts(rollout.texts)
 
 

@@ -39,7 +39,7 @@ class Custom(RewardOptions):
         if (path := code_path(self.reward, "reward")) is None:
             hint = nearest(self.reward, known) if (known := installed("reward")) else ""
             raise UsageError(f"{key}: reward '{self.reward}' is of no installed package{hint}; expected module:factory")
-        made: Reward = call_factory(path, "reward", key, self.options)
-        if not callable(made):
-            raise UsageError(f"{key} made a {type(made).__name__}; expected a callable over (rollout, batch)")
-        return made
+        built: Reward = call_factory(path, "reward", key, self.options)
+        if not callable(built):
+            raise UsageError(f"{key} made a {type(built).__name__}; expected a callable over (rollout, batch)")
+        return built

@@ -154,7 +154,7 @@ class Scorer:
             )
         rows = self.tokenize(texts)
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found: dict[int, np.ndarray] = {}
+        features_by_row: dict[int, np.ndarray] = {}
         with in_mode(self.model, False), torch.no_grad():
             for start in range(0, len(order), batch_size):
                 chosen = order[start : start + batch_size]
@@ -165,8 +165,8 @@ class Scorer:
                 state_RTD = self.model.text_projection(output.last_hidden_state)
                 for place, i in enumerate(chosen):
                     own_TD = unit_rows(state_RTD[place, : len(rows[i])], f"{self.name}: the features of tokens")
-                    found[i] = own_TD.cpu().numpy()
-        return [(list(row), found[i]) for i, row in enumerate(rows)]
+                    features_by_row[i] = own_TD.cpu().numpy()
+        return [(list(row), features_by_row[i]) for i, row in enumerate(rows)]
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         tokens_RT, valid_RT = pad_rows(rows, self.tokenizer.pad_token_id or 0)

@@ -53,8 +53,8 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
     why = ", so it cannot score texts against pictures; expected a dual encoder such as CLIP; type: --scorer "
     check_whole(name, model, report, f"{why}openai/clip-vit-base-patch32")
     set_precision(model, chosen)
-    made = PartsScorer if isinstance(model, PartsModel) else Scorer
-    return made(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
+    kind = PartsScorer if isinstance(model, PartsModel) else Scorer
+    return kind(model.eval().requires_grad_(False).to(device), tokenizer, processor, str(name))
 
 
 SCORERS.register(

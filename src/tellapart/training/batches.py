@@ -89,12 +89,13 @@ class TrainingPixels:
         """Returns whether normalised `_bytes` equal ``pixels``, tried on a wide and on a tall picture."""
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
         images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
-        wanted = [self.learner.pixels([image]).cpu().float() for image in images]
-        if self.learner.processor is None or any(x.ndim != 4 or x.shape != wanted[0].shape for x in wanted):
+        expected = [self.learner.pixels([image]).cpu().float() for image in images]
+        if self.learner.processor is None or any(x.ndim != 4 or x.shape != expected[0].shape for x in expected):
             return False
-        found = [normalise(torch.from_numpy(self._bytes(image))[None], self.learner.processor) for image in images]
+        actual = [normalise(torch.from_numpy(self._bytes(image))[None], self.learner.processor) for image in images]
         return all(
-            x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=EQUAL) for x, y in zip(found, wanted, strict=True)
+            x.shape == y.shape and torch.allclose(x, y, rtol=0, atol=EQUAL)
+            for x, y in zip(actual, expected, strict=True)
         )
 
 
@@ -226,16 +227,16 @@ def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, score
     The result is cached in the feature store under a hash of its inputs, so a resumed run, or another run on the same
     pictures, does not search again.
     """
-    wanted, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
+    count, max_cosine = max(settings.neighbours, settings.largest - 1), settings.max_cosine or COPY
     image_ND = np.asarray(store.features(items, scorer.encoder))
     captions = None if settings.captions is None else item_captions(items, settings.captions)
 
     def searched() -> np.ndarray:
         joined_ND = image_ND if captions is None else multimodal(image_ND, caption_features(scorer, captions))
-        rows_NK: np.ndarray = nearest_neighbours(joined_ND, wanted, max_cosine=max_cosine).rows_NK
+        rows_NK: np.ndarray = nearest_neighbours(joined_ND, count, max_cosine=max_cosine).rows_NK
         return rows_NK
 
-    what = f"neighbours, {wanted} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
+    what = f"neighbours, {count} of each of {len(image_ND):,} pictures, no nearer than {max_cosine:g}"
     rows_NK: np.ndarray = store.cached(f"{what} {fingerprint(image_ND, captions, scorer.fingerprint)}", searched)
     return rows_NK
 
@@ -355,8 +356,8 @@ class TrainingSet:
         assert self.rows is not None
         rows_B = [self.rows[int(i)] for i in chosen_B]
         orders = seeds.orders("references", [len(rows) for rows in rows_B])
-        wanted = range(self.captions_per_picture)
-        return [rows[order[k % len(rows)]] for rows, order in zip(rows_B, orders, strict=True) for k in wanted]
+        places = range(self.captions_per_picture)
+        return [rows[order[k % len(rows)]] for rows, order in zip(rows_B, orders, strict=True) for k in places]
 
     def _pixels(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> torch.Tensor:
         assert self.pixels is not None

@@ -422,11 +422,11 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
         model.vision.load_state_dict(tower.state_dict())
         if language_model is not None:
             model.language_model.load_state_dict(language_model.state_dict())
-    made = ClipCap(model, tokenizer, processor, name)
+    captioner = ClipCap(model, tokenizer, processor, name)
     # The frozen encoder, in eval mode: a probe in train mode would change the running statistics of a batch norm.
-    if new.visual == "cells" and made.encoder.encode(made.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
+    if new.visual == "cells" and captioner.encoder.encode(captioner.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
         raise UsageError(f"{new.vision} gives no features of cells; leave out captioner.new.visual")
-    return made
+    return captioner
 
 
 def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:

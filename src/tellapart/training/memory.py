@@ -20,14 +20,14 @@ def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]
     The peak is the accelerator's, or the resident set of the process on a CPU.
     """
     gradients = [p.grad for p in trainable.parameters if p.grad is not None]
-    state = [t for own in optimizer.state.values() for t in own.values() if isinstance(t, torch.Tensor)]
+    state = [t for values in optimizer.state.values() for t in values.values() if isinstance(t, torch.Tensor)]
     kept: dict[str, Sequence[torch.Tensor]] = {
         "weights": trainable.parameters,
         "gradients": gradients,
         "optimizer": state,
     }
-    found = {name: sum(map(bytes_here, tensors)) for name, tensors in kept.items()}
-    return found | {"peak": peak_memory(trainable.parameters[0].device)}
+    sizes = {name: sum(map(bytes_here, tensors)) for name, tensors in kept.items()}
+    return sizes | {"peak": peak_memory(trainable.parameters[0].device)}
 
 
 def bytes_here(tensor: torch.Tensor) -> int:

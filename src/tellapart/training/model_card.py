@@ -171,12 +171,12 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
             yield kind
 
 
-def setting(found: dict[str, Any] | None) -> str:
+def setting(candidates: dict[str, Any] | None) -> str:
     """Returns the cells of a recall's candidates and chance; empty for other metrics."""
-    return " | " if found is None else f"{Candidates(**found)} | {found['chance']:.1f}"
+    return " | " if candidates is None else f"{Candidates(**candidates)} | {candidates['chance']:.1f}"
 
 
-def figure(found: dict[str, Any]) -> str:
-    if found["value"] is None:
+def figure(result: dict[str, Any]) -> str:
+    if result["value"] is None:
         return ""
-    return f"{found['value']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+    return f"{result['value']:.2f} ({result['low']:.2f} to {result['high']:.2f})"

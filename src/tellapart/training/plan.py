@@ -204,14 +204,14 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
 
 def different_pictures(dataset: Dataset) -> int:
     """Counts the pictures that are no copies of each other, by their bytes, up to `MIN_PICTURES`."""
-    found: set[int | str] = set()
+    identities: set[int | str] = set()
     for identity in (picture_identity, key_of):  # by their files' sizes, where these say enough
-        found = set()
+        identities = set()
         for item in dataset:
-            found.add(identity(item))
-            if len(found) == MIN_PICTURES:
+            identities.add(identity(item))
+            if len(identities) == MIN_PICTURES:
                 return MIN_PICTURES
-    return len(found)
+    return len(identities)
 
 
 def key_of(item: Item) -> str:

@@ -88,10 +88,10 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
 def read_table(path: Path) -> dict[str, Any]:
     """Reads a file of JSON that is a table. Raises ValueError where it is not, OSError where it cannot be read."""
-    found = parse_json(path.read_text(encoding="utf-8"))
-    if not isinstance(found, dict):
-        raise ValueError(f"a {type(found).__name__}; expected a table")
-    return found
+    table = parse_json(path.read_text(encoding="utf-8"))
+    if not isinstance(table, dict):
+        raise ValueError(f"a {type(table).__name__}; expected a table")
+    return table
 
 
 @dataclass
@@ -264,12 +264,12 @@ class Run:
     @by_main_rank
     def extend(self) -> None:
         """Makes the run that lies here one of this recipe, which trains for more steps; its results are removed."""
-        told = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
+        extension = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
         self._remove(RESULT)
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
         info = {key: value for key, value in self.info.items() if key not in ("finished", "memory")}
         info |= {"fingerprint": self.content.fingerprint, "content": self.content.document}
-        write_json(self.folder / "run.json", {**info, "extended": [*info.get("extended", []), told]})
+        write_json(self.folder / "run.json", {**info, "extended": [*info.get("extended", []), extension]})
 
     def _remove(self, names: Sequence[str]) -> None:
         with writing(self.folder):
@@ -347,7 +347,7 @@ class Run:
         for folder in folders:
             try:
                 check_sums(folder, "this run cannot be resumed; start again with another --out", all_files=True)
-                found = Checkpoint(**json.loads((folder / "state.json").read_text()), folder=folder)
+                checkpoint = Checkpoint(**json.loads((folder / "state.json").read_text()), folder=folder)
             except TellapartError as error:
                 if folder == folders[-1]:
                     raise
@@ -356,8 +356,8 @@ class Run:
                     cause = str(error).partition(";")[0]
                     say(f"{cause}; going on from the checkpoint before, {folders[folders.index(folder) + 1].name}")
                 continue
-            self._kept = {folder.name, self._best_name(found.best_step)}
-            return found
+            self._kept = {folder.name, self._best_name(checkpoint.best_step)}
+            return checkpoint
         return None
 
     @by_main_rank

@@ -74,9 +74,9 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
 
 def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[str, None]:
     """Returns the names of the recipes that this one names as models, and of those that they name."""
-    known, found = {} if known is None else known, Places({})
-    recipe.dump(found)
-    for path in found.recipes:
+    known, places = {} if known is None else known, Places({})
+    recipe.dump(places)
+    for path in places.recipes:
         other = read_recipe(Path(path))
         if other.name not in known:  # recipes that name each other end here
             known[other.name] = None
@@ -185,12 +185,12 @@ def tell_of_older(run: Run) -> None:
 
 def older_run(run: Run) -> tuple[Path, str] | None:
     """Returns the newest trained run of this recipe's name in the default folder, and its differences."""
-    found = []
+    candidates = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
         if other.trained and other.info.get("name") == run.recipe.name:
-            found.append((other.info.get("created", ""), folder, other.difference()))
-    return max(found)[1:] if found else None
+            candidates.append((other.info.get("created", ""), folder, other.difference()))
+    return max(candidates)[1:] if candidates else None
 
 
 def check_resumed(run: Run, resume: bool) -> None:
@@ -336,8 +336,8 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
                 f"{where}: there is no file {path}; expected what 'eval' reads with --bags or --references"
             )
     dataset = open_data(on.data)
-    wanted = dataset if on.captioned is None else open_data(on.captioned)
-    items = readable(setup, wanted) if read else list(wanted)
+    captioned = dataset if on.captioned is None else open_data(on.captioned)
+    items = readable(setup, captioned) if read else list(captioned)
     decoding = setup.recipe.evaluation.decoding
     if on.max_tokens is not None:
         decoding = decoding.model_copy(update={"max_tokens": on.max_tokens})
@@ -447,14 +447,14 @@ def load_eval_scorers(
     setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
 ) -> dict[str, tuple[Scorer, np.ndarray]]:
     """Loads further scorers, with their features of the test pictures, by short name."""
-    found: dict[str, tuple[Scorer, np.ndarray]] = {}
+    scorers: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
-        if short in found:
+        if short in scorers:
             raise UsageError(f"evaluation.eval_scorers: two are called '{short}'; rename one")
         scorer = load_scorer(setup.upstream(name), setup.device)
-        found[short] = (scorer, np.asarray(setup.store.features(items, scorer.encoder)))
-    return found
+        scorers[short] = (scorer, np.asarray(setup.store.features(items, scorer.encoder)))
+    return scorers
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:

@@ -56,14 +56,14 @@ class ShardedParts(TrainableParts):
         self._roots = [learner.model, *self.modules.values()]
         self._groups: list[fsdp.FSDPModule] = []
         for name, module in learner.model.named_modules():
-            for own, parameter in module.named_parameters(recurse=False):
+            for parameter_name, parameter in module.named_parameters(recurse=False):
                 single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # which keeps a second list
                 if parameter.requires_grad and (single or recurrent):
                     why = "a single number" if single else "of a recurrent network"
                     raise UsageError(
                         f"training.sharding = 'full' cannot share out {learner.name}'s "
-                        f"{'.'.join(filter(None, (name, own)))}, which is {why}; leave sharding out, or that part out "
-                        "of captioner.train"
+                        f"{'.'.join(filter(None, (name, parameter_name)))}, which is {why}; leave sharding out, or that "
+                        "part out of captioner.train"
                     )
 
     def shard(self) -> None:
@@ -124,28 +124,29 @@ class ShardedParts(TrainableParts):
         """Returns the state as a single process has it, on the main rank; a collective call."""
         state = optimizer.state_dict()
         whole = {
-            number: {name: _gathered(value) for name, value in own.items()} for number, own in state["state"].items()
+            number: {name: _gathered(value) for name, value in values.items()}
+            for number, values in state["state"].items()
         }
         return {**state, "state": whole}
 
     def load_optimizer_state(self, optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        for number, own in state["state"].items():
+        for number, values in state["state"].items():
             parameter = parameters[number]
             if isinstance(parameter, dtensor.DTensor):
-                own.update(
-                    {name: _share(value, parameter) for name, value in own.items() if value.shape == parameter.shape}
+                values.update(
+                    {name: _share(value, parameter) for name, value in values.items() if value.shape == parameter.shape}
                 )
         optimizer.load_state_dict(state)
 
     def _places(self) -> dict[int, list[Place]]:
         """Finds where each parameter that learns lies, by its id; tied ones lie in several places."""
-        found: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
+        places: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
         for module in {id(m): m for root in self._roots for m in root.modules()}.values():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-                if id(parameter) in found:
-                    found[id(parameter)].append((module, name))
-        return found
+                if id(parameter) in places:
+                    places[id(parameter)].append((module, name))
+        return places
 
 
 def _groups(
@@ -167,11 +168,11 @@ def _groups(
                 continue
             taken.add(id(module))
             owners.append(module)
-            for own in module.parameters(recurse=False):
-                if id(own) in places and id(own) not in mine:
-                    mine.add(id(own))
-                    size += own.numel()
-                    waiting += [other for other, _ in places[id(own)]]
+            for parameter_of_module in module.parameters(recurse=False):
+                if id(parameter_of_module) in places and id(parameter_of_module) not in mine:
+                    mine.add(id(parameter_of_module))
+                    size += parameter_of_module.numel()
+                    waiting += [other for other, _ in places[id(parameter_of_module)]]
         if size >= GROUP_NUMBERS:
             yield owners, mine
             owners, mine, size = [], set(), 0
@@ -187,5 +188,5 @@ def _gathered(value: Any) -> Any:
 
 
 def _share(value: torch.Tensor, parameter: dtensor.DTensor) -> dtensor.DTensor:
-    found = value.to(parameter.device, parameter.dtype)
-    return dtensor.distribute_tensor(found, parameter.device_mesh, parameter.placements, src_data_rank=None)
+    tensor = value.to(parameter.device, parameter.dtype)
+    return dtensor.distribute_tensor(tensor, parameter.device_mesh, parameter.placements, src_data_rank=None)

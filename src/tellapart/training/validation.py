@@ -62,7 +62,7 @@ class Validator:
         learned = recipe.select == "loss" or (recipe.objective.learns_references and all(references))
         rows = self.token_rows if learned else []
         seeds = ItemSeeds(tuple(item.id for item in self.items), recipe.seed)
-        own: list[str] = []
+        captions: list[str] = []
         total, tokens = 0.0, 0
         held, freed = self._held(pictures), FreedMemory()
         for start in range(share.start, share.stop, held):  # patches of all would be 9 GB of a BLIP, for 5,000 pictures
@@ -74,8 +74,8 @@ class Validator:
             if learned:
                 loss, count = self._loss(visual, rows[block])
                 total, tokens = total + loss * count, tokens + count
-            own += generate_captions(self.setup.captioner, visual, recipe.validation.decoding, seeds=seeds[block])
-        texts = ranks.gather_texts(own)
+            captions += generate_captions(self.setup.captioner, visual, recipe.validation.decoding, seeds=seeds[block])
+        texts = ranks.gather_texts(captions)
         if learned:
             summed = ranks.add_up({"loss": total, "tokens": tokens})
             values["loss"] = summed["loss"] / summed["tokens"]

@@ -326,7 +326,7 @@ def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
     Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who. ``name``:
     of the lock's file, where only a part of the folder is held.
     """
-    made = missing_folders(folder)
+    folders_made = missing_folders(folder)
     file = _acquired(folder, wait, name)
     try:
         yield
@@ -335,7 +335,7 @@ def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
             (folder / name).unlink(missing_ok=True)
         os.close(file)
         with contextlib.suppress(OSError):  # not empty: it stays
-            for each in made:
+            for each in folders_made:
                 each.rmdir()
 
 
@@ -343,37 +343,37 @@ def lock_or_say(file: int, path: Path) -> None:
     """Takes the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    told = threading.Timer(
+    notice = threading.Timer(
         MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {processes_using(path)}")
     )
-    told.daemon = True
-    told.start()
+    notice.daemon = True
+    notice.start()
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
     finally:
-        told.cancel()
+        notice.cancel()
 
 
 def processes_using(path: Path) -> str:
     """Returns the other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
-    found, real = [], str(path.resolve())
+    processes, real = [], str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # ended since, or another user's
             opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
             if real in opened and folder.name != str(os.getpid()):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-                found.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
-    return ", ".join(found) or "another process"
+                processes.append(f"process {folder.name} ({' '.join(command.split())[:80]})")
+    return ", ".join(processes) or "another process"
 
 
 def missing_folders(folder: Path) -> list[Path]:
     """``folder`` and those above it that are not there, the innermost first."""
-    found = []
+    folders = []
     for each in (folder, *folder.parents):
         if each.exists():
             break
-        found.append(each)
-    return found
+        folders.append(each)
+    return folders
 
 
 def lock_holder(folder: Path, name: str = LOCK) -> str:
@@ -474,16 +474,16 @@ def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) 
         return
     lines = sums.read_bytes().decode("utf-8", "replace").splitlines()
     head = re.fullmatch(r"# (\d+) files", lines[0]) if lines else None  # earlier versions wrote none
-    named = {name: wanted for wanted, _, name in (line.partition("  ") for line in lines[1 if head else 0 :])}
+    named = {name: expected for expected, _, name in (line.partition("  ") for line in lines[1 if head else 0 :])}
     if not named or (head and len(named) != int(head[1])):
         raise TellapartError(f"{sums} is damaged ({len(named)} of {head[1] if head else 'its'} lines); {remedy}")
-    for name, wanted in named.items():
-        if len(wanted) != 64 or not name or "/" in name:
+    for name, expected in named.items():
+        if len(expected) != 64 or not name or "/" in name:
             raise TellapartError(f"{sums} is damaged; {remedy}")
         file = folder / name
         if not file.is_file():
             raise TellapartError(f"{file} is missing, and {SUMS} names it; {remedy}")
-        if sha256(file) != wanted:
+        if sha256(file) != expected:
             raise TellapartError(f"{file} is damaged: its SHA-256 is not the one in {SUMS}; {remedy}")
     if all_files and (more := [file.name for file in _listed(folder) if file.name not in named]):
         raise TellapartError(f"{folder / more[0]} is not in {SUMS}, which is damaged; {remedy}")
@@ -496,8 +496,8 @@ def _listed(folder: Path) -> list[Path]:
 
 def sha256(file: Path) -> str:
     """Returns the SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
-    found = file.stat()
-    return _sha256(file.absolute(), found.st_size, found.st_mtime_ns)
+    status = file.stat()
+    return _sha256(file.absolute(), status.st_size, status.st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=256)

@@ -281,10 +281,10 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    table = dict(pairs)
+    if len(table) < len(pairs):
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         shown = double if len(double) <= 60 else double[:60] + "…"
         raise ValueError(f"the key {json.dumps(shown, ensure_ascii=False)} is in one object twice; keep one of the two")
-    return found
+    return table

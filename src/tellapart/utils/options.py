@@ -98,14 +98,14 @@ class PluginOptions(Strict):
         arguments = self.model_extra or {}
         key = f"{what} '{entry.name}'"
         try:
-            made = entry.factory(**arguments)
+            part = entry.factory(**arguments)
         except Exception as error:
             call = ", ".join(f"{option}={value!r}" for option, value in arguments.items())
             line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
             raise UsageError(f"{key}: its call ({call}) failed: {line}") from error
-        if not callable(made):
-            raise UsageError(f"{key} made a {type(made).__name__}; expected a callable")
-        return made
+        if not callable(part):
+            raise UsageError(f"{key} made a {type(part).__name__}; expected a callable")
+        return part
 
 
 Options = TypeVar("Options", bound=BaseModel)

@@ -102,15 +102,15 @@ class Registry(Mapping[str, E], Generic[E]):
         """Returns all entries. A plug-in that cannot be loaded raises `UsageError`; ``broken`` gets its line
         instead.
         """
-        found = []
+        result = []
         for name in self:
             try:
-                found.append(self.find(name))
+                result.append(self.find(name))
             except UsageError as error:
                 if broken is None:
                     raise
                 broken(str(error))
-        return found
+        return result
 
     def installed(self) -> dict[str, EntryPoint]:
         """Returns what installed packages offer, by name, without importing it."""
@@ -137,8 +137,8 @@ class Registry(Mapping[str, E], Generic[E]):
             return
         self._imported = True  # set first: the modules import the registry
         module = importlib.import_module(self.package)
-        for found in pkgutil.iter_modules(getattr(module, "__path__", [])):
-            importlib.import_module(f"{self.package}.{found.name}")
+        for module_info in pkgutil.iter_modules(getattr(module, "__path__", [])):
+            importlib.import_module(f"{self.package}.{module_info.name}")
 
     def __getitem__(self, name: str) -> E:
         if name not in self:

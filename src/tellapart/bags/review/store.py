@@ -132,8 +132,8 @@ class DecisionStore:
     def standing(self, reviewer: str | None = None) -> list[Decision]:
         """Returns the decisions that stand, of one reviewer or of all: one for each reviewer and bag, oldest first."""
         latest = {(d.reviewer, d.bag): d for d in self.log() if d.undone is None}
-        found = sorted(latest.values(), key=lambda decision: decision.id)
-        return [decision for decision in found if reviewer is None or decision.reviewer == reviewer]
+        decisions = sorted(latest.values(), key=lambda decision: decision.id)
+        return [decision for decision in decisions if reviewer is None or decision.reviewer == reviewer]
 
     def log(self) -> list[Decision]:
         """Returns everything that was ever decided, oldest first."""
@@ -153,10 +153,10 @@ class DecisionStore:
 
     @staticmethod
     def _last(db: sqlite3.Connection, where: str, values: tuple[str, ...]) -> Decision | None:
-        found = db.execute(
+        row = db.execute(
             f"SELECT {COLUMNS} FROM decisions WHERE {where} AND undone IS NULL ORDER BY id DESC LIMIT 1", values
         ).fetchone()
-        return _decision(found) if found else None
+        return _decision(row) if row else None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

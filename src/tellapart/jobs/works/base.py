@@ -25,7 +25,7 @@ class Done:
     def of(cls, dataset: Dataset, written: int, **more: Any) -> Done:
         """Returns the counts of a shard whose missing and unreadable pictures are listed in it."""
         lists = (dataset.missing, dataset.unreadable)
-        entries = [entry for found in lists for entry in found][:MOST_NAMED]
+        entries = [entry for skipped in lists for entry in skipped][:MOST_NAMED]
         return cls(len(dataset) + len(dataset.missing), written, entries, sum(map(len, lists)), more)
 
 

@@ -112,15 +112,15 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
         good.update({name: more.get(f"good_{name}", 0) for name in (stage["name"] for stage in stages)})
     ids = hashlib.blake2b(digest_size=16)
     count = 0
-    made: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
-    with Output.open(Path(out), made) as output:
+    header: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
+    with Output.open(Path(out), header) as output:
         for _, path in results(job, numbers, "joining shards"):
             for value in read_records(path):
                 output.write(value)
                 ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")
                 count += 1
-        made |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
-        made |= {"per_reference": True} if job.value["models"].get("per_reference") else {}
+        header |= {"items": count, "ids": ids.hexdigest(), "shard": [1, 1]}
+        header |= {"per_reference": True} if job.value["models"].get("per_reference") else {}
         output.fall_back(good, stages[-1]["name"])
     return count
 

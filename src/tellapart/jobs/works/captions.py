@@ -61,8 +61,8 @@ class Captions:
         allow_code(*code)
         place = resolve_device(device)
         loaded = load_captioner(captioner, place, resolve_precision(precision, place))
-        if prompts is None and has_fields(own := str(loaded.chosen.get("prompt") or "")):
-            raise UsageError(f"{captioner}: its prompt has fields, which workers do not fill; type --prompt '{own}'")
+        if prompts is None and has_fields(prompt := str(loaded.chosen.get("prompt") or "")):
+            raise UsageError(f"{captioner}: its prompt has fields, which workers do not fill; type --prompt '{prompt}'")
         return cls(loaded, Decoding(**decoding), batch_size, features, prompts)
 
     def models(self) -> dict[str, Any]:

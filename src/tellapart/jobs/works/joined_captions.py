@@ -48,8 +48,8 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     is there twice.
     """
     suffix = check_format(out)
-    own = not is_url(out) and guard_edited(Path(out), Replace())
-    if not (own or is_url(out)):
+    ours = not is_url(out) and guard_edited(Path(out), Replace())
+    if not (ours or is_url(out)):
         check_output(Path(out))
     numbers = wanted_shards(job, without_failed)
     with TemporaryDirectory(prefix="tellapart-merge-") as scratch:
@@ -67,7 +67,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
             folder, _, name = out.rpartition("/")
             open_folder(folder).put(target, name)
         else:
-            write_output(Path(out), lambda temporary: shutil.move(target, temporary), own=own)
+            write_output(Path(out), lambda temporary: shutil.move(target, temporary), own=ours)
     if not is_url(out) and suffix in (".jsonl", ".csv"):
         _record_merged(job, Path(out), numbers)
     return count
