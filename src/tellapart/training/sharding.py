@@ -62,8 +62,8 @@ class ShardedParts(TrainableParts):
                     why = "a single number" if single else "of a recurrent network"
                     raise UsageError(
                         f"training.sharding = 'full' cannot share out {learner.name}'s "
-                        f"{'.'.join(filter(None, (name, parameter_name)))}, which is {why}; leave sharding out, or that "
-                        "part out of captioner.train"
+                        f"{'.'.join(filter(None, (name, parameter_name)))}, which is {why}; leave sharding out, or "
+                        "that part out of captioner.train"
                     )
 
     def shard(self) -> None:
