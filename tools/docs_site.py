@@ -7,6 +7,7 @@ Zensical on the copy. A broken link is an error.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,7 +18,9 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "tellapart"
 RECIPES = PACKAGE / "recipe" / "shipped"
-PAGES = ROOT / "build" / "docs"
+BUILD = ROOT / "build"
+PAGES = BUILD / "docs"
+TOP = ("CONTRIBUTING", "CHANGELOG", "AGENTS")  # pages at the top of the repository
 LINK = re.compile(
     r"\]\((?:\.\./)+(src/tellapart|recipes|README\.md|CHANGELOG\.md|CONTRIBUTING\.md|AGENTS\.md|examples|notebooks)"
     r"([^)#\s]*)\)"
@@ -27,8 +30,10 @@ LINK = re.compile(
 def main() -> int:
     """Writes the pages and runs Zensical; returns its exit status."""
     write_pages()
+    write_configuration()
     zensical = Path(sys.executable).parent / "zensical"
     command = ["serve"] if "--serve" in sys.argv else ["build", "--strict", "--clean"]
+    command += ["--config-file", str(BUILD / "mkdocs.yml")]
     return subprocess.run([str(zensical), *command], cwd=ROOT, check=False).returncode
 
 
@@ -47,6 +52,13 @@ def write_pages() -> None:
             page.write_text(linked, encoding="utf-8")
 
 
+def write_configuration() -> None:
+    """Writes build/mkdocs.yml: mkdocs.yml with the pages of the code in its navigation."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    entries = "".join(f"      - {uri}\n" for uri, _ in reference_pages())
+    (BUILD / "mkdocs.yml").write_text(re.sub(r" +- reference/index\.md.*\n", entries, text), encoding="utf-8")
+
+
 def reference_pages() -> Iterator[tuple[str, str]]:
     """Yields the top of the package, then a page for each folder, with every module's docstrings."""
     top = "".join(f"::: tellapart.{name}\n\n" for name in ("types", "errors"))
@@ -58,11 +70,13 @@ def reference_pages() -> Iterator[tuple[str, str]]:
 
 
 def repository_pages() -> Iterator[tuple[str, str]]:
-    """Yields the recipes, the examples, and the pages at the top of the repository."""
+    """Yields recipes, examples, notebooks, and the pages at the top of the repository."""
     yield "reference/shipped-recipes.md", recipes_page()
     yield "reference/examples.md", examples_page()
-    for name in ("CONTRIBUTING", "CHANGELOG"):
-        yield f"{name.lower()}.md", (ROOT / f"{name}.md").read_text("utf-8").replace("](docs/", "](")
+    yield "reference/notebooks.md", notebooks_page()
+    for name in TOP:
+        text = (ROOT / f"{name}.md").read_text("utf-8").replace("](docs/", "](")
+        yield f"{name.lower()}.md", re.sub(rf"\]\(({'|'.join(TOP)})\.md", lambda link: link[0].lower(), text)
 
 
 def recipes_page() -> str:
@@ -78,6 +92,18 @@ def examples_page() -> str:
     return "# Examples\n\nShort scripts that run as they are.\n\n" + "\n".join(parts)
 
 
+def notebooks_page() -> str:
+    """Returns the text and the code of every notebook."""
+    parts = []
+    for file in sorted(ROOT.glob("notebooks/*.ipynb")):
+        for cell in json.loads(file.read_text("utf-8"))["cells"]:
+            text = "".join(cell["source"])
+            deeper = f"#{text}" if text.startswith("#") else text
+            parts.append(deeper if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
+    intro = "# Notebooks\n\nThey are in `notebooks/`, run on a CPU without network, and are executed by a test."
+    return "\n\n".join([intro, *parts])
+
+
 def target(top: str, rest: str) -> str:
     """Returns the page of the site, with its anchor, for a file of the repository."""
     if top == "recipes":
@@ -90,7 +116,7 @@ def target(top: str, rest: str) -> str:
         return f"reference/{folder}.md#tellapart.{folder}.{module.replace('/', '.')}"
     if top == "examples":
         return f"reference/examples.md#{Path(rest).stem}"
-    pages = {"README.md": "index.md", "AGENTS.md": "contributing.md", "notebooks": "get-started.md"}
+    pages = {"README.md": "index.md", "notebooks": "reference/notebooks.md"}
     return pages.get(top, top.lower())
 
 

@@ -2,8 +2,7 @@
 
 tellapart demo --out runs/demo && python tools/readme_image.py runs/demo -o docs/images/look-alikes.png
 
-Refuses images unless both had one caption before, and have two afterwards that are true of their own image and not of the
-other one.
+Refuses images unless both had one caption before, and have two afterwards that are true of their own image alone.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ def test_an_installed_wheel_works(wheel: Path, tmp_path: Path) -> None:
 
 
 def find_interpreter(name: str) -> Path | None:
-    """The interpreter on the path, or among pyenv's; a shim of pyenv for a version that is not active does not count."""
+    """The interpreter on the path or among those of pyenv, if it runs: a shim of an inactive version does not."""
     versions = Path.home().glob(f".pyenv/versions/{name.removeprefix('python')}.*/bin/{name}")
     for path in filter(None, (shutil.which(name), *sorted(versions))):
         if subprocess.run([path, "-c", ""], capture_output=True, check=False).returncode == 0:
@@ -160,7 +160,9 @@ def test_the_wheel_imports_on_each_python(wheel: Path, tmp_path: Path, interpret
     if found is None:
         pytest.skip(f"{interpreter} is not installed here; CI has it")
     commands = environment_of(wheel, tmp_path / "environment", found)
-    code = "import compileall, pathlib, tellapart; print(tellapart.__version__); root = pathlib.Path(tellapart.__file__)"
+    code = (
+        "import compileall, pathlib, tellapart; print(tellapart.__version__); root = pathlib.Path(tellapart.__file__)"
+    )
     code += "; raise SystemExit(not compileall.compile_dir(root.parent, quiet=1))"
     assert run(commands / "python", "-c", code, cwd=tmp_path).strip() in wheel.name
 
