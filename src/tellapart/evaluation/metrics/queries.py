@@ -7,78 +7,20 @@ found first every second time. A caption without a word of the query is not foun
 
 from __future__ import annotations
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
 from tellapart.evaluation.context import EvalContext
 from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.metrics.ranking import BM25, K1, B, expected_gain, places, query_words
 from tellapart.metrics.registry import context_metric
 from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 
-K1, B = 1.2, 0.75
 BLOCK = 512  # queries that are scored at once
-_WORD = re.compile(r"\w")
-
-
-class BM25:
-    """An inverted index of N texts: for each word the texts that have it, with their weights."""
-
-    def __init__(self, texts: Sequence[str]) -> None:
-        self.size = len(texts)
-        words_N = [_words(text) for text in ptb_tokenize(texts)]
-        length_N = np.array([len(words) for words in words_N], dtype=float)
-        norm_N = K1 * (1 - B + B * length_N / max(length_N.mean(), 1.0)) if len(texts) else length_N
-        found: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for number, words in enumerate(words_N):
-            for word, times in Counter(words).items():
-                found[word].append((number, times))
-        self.postings: dict[str, tuple[np.ndarray, np.ndarray]] = {}
-        for word, own in found.items():
-            number_P, times_P = np.array(own).T
-            idf = np.log(1 + (self.size - len(own) + 0.5) / (len(own) + 0.5))
-            self.postings[word] = number_P, idf * times_P / (times_P + norm_N[number_P])
-
-    def scores(self, query: Sequence[str]) -> np.ndarray:
-        """Returns the score of each text for the words of a query; 0 where it has none of them."""
-        score_N = np.zeros(self.size)
-        for word in query:
-            if word in self.postings:
-                number_P, weight_P = self.postings[word]
-                score_N[number_P] += weight_P
-        return score_N
-
-
-def _words(tokens: str) -> list[str]:
-    return [word for word in tokens.split() if _WORD.search(word)]
-
-
-def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Returns for each query (better, equal): texts with a higher score than its target, and texts with its score.
-
-    zero: a score of 0 is no match; ``better`` is infinite there.
-    """
-    own_Q1 = score_QN[np.arange(len(target_Q)), target_Q][:, None]
-    near = 1e-9 * np.maximum(np.abs(own_Q1), 1.0)
-    better_Q = (score_QN > own_Q1 + near).sum(1).astype(float)
-    equal_Q = (np.abs(score_QN - own_Q1) <= near).sum(1).astype(float)
-    if zero:
-        better_Q[own_Q1[:, 0] <= 0] = np.inf
-    return np.stack([better_Q, equal_Q], axis=1)
-
-
-def _expected(gain: Callable[[np.ndarray], np.ndarray], place_Q2: np.ndarray) -> np.ndarray:
-    """The mean gain over the ranks that equal scores share, from 1."""
-    value_Q = np.zeros(len(place_Q2))
-    for q, (better, equal) in enumerate(place_Q2):
-        if np.isfinite(better):
-            value_Q[q] = gain(better + 1 + np.arange(int(equal))).mean()
-    return value_Q
 
 
 def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -101,7 +43,7 @@ def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
     """Returns the place of each query's caption, Q×2, by BM25."""
     index = BM25(slot.captions)
     texts, target_Q = context.flat_queries
-    words = [_words(text) for text in ptb_tokenize(texts)]
+    words = [query_words(text) for text in ptb_tokenize(texts)]
     return _blocks(target_Q, lambda part: np.stack([index.scores(own) for own in words[part]]), zero=True)
 
 
@@ -139,7 +81,7 @@ def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionS
     """
     owner = "" if way == "scorer" else id(slot)
     place_Q2 = context.once(("search", way, owner), lambda: rank(context, slot))
-    value_Q = 100 * _expected(GAINS[name][2], place_Q2)
+    value_Q = 100 * expected_gain(GAINS[name][2], place_Q2)
     _, target_Q = context.flat_queries
     count_N = np.bincount(target_Q, minlength=len(slot.captions)).astype(float)
     sum_N = np.bincount(target_Q, value_Q, minlength=len(slot.captions))

@@ -1,0 +1,94 @@
+"""``tellapart search``: find pictures of a folder by words, in their captions and by a scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import rich.table
+import typer
+from rich import box
+from rich.text import Text
+
+from tellapart.cli.app import MEASURING, App
+from tellapart.cli.options import Device, Json
+from tellapart.cli.output import show
+from tellapart.errors import UsageError
+from tellapart.utils.files import check_output
+from tellapart.utils.messages import for_terminal, say
+
+if TYPE_CHECKING:
+    from tellapart.search.index import Hit, SearchFigures
+
+app = App()
+WAYS = {"captions": "captions (BM25)", "pictures": "pictures (scorer)", "both": "both, fused"}
+
+
+@app.command(rich_help_panel=MEASURING)
+def search(
+    folder: Annotated[str, typer.Argument(help="The folder of pictures, or a data set as kind:path?key=value.")],
+    query: Annotated[str | None, typer.Argument(help="Words to look for.")] = None,
+    captions: Annotated[
+        Path | None,
+        typer.Option(help="File of captions, or a suffix: .txt, .xmp. [default: what lies in the folder]"),
+    ] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer that also compares words and pictures.")] = None,
+    count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Number of pictures to show.")] = 10,
+    queries: Annotated[
+        Path | None,
+        typer.Option(help="Queries with the picture that each looks for (query,picture): prints R@k.", dir_okay=False),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a page with the pictures: .html.", dir_okay=False)] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Find pictures by words: BM25 over captions and, with --scorer, the pictures themselves, fused by rank."""
+    if (query is None) == (queries is None):
+        raise UsageError("expected words to look for, or --queries FILE; type one of them")
+    if device != "auto" and scorer is None:
+        raise UsageError("--device requires --scorer; leave it out")
+    if report is not None:
+        check_output(report, ".html", ".htm")
+    from tellapart.search.start import open_index, search_all, write_search_page
+
+    index = open_index(folder, captions, scorer, device)
+    found = search_all(index, query, queries, count)
+    if queries is None:
+        hits = found[0].hits
+        show([asdict(hit) for hit in hits], lambda: _hits(hits), as_json)
+    else:
+        figures = index.measure([(one.query, one.picture) for one in found])
+        show(_figures(figures), lambda: _table(figures), as_json)
+    if report is not None:
+        write_search_page(report, query or f"{queries and queries.name}: {len(found):,} queries", found, index.items)
+        say(f"report: {report}")
+
+
+def _hits(hits: Sequence[Hit]) -> rich.table.Table | str:
+    if not hits:
+        return "no caption has one of these words; add --scorer MODEL to search the pictures, too"
+    table = rich.table.Table("", "picture", "caption", "score", "ranks", box=box.SIMPLE_HEAD, pad_edge=False)
+    for rank, hit in enumerate(hits, 1):
+        cells = (str(rank), hit.id, hit.caption, f"{hit.score:.4f}", hit.reasons)
+        table.add_row(*(Text(for_terminal(cell), overflow="fold") for cell in cells))
+    return table
+
+
+def _figures(figures: SearchFigures) -> dict[str, Any]:
+    """Returns the figures as JSON: by way and measure the value and its interval, in per cent."""
+    values = {
+        way: {name: {"value": one.value, "low": one.low, "high": one.high} for name, one in row.items()}
+        for way, row in figures.values.items()
+    }
+    return {"queries": figures.queries, "pictures": figures.pictures, "values": values}
+
+
+def _table(figures: SearchFigures) -> rich.table.Table:
+    measures = list(next(iter(figures.values.values())))
+    title = f"{figures.queries:,} queries, {figures.pictures:,} pictures; per cent with 95 % intervals"
+    table = rich.table.Table("search by", *measures, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for way, row in figures.values.items():
+        table.add_row(WAYS[way], *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.values()))
+    return table

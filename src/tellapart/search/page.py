@@ -1,0 +1,61 @@
+"""A page of search results with small pictures."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tellapart.errors import PictureError
+from tellapart.report.page import template
+from tellapart.search.index import Hit
+from tellapart.types import Item
+from tellapart.utils.files import write_output
+from tellapart.utils.web import encode_picture
+
+SIDE = 320  # pixels of a picture's longer side
+
+
+@dataclass(frozen=True)
+class Found:
+    """A query and what it finds. ``picture``: the id that it looks for; "" if that is unknown."""
+
+    query: str
+    hits: Sequence[Hit]
+    picture: str = ""
+
+
+def write_search_page(path: Path, title: str, found: Sequence[Found], items: Sequence[Item]) -> None:
+    """Writes one HTML file with the pictures inside. Raises as `write_output`."""
+    pictures = {item.id: item for item in items}
+    images = {id_: _image(pictures[id_]) for id_ in {hit.id for one in found for hit in one.hits}}
+    results = [
+        {
+            "query": one.query,
+            "picture": one.picture,
+            "note": _note(one),
+            "hits": [
+                {"id": hit.id, "caption": hit.caption, "image": images[hit.id], "why": hit.reasons} for hit in one.hits
+            ],
+        }
+        for one in found
+    ]
+    write_output(path, template(Path(__file__).parent / "page.html").render(title=title, results=results))
+
+
+def _note(one: Found) -> str:
+    if not one.hits:
+        return "No picture matches."
+    if not one.picture:
+        return ""
+    rank = next((rank for rank, hit in enumerate(one.hits, 1) if hit.id == one.picture), None)
+    return f"looks for {one.picture}: " + (f"number {rank}" if rank is not None else f"not among the {len(one.hits)}")
+
+
+def _image(item: Item) -> str:
+    try:
+        data, kind = encode_picture(item.picture.image(), SIDE)
+    except PictureError:
+        return ""
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"

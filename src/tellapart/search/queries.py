@@ -1,0 +1,36 @@
+"""Queries with the picture that each looks for: a CSV of ``query,picture``, or JSON lines of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tellapart.data.caption_matching import KnownIds, match_ids
+from tellapart.data.field_rows import read_rows
+from tellapart.data.records import GENERATED_KEYS, ID_KEYS, PICTURE_KEYS, find_value
+from tellapart.errors import UsageError
+from tellapart.types import Item
+
+QUERY_KEYS = ("query", "queries", "question", "search", *GENERATED_KEYS)
+
+
+def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
+    """Returns each query with the id of its picture, which the file names by id, file name or stem.
+
+    Raises `UsageError` for a row without both, and for pictures that are not among the items.
+    """
+    rows: list[tuple[str, str, str]] = []
+    for where, record in read_rows(path):
+        found = find_value(QUERY_KEYS, record)
+        queries = found if isinstance(found, list) else [found]
+        picture = find_value(PICTURE_KEYS, record) or find_value(ID_KEYS, record)
+        if picture is None or not all(isinstance(query, str) and query.strip() for query in queries):
+            raise UsageError(f"{where}: expected a query and a picture; found {', '.join(map(str, record))}")
+        rows += [(where, query, str(picture)) for query in queries]
+    if not rows:
+        raise UsageError(f"{path}: has no queries; expected lines such as: query,picture")
+    known = KnownIds("the pictures", [item.id for item in items], {item.id: item.picture.name for item in items})
+    ids, _ = match_ids(dict.fromkeys(picture for _, _, picture in rows), known, str(path))
+    if unknown := next(((where, picture) for where, _, picture in rows if picture not in ids), None):
+        raise UsageError(f"{unknown[0]}: no picture '{unknown[1]}' among {len(items):,}")
+    return [(query, ids[picture]) for _, query, picture in rows]

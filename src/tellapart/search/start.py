@@ -1,0 +1,35 @@
+"""Opens a search from the names that a user typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tellapart.captions.store import CaptionStore
+from tellapart.data import open_many
+from tellapart.models.devices import resolve_device
+from tellapart.scorers.load import load_scorer
+from tellapart.search.index import SearchIndex
+from tellapart.search.page import Found, write_search_page
+from tellapart.search.queries import read_queries
+from tellapart.utils.messages import say
+
+__all__ = ["open_index", "search_all", "write_search_page"]
+
+
+def open_index(folder: str, captions: Path | None, scorer: str | None, device: str) -> SearchIndex:
+    """Returns the index of a folder's captions and, with a scorer, its pictures. Raises `UsageError`."""
+    dataset = open_many([folder])
+    store = CaptionStore.open(dataset, captions, Path(folder))
+    loaded = None if scorer is None else load_scorer(scorer, resolve_device(device))
+    index = SearchIndex.build(dataset, store.captions(), loaded)
+    for line in dataset.report():
+        say(line)
+    return index
+
+
+def search_all(index: SearchIndex, query: str | None, queries: Path | None, count: int) -> list[Found]:
+    """Returns what one query finds, or each of a file. Raises `UsageError` for a file that is none of queries."""
+    if query is not None:
+        return [Found(query, index.search(query, count))]
+    assert queries is not None
+    return [Found(text, index.search(text, count), id_) for text, id_ in read_queries(queries, index.items)]
