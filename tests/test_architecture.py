@@ -27,7 +27,7 @@ data scorers
 captions compat report rewards
 boost captioners features objectives
 bags check inference recipe
-review
+review search
 evaluation integrations
 purposes training
 jobs

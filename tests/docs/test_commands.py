@@ -74,6 +74,7 @@ NOT_RUN = {
     "pytest": "a test of its own",
     "python -m pytest": "tests of their own",
     "tellapart demo": "tests/cli/test_demo.py runs a fifth of it (mark long) and the whole (mark slow)",
+    "tellapart review": "a server that runs until Ctrl-C; tests/review drives it",
     "tellapart bags review": "a server that runs until Ctrl-C; tests/bags drives it",
     "python -m benchmarks": "minutes of measuring; tests/benchmarks runs each row on little data (jobs: mark slow)",
     "tellapart bags export": "needs a reviewer's decisions; tests/bags makes some",
