@@ -169,7 +169,9 @@ def test_only_what_collides_is_captioned_again(folder: Path) -> None:
     session = open_session(str(folder), scorer="scenes", model="scenes", device="cpu")
     with serving(session) as port:
         client = Client(port)
-        status, fits = client.post("/api/look-alikes", {"number": 4, "text": "a shape"})
+        status, reply = client.post("/api/look-alikes", {"number": 4, "text": "a shape"})
+        fits, own = reply["fits"], next(each["cosine"] for each in reply["fits"] if each["number"] == 4)
+        assert reply["better"] == sum(each["cosine"] > own for each in fits)
         assert status == 200 and len(fits) == 12 and {each["number"] for each in fits} == set(range(12))
         assert [each["cosine"] for each in fits] == sorted((each["cosine"] for each in fits), reverse=True)
         collides = client.get("/api/collisions")

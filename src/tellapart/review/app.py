@@ -82,7 +82,7 @@ def create_app(session: ReviewSession, port: int) -> ASGIApp:
     def recaption(body: dict[str, Any]) -> Saved:
         return session.recaption(numbers_in(body, count))
 
-    def look_alikes(body: dict[str, Any]) -> list[dict[str, Any]]:
+    def look_alikes(body: dict[str, Any]) -> dict[str, Any]:
         return session.look_alikes(within(want(body, "number", int), count, "picture"), want(body, "text", str))
 
     posts = {"write": write, "batch": batch, "undo": undo, "recaption": recaption, "look-alikes": look_alikes}

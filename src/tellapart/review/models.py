@@ -51,20 +51,20 @@ class FitFinder:
             self._texts |= dict(zip(new, rows, strict=True))
         return np.stack([self._texts[text] for text in texts])
 
-    def fits(self, id_: str, text: str, count: int) -> list[tuple[str, float]]:
+    def fits(self, id_: str, text: str, count: int) -> tuple[list[tuple[str, float]], int]:
         """Returns the pictures that the scorer finds most similar to a text, with their cosine, the best first.
 
-        The picture ``id_`` itself is always among them.
+        The picture ``id_`` itself is always among them. Also returns how many others are more similar than it.
         """
         with self._lock:
             image_ND = self._encode()
-            if not text.strip() or not self._places:
-                return []
+            if not text.strip() or id_ not in self._places:
+                return [], 0
             cosine_N = image_ND @ self._text_features([text])[0]
-            ids = list(self._places)
+            ids, own = list(self._places), cosine_N[self._places[id_]]
             best = [ids[place] for place in np.argsort(-cosine_N, kind="stable")[:count]]
-            shown = best if id_ in best or id_ not in self._places else [*best[:-1], id_]
-            return [(one, float(cosine_N[self._places[one]])) for one in shown]
+            shown = best if id_ in best else [*best[:-1], id_]
+            return [(one, float(cosine_N[self._places[one]])) for one in shown], int((cosine_N > own).sum())
 
     def collisions(self, texts: Mapping[str, str]) -> dict[str, int]:
         """Returns for each caption how many other pictures it fits at least as well as its own; 0 is left out."""
@@ -90,15 +90,15 @@ class FitFinder:
 class Recaptioner:
     """Captions pictures again so that a scorer tells them from their look-alikes."""
 
-    def __init__(self, captioner: Captioner, listener: FitFinder, dataset: Dataset) -> None:
-        self._captioner, self._listener = captioner, listener
+    def __init__(self, captioner: Captioner, finder: FitFinder, dataset: Dataset) -> None:
+        self._captioner, self._finder = captioner, finder
         self._items = {item.id: item for item in dataset}
         most = captioner.max_caption_tokens or 30
         self._decoding = Decoding(kind="sample", samples=SAMPLES, max_tokens=most)
         self._lock = threading.Lock()
         prompt = str(captioner.chosen.get("prompt") or "")
         self.author = Author(captioner.name, prompt, {**self._decoding.model_dump(), "best_of": SAMPLES,
-                                                      "scorer": listener.scorer.name})  # fmt: skip
+                                                      "scorer": finder.scorer.name})  # fmt: skip
 
     def captions(self, ids: Sequence[str]) -> dict[str, Edit]:
         """Returns the best caption of each picture, and the others as its candidates.
@@ -106,7 +106,7 @@ class Recaptioner:
         Raises `UsageError` if no picture can be read.
         """
         with self._lock:
-            chooser = self._listener.best_of(ids)
+            chooser = self._finder.best_of(ids)
             items = [self._items[id_] for id_ in ids if id_ in chooser.places]
             skipped = Skipped()
             engine = CaptionEngine.open(self._captioner, self._decoding, None, skipped)

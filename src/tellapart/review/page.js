@@ -152,7 +152,7 @@ function choice(label, number, pressed, chosen) {
   button.type = "button";
   button.setAttribute("aria-pressed", pressed);
   button.append(element("span", label), element("span", number.toLocaleString()));
-  button.onclick = chosen;
+  button.onclick = () => { $("filters").classList.remove("open"); chosen(); };
   item.append(button);
   return item;
 }
@@ -396,9 +396,8 @@ async function showFits() {
   if (!state.scorer) return;
   announce("The scorer compares the pictures…");
   const own = selected;
-  const fits = await post("/api/look-alikes", { number: own, text: $("text").value });
-  const place = fits.findIndex((each) => each.number === own);
-  $("fits-title").textContent = !fits.length ? "No caption to compare" : place === 0 ? "This picture fits best" : `${place} other pictures fit better`;
+  const { fits, better } = await post("/api/look-alikes", { number: own, text: $("text").value });
+  $("fits-title").textContent = !fits.length ? "No caption to compare" : !better ? "This picture fits best" : `${better.toLocaleString()} other picture${better > 1 ? "s fit" : " fits"} better`;
   $("fits").replaceChildren(...fits.map((each) => {
     const item = element("li", undefined, each.number === own ? "own" : ""), button = element("button");
     button.type = "button";

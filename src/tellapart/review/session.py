@@ -41,9 +41,9 @@ class ReviewSession:
     """The captions of a folder under numbers from 0 in the order of the pictures. Threads may share it."""
 
     def __init__(
-        self, store: CaptionStore, name: str, listener: FitFinder | None = None, recaptioner: Recaptioner | None = None
+        self, store: CaptionStore, name: str, finder: FitFinder | None = None, recaptioner: Recaptioner | None = None
     ) -> None:
-        self.store, self.name, self.listener, self.recaptioner = store, name, listener, recaptioner
+        self.store, self.name, self.finder, self.recaptioner = store, name, finder, recaptioner
         self.ids = list(store.items)
         self._numbers = {id_: number for number, id_ in enumerate(self.ids)}
         self._lock = threading.RLock()
@@ -72,7 +72,7 @@ class ReviewSession:
                 "name": self.name,
                 "layout": self.store.layout.name,
                 "writable": self.store.layout.writable,
-                "scorer": self.listener is not None,
+                "scorer": self.finder is not None,
                 "model": self.recaptioner is not None,
                 "revision": revision,
                 "rows": [self.row(number) for number in range(len(self.ids))],
@@ -183,19 +183,20 @@ class ReviewSession:
 
     # By the scorer.
 
-    def look_alikes(self, number: int, text: str) -> list[dict[str, Any]]:
-        """Returns the pictures that a text fits best, its own among them."""
-        if self.listener is None:
+    def look_alikes(self, number: int, text: str) -> dict[str, Any]:
+        """Returns the pictures that a text fits best, its own among them, and how many it fits better than that."""
+        if self.finder is None:
             raise UsageError("no scorer; start the review with --scorer MODEL")
-        fits = self.listener.fits(self.ids[number], text, LOOK_ALIKES)
-        return [{"number": self._numbers[id_], "cosine": round(cosine, 4)} for id_, cosine in fits]
+        fits, better = self.finder.fits(self.ids[number], text, LOOK_ALIKES)
+        shown = [{"number": self._numbers[id_], "cosine": round(cosine, 4)} for id_, cosine in fits]
+        return {"fits": shown, "better": better}
 
     def collisions(self) -> dict[int, int]:
         """Returns for each caption how many other pictures it fits at least as well as its own."""
-        if self.listener is None:
+        if self.finder is None:
             raise UsageError("no scorer; start the review with --scorer MODEL")
         texts = {id_: one.text for id_, one in self.store.captions().items()}
-        return {self._numbers[id_]: count for id_, count in self.listener.collisions(texts).items()}
+        return {self._numbers[id_]: count for id_, count in self.finder.collisions(texts).items()}
 
 
 def doubts_of(text: str) -> list[str]:

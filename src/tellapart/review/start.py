@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import webbrowser
 from pathlib import Path
 
@@ -32,8 +33,12 @@ def open_session(
 
 
 def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
-    """Serves the page until Ctrl-C; ``open_page``: opens it in this machine's browser."""
+    """Serves the page until Ctrl-C; ``open_page``: opens it in this machine's browser.
+
+    Meanwhile writes down which picture each text is of, so that it follows the picture when that is renamed.
+    """
     listener = bind(port)
+    threading.Thread(target=session.store.remember, daemon=True).start()
 
     def ready(address: str) -> None:
         store = session.store

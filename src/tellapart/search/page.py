@@ -18,7 +18,7 @@ SIDE = 320  # pixels of a picture's longer side
 
 
 @dataclass(frozen=True)
-class Found:
+class QueryHits:
     """A query and what it finds. ``picture``: the id that it looks for; "" if that is unknown."""
 
     query: str
@@ -26,7 +26,7 @@ class Found:
     picture: str = ""
 
 
-def write_search_page(path: Path, title: str, found: Sequence[Found], items: Sequence[Item]) -> None:
+def write_search_page(path: Path, title: str, found: Sequence[QueryHits], items: Sequence[Item]) -> None:
     """Writes one HTML file with the pictures inside. Raises as `write_output`."""
     pictures = {item.id: item for item in items}
     images = {id_: _image(pictures[id_]) for id_ in {hit.id for one in found for hit in one.hits}}
@@ -44,7 +44,7 @@ def write_search_page(path: Path, title: str, found: Sequence[Found], items: Seq
     write_output(path, template(Path(__file__).parent / "page.html").render(title=title, results=results))
 
 
-def _note(one: Found) -> str:
+def _note(one: QueryHits) -> str:
     if not one.hits:
         return "No picture matches."
     if not one.picture:

@@ -9,7 +9,7 @@ from tellapart.data import open_many
 from tellapart.models.devices import resolve_device
 from tellapart.scorers.load import load_scorer
 from tellapart.search.index import SearchIndex
-from tellapart.search.page import Found, write_search_page
+from tellapart.search.page import QueryHits, write_search_page
 from tellapart.search.queries import read_queries
 from tellapart.utils.messages import say
 
@@ -27,9 +27,9 @@ def open_index(folder: str, captions: Path | None, scorer: str | None, device: s
     return index
 
 
-def search_all(index: SearchIndex, query: str | None, queries: Path | None, count: int) -> list[Found]:
+def search_all(index: SearchIndex, query: str | None, queries: Path | None, count: int) -> list[QueryHits]:
     """Returns what one query finds, or each of a file. Raises `UsageError` for a file that is none of queries."""
     if query is not None:
-        return [Found(query, index.search(query, count))]
+        return [QueryHits(query, index.search(query, count))]
     assert queries is not None
-    return [Found(text, index.search(text, count), id_) for text, id_ in read_queries(queries, index.items)]
+    return [QueryHits(text, index.search(text, count), id_) for text, id_ in read_queries(queries, index.items)]
