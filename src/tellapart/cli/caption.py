@@ -38,13 +38,14 @@ def caption(
 ) -> None:
     """Caption pictures. Interrupted runs resume when you repeat the command, in the precision they began with."""
     from tellapart.data.open import open_many
-    from tellapart.inference.folder import caption_folder
+    from tellapart.inference.folder import caption_folder, check_destination
     from tellapart.inference.plan import plan_captions
 
     plan = plan_captions(model, options)
     if job.wanted:
         caption_job(plan, pictures, options, job, device, precision)
     else:
+        check_destination(options)
         caption_folder(plan, open_many(pictures), options, device, precision)
 
 

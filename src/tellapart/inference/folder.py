@@ -47,10 +47,14 @@ def caption_folder(
     return _caption_here(plan, dataset, options, out, format, device, precision)
 
 
-def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
-    """Returns the file and the format; the one caption of a single picture is printed where no file is named."""
+def check_destination(options: CaptionOptions) -> None:
+    """Raises `UsageError` for a destination to which only a job writes. Reads no data."""
     if options.out is not None and is_url(options.out):
         raise UsageError(f"{options.out}: an address, to which a job writes; add --workers 1, or name a file on disk")
+
+
+def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
+    """Returns the file and the format; the one caption of a single picture is printed where no file is named."""
     if options.out is None and options.format is None and len(dataset) == 1:
         return PRINTED, "txt"
     return (None if options.out is None else Path(options.out)), options.format
