@@ -149,7 +149,8 @@ def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(tmp_path: Pat
         ("objective.kind='rienforce'", "unknown objective 'rienforce'; did you mean 'reinforce'?"),
         (
             "objective={}",
-            "'objective.kind' is missing; expected one of contrastive, mle, reinforce, self_distillation, smile",
+            "'objective.kind' is missing; expected one of contrastive, gem, mle, reinforce, self_distillation, "
+            "smile, sparsemax",
         ),
         ("objective=3", "objective must be a table; found 3"),
     ],

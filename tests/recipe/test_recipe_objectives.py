@@ -89,8 +89,8 @@ def test_names_in_a_reward_stand_beside_the_recipe(tmp_path: Path, monkeypatch: 
         (['objective.rewards=[{kind="cyder"}]'], "unknown objective.rewards 'cyder'; did you mean 'cider'?"),
         (
             ["objective.rewards=[{weight=2}]"],
-            "'objective.rewards.kind' is missing; expected one of bleu, cider, consensus, custom, exact_truth, "
-            "likelihood, meteor, paid_words, pmi, self_retrieval, spice",
+            "'objective.rewards.kind' is missing; expected one of bleu, calibration, cider, claims, consensus, custom, "
+            "exact_truth, likelihood, meteor, paid_words, pmi, self_retrieval, spice",
         ),
         (
             ['objective.rewards=[{kind="cider", weigth=2}]'],

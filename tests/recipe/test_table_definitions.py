@@ -205,8 +205,8 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
         (("1:1", "--captions", "capenrich"), "cannot read --captions capenrich; expected SYSTEM=…"),
         (("1:1", "--captioner", "capenrih=m:f"), "no row here is of system 'capenrih'; did you mean 'capenrich'?"),
         (("1:1",), "which is not there; see all that it needs: tellapart tables 1:1 --dry-run"),
-        (("2:3", "--seeds", "dev"), "--seeds are those of --world scenes"),
-        (("2:3", "--world", "scenes", "--dry-run"), "are of the papers' data"),
+        (("2:3", "--seeds", "dev"), "--seeds requires --world scenes"),
+        (("2:3", "--world", "scenes", "--dry-run"), "require the papers' data"),
         (("3:1", "--world", "scenes"), "table 3:1 has no miniature on scenes; known: 2:2, 2:3, 2:5, 2:7"),
     ],
 )

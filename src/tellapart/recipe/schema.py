@@ -395,10 +395,11 @@ class TestSet(Strict):
         """Yields the words of ``eval`` that say the same, of what ``metrics`` use; ``--data`` left out."""
         pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
         model = self.language_model if "ppl" in metrics else None
-        named = {"bags": self.bags, "distractors": (pool,), "references": self.references, "language-model": (model,)}
-        for option, values in named.items():
+        for option, values in {"bags": self.bags, "distractors": (pool,), "references": self.references}.items():
             for value in filter(None, values):
                 yield from (f"--{option}", value)
+        if model:
+            yield from ("--set", f"language_model={model}")
 
     def filled_in(self) -> TestSet:
         """Returns the same with the folder of the real data sets in place of ``$TELLAPART_DATA``."""
