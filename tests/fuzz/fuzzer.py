@@ -383,8 +383,7 @@ def long_work() -> Iterator[tuple[str, Callable[..., Any]]]:
     def page(app: Any, listener: Any, ready: Any) -> None:
         served(None, listener, ready)
 
-    yield "tellapart.cli.workers.run_job", here
-    yield "tellapart.cli.workers.load_ray", lambda: None
+    yield "tellapart.jobs.run.run_job", here
     yield "tellapart.jobs.cluster.load_ray", lambda: None
     yield "tellapart.utils.web.serve", page
     yield "tellapart.study.simulate.rehearse", began

@@ -17,6 +17,7 @@ from rich import box
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, ExactPrecision, Json, WorkerOptions
 from tellapart.cli.output import show
+from tellapart.cli.workers import encode_ahead
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.files import check_output, locked, write_output
 from tellapart.utils.messages import say, typed_command
@@ -144,9 +145,7 @@ def mine(
     if not data or scorer is None:
         raise UsageError("mine what? name pictures and --scorer, or --features FOLDER")
     if options.wanted:
-        from tellapart.cli.workers import encode_ahead
-
-        encode_ahead(scorer, data, str(out), options, device=device, precision=precision)
+        encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
     _, mined = mined_from(
         data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, kept=None if overwrite else out

@@ -16,6 +16,7 @@ from rich import box
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show
+from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say, typed_command
 
@@ -130,7 +131,6 @@ def _by_workers(
     """Boosts by many workers, each with its share of the requests in flight."""
     from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
-    from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
     from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job

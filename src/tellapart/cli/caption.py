@@ -10,6 +10,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions
+from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError
 from tellapart.inference.options import CaptionOptions
 from tellapart.utils.files import is_url
@@ -53,7 +54,6 @@ def caption_job(
 ) -> None:
     """Captions by many workers, and joins their captions in one file. Raises `UsageError` for what no worker can do."""
     from tellapart.captions.writers import Replace, guard_edited, same_models
-    from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
     from tellapart.data.open import open_many
     from tellapart.inference.caption import caption_request
     from tellapart.inference.folder import BATCH_SIZE

@@ -13,6 +13,7 @@ import typer
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show, table_of
+from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
@@ -117,7 +118,6 @@ def encode(
 
     Interrupted runs resume when you repeat the command.
     """
-    from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
     from tellapart.jobs.job import SUFFIX, recorded_results
     from tellapart.jobs.works.features import check_features
     from tellapart.jobs.works.table import merge_job

@@ -1,6 +1,6 @@
 """``--workers`` and ``--ray``: how a command that many processes or machines can do begins and ends its job.
 
-Encoding by many workers: for ``data encode``, and before ``bags mine``, which reads the store.
+Encoding by many workers: for ``encode``, and before ``eval`` and ``bags mine``, which go on from the store.
 """
 
 from __future__ import annotations
@@ -10,23 +10,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from tellapart.cli.options import JobOptions, WorkerOptions
-from tellapart.data import Skipped
 from tellapart.errors import TellapartError, UsageError
-from tellapart.jobs.cluster import load_ray
-from tellapart.jobs.estimate import estimate
-from tellapart.jobs.job import SUFFIX, Job, JobRequest, prepare, recorded_results
-from tellapart.jobs.run import refuse_failed, run_job
-from tellapart.jobs.works.features import SUFFIX as ROWS
-from tellapart.jobs.works.features import take_features
-from tellapart.models.saved import files_digest
 from tellapart.utils.files import check_output, is_url, locked, writable_file
 from tellapart.utils.messages import detail, say
 from tellapart.utils.registry import allowed_code
+
+if TYPE_CHECKING:
+    from tellapart.jobs.job import Job, JobRequest
 
 
 @contextmanager
@@ -51,6 +46,9 @@ def finished_job(
     With ``--estimate`` the estimate is printed, and the command ends. Raises `TellapartError` where shards were set
     aside.
     """
+    from tellapart.jobs.cluster import load_ray
+    from tellapart.jobs.job import SUFFIX, prepare, recorded_results
+    from tellapart.jobs.run import refuse_failed, run_job
 
     load_ray()  # or a line says that it is not there
     path = f"{out}{SUFFIX}"
@@ -70,6 +68,8 @@ def finished_job(
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
         if isinstance(options, JobOptions) and options.estimate:
+            from tellapart.jobs.estimate import estimate
+
             for line in estimate(job, options.cluster(), options.price).lines():
                 print(line)
             raise typer.Exit
@@ -95,6 +95,7 @@ def told(job: Job) -> dict[str, Any]:
 
     Raises `TellapartError` where that is all.
     """
+    from tellapart.data import Skipped
 
     counts: dict[str, Any] = {"items": 0, "written": 0, "left_out": 0}
     left_out, seen = Skipped(), 0
@@ -141,6 +142,9 @@ def encode_job(
     overwrite: bool,
 ) -> Iterator[Job]:
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
+    from tellapart.jobs.job import JobRequest
+    from tellapart.jobs.works.features import SUFFIX
+    from tellapart.models.saved import files_digest
 
     options.wanted  # noqa: B018 (options that have no effect are refused)
     here = Path(scorer).expanduser()
@@ -149,19 +153,26 @@ def encode_job(
     deciding = {"scorer": scorer, "scorer_files": files_digest(scorer, "scorer"), "precision": precision}
     request = JobRequest("encode", settings, deciding)
     with finished_job(
-        request, pictures, out, options, "encoding", overwrite=overwrite, suffix=ROWS, replaces=False
+        request, pictures, out, options, "encoding", overwrite=overwrite, suffix=SUFFIX, replaces=False
     ) as (job, _):
         yield job
 
 
 def encode_ahead(
-    scorer: str, data: Sequence[str], out: str, options: WorkerOptions, *, device: str, precision: str
-) -> None:
-    """Encodes a data set by many workers into this machine's feature store, where the plain command reads it.
+    scorers: Sequence[str], data: Sequence[Sequence[str]], out: str | None, options: WorkerOptions, *, device: str,
+    precision: str,
+) -> None:  # fmt: skip
+    """Encode data sets by many workers into this machine's feature store, where the plain command finds them.
 
-    The job lies beside ``out``, and is removed once its rows are in the store.
+    The jobs lie beside ``out`` (None: in the folder of the store), and are removed once their rows are taken.
     """
-    name = hashlib.blake2b("\0".join([scorer, precision, *data]).encode(), digest_size=8).hexdigest()
-    with encode_job(scorer, data, f"{out}.{name}", options, device=device, precision=precision, overwrite=False) as job:
-        detail(f"{take_features(job):,} rows are in the feature store")
-        shutil.rmtree(job.path)
+    from tellapart.features.store import FeatureStore
+    from tellapart.jobs.works.features import take_features
+
+    for scorer in scorers:
+        for specs in data:
+            name = hashlib.blake2b("\0".join([scorer, precision, *specs]).encode(), digest_size=8).hexdigest()
+            place = f"{out}.{name}" if out is not None else str(FeatureStore().folder / "jobs" / name)
+            with encode_job(scorer, specs, place, options, device=device, precision=precision, overwrite=False) as job:
+                detail(f"{take_features(job):,} rows were taken into the feature store")
+                shutil.rmtree(job.path)
