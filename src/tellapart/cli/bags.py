@@ -145,7 +145,7 @@ def mine(
     if not data or scorer is None:
         raise UsageError("mine what? name pictures and --scorer, or --features FOLDER")
     if options.wanted:
-        encode_ahead([scorer], [data], str(out), options, device=device, precision=precision)
+        encode_ahead(scorer, data, str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
     _, mined = mined_from(
         data, model, size, captions, max_cosine, all_pairs, exact, max_cosine_pairs, kept=None if overwrite else out

@@ -1,6 +1,6 @@
 """``--workers`` and ``--ray``: how a command that many processes or machines can do begins and ends its job.
 
-Encoding by many workers: for ``encode``, and before ``eval`` and ``bags mine``, which go on from the store.
+Encoding by many workers: for ``data encode``, and before ``bags mine``, which reads the store.
 """
 
 from __future__ import annotations
@@ -159,20 +159,16 @@ def encode_job(
 
 
 def encode_ahead(
-    scorers: Sequence[str], data: Sequence[Sequence[str]], out: str | None, options: WorkerOptions, *, device: str,
-    precision: str,
-) -> None:  # fmt: skip
-    """Encode data sets by many workers into this machine's feature store, where the plain command finds them.
+    scorer: str, data: Sequence[str], out: str, options: WorkerOptions, *, device: str, precision: str
+) -> None:
+    """Encodes a data set by many workers into this machine's feature store, where the plain command reads it.
 
-    The jobs lie beside ``out`` (None: in the folder of the store), and are removed once their rows are taken.
+    The job lies beside ``out``, and is removed once its rows are in the store.
     """
-    from tellapart.features.store import FeatureStore
     from tellapart.jobs.works.features import take_features
 
-    for scorer in scorers:
-        for specs in data:
-            name = hashlib.blake2b("\0".join([scorer, precision, *specs]).encode(), digest_size=8).hexdigest()
-            place = f"{out}.{name}" if out is not None else str(FeatureStore().folder / "jobs" / name)
-            with encode_job(scorer, specs, place, options, device=device, precision=precision, overwrite=False) as job:
-                detail(f"{take_features(job):,} rows were taken into the feature store")
-                shutil.rmtree(job.path)
+    name = hashlib.blake2b("\0".join([scorer, precision, *data]).encode(), digest_size=8).hexdigest()
+    place = f"{out}.{name}"
+    with encode_job(scorer, data, place, options, device=device, precision=precision, overwrite=False) as job:
+        detail(f"{take_features(job):,} rows are in the feature store")
+        shutil.rmtree(job.path)
