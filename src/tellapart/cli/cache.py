@@ -26,13 +26,14 @@ app = App()
 
 @app.command(rich_help_panel=HOUSEKEEPING)
 def cache(
-    empty: Annotated[bool, typer.Option("--empty", help="Delete everything.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="Delete the whole cache.")] = False,
     remove: Annotated[
-        str | None, typer.Option("--remove", metavar="NAME", help="Delete the rows of one encoder, by name or label.")
+        str | None,
+        typer.Option("--remove", metavar="NAME", help="Delete the features of one encoder, by name or label."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show where encoded pictures are cached and how large the cache is; --remove and --empty delete."""
+    """Show the location and size of the feature cache; --remove and --empty delete from it."""
     if empty and remove is not None:
         raise UsageError("--empty deletes all, --remove one encoder's rows; type one of them")
     found = (

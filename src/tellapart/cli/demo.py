@@ -33,12 +33,12 @@ app = App()
 
 @app.command(rich_help_panel=TRAINING)
 def demo(
-    out: Annotated[Path, typer.Option(help="The run's folder.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
 ) -> None:
-    """Teach the small captioner of the synthetic world to tell look-alikes apart, in about two minutes."""
+    """Train a small captioner to distinguish look-alikes in the synthetic world, in about two minutes."""
     from tellapart.models.devices import running_on
 
     with running_on(device):

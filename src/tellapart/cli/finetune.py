@@ -34,49 +34,52 @@ class FinetuneCommand(Command):
         for option in self.params:
             if option.name == "objective" and isinstance(option, TyperOption):
                 option.help = (
-                    f"One of {', '.join(objective_names())}. Default: {default_objective(photos=True)}, "
-                    f"on scenes {default_objective(photos=False)}."
+                    f"Objective: {', '.join(objective_names())}. [default: {default_objective(photos=True)}, "
+                    f"on scenes {default_objective(photos=False)}]"
                 )
         super().format_help(ctx, formatter)
 
 
 @app.command(cls=FinetuneCommand, rich_help_panel=TRAINING)
 def finetune(
-    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
+    model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run's folder; the model is OUT/model.")],
-    objective: Annotated[str | None, typer.Option(help="What to learn.", autocompletion=objectives)] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the model is OUT/model.")],
+    objective: Annotated[str | None, typer.Option(help="Objective.", autocompletion=objectives)] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="The scorer: folder, run, or hub name. Default: CLIP ViT-B/32.")
+        str | None, typer.Option(help="Scorer: folder, run, or hub name. [default: CLIP ViT-B/32]")
     ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights; merged at the end.")] = False,
+    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights, merged at the end.")] = False,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Training steps. Default: 300. With more than a run in --out has, it goes on."),
+        typer.Option(min=1, help="Number of training steps; more than an existing run has extends it. [default: 300]"),
     ] = None,
-    epochs: Annotated[
-        float | None, typer.Option(min=0.01, help="Passes over the training pictures, in place of --steps.")
-    ] = None,
+    epochs: Annotated[float | None, typer.Option(min=0.01, help="Number of epochs, instead of --steps.")] = None,
     batch_size: Annotated[
-        int | None, typer.Option(min=2, help="Pictures a step. Default: 50, or all where there are fewer.")
+        int | None, typer.Option(min=2, help="Batch size in pictures. [default: 50, or all if there are fewer]")
     ] = None,
-    rate: Annotated[float | None, typer.Option(help="Learning rate. Default: 3e-5, with --lora 3e-4.")] = None,
-    max_tokens: Annotated[int, typer.Option(min=2, help="Longest caption, in tokens.")] = 30,
+    rate: Annotated[float | None, typer.Option(help="Learning rate. [default: 3e-5, with --lora 3e-4]")] = None,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Maximum caption length, in tokens.")] = 30,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1)] = 0,
     settings: Settings = None,
     overwrite: Overwrite = False,
     push_to_hub: Annotated[
-        str | None, typer.Option("--push-to-hub", metavar="USER/NAME", help="Upload model and card; needs HF_TOKEN.")
+        str | None,
+        typer.Option(
+            "--push-to-hub",
+            metavar="USER/NAME",
+            help="Hub repository to upload the model and its card to (requires HF_TOKEN).",
+        ),
     ] = None,
     private: Annotated[
-        bool, typer.Option("--private", help="With --push-to-hub: make the repository private.")
+        bool, typer.Option("--private", help="Make the repository private (requires --push-to-hub).")
     ] = False,
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     nproc: Nproc = None,
     as_json: Json = False,
 ) -> None:
-    """Train a captioner on your pictures, with settings that fit. After Ctrl-C, the same command goes on."""
+    """Train a captioner on your pictures. Interrupted runs resume when you repeat the command."""
     from tellapart.models import ranks
     from tellapart.models.devices import running_on
     from tellapart.training.finetune import run_finetune

@@ -14,8 +14,8 @@ from tellapart.cli.output import show
 from tellapart.errors import UsageError
 from tellapart.utils.messages import say
 
-app = App(name="job", help="Jobs of many workers: how far they are, and their results.", no_args_is_help=True)
-JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="The job's folder: RESULT.job, or its address.")]
+app = App(name="job", help="Show the progress of jobs of many workers, and merge their results.", no_args_is_help=True)
+JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the job: RESULT.job, or its address.")]
 
 
 @app.callback(rich_help_panel=HOUSEKEEPING)
@@ -25,7 +25,7 @@ def job() -> None:
 
 @app.command()
 def status(folder: JobFolder, as_json: Json = False) -> None:
-    """Show how far a job is, from its files alone: on any machine that reads them."""
+    """Show the progress of a job, on any machine that can read its files."""
     from tellapart.jobs.job import Job, status_lines, status_of
 
     found = status_of(Job.open(folder))
@@ -36,22 +36,22 @@ def status(folder: JobFolder, as_json: Json = False) -> None:
 def merge(
     parts: Annotated[
         list[str],
-        typer.Argument(metavar="FOLDER | PARTS...", help="A job's folder, or the results of boost --shard 1/N to N/N."),
+        typer.Argument(
+            metavar="FOLDER | PARTS...", help="Folder of a job, or the results of boost --shard 1/N to N/N."
+        ),
     ],
     out: Annotated[
         str | None,
         typer.Option(
             "--out",
             "-o",
-            help="captions.jsonl, .csv, .parquet, or .tar. Default: FOLDER without .job; of parts, boosted.jsonl.",
+            help="Output: captions.jsonl, .csv, .parquet, or .tar. [default: FOLDER without .job, or boosted.jsonl]",
         ),
     ] = None,
-    without_failed: Annotated[
-        bool, typer.Option("--without-failed", help="Leave out the shards of a job that were set aside.")
-    ] = False,
+    without_failed: Annotated[bool, typer.Option("--without-failed", help="Leave out failed shards.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Join the results of a job's shards, or the parts of a boosted data set, in the order of the data."""
+    """Merge the results of a job, or the parts of a boosted data set, in the order of the data."""
     from tellapart.jobs.job import SUFFIX, Job
     from tellapart.jobs.works.table import merge_job
 

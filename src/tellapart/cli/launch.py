@@ -28,7 +28,7 @@ LOST = re.compile(r"gloo|nccl|connection (closed|reset)|store|broken pipe", re.I
 
 Nproc = Annotated[
     int | None,
-    typer.Option("--nproc", min=1, metavar="N", help="Train in N processes on this machine, one for each GPU."),
+    typer.Option("--nproc", min=1, metavar="N", help="Number of training processes on this machine, one per GPU."),
 ]
 
 

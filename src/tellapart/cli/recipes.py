@@ -15,12 +15,12 @@ from tellapart.utils.messages import stdout_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = App(name="recipes", help="The recipes that ship with the package: list them, or print one to copy.")
+app = App(name="recipes", help="List the shipped recipes, or print one.")
 
 
 @app.callback(invoke_without_command=True, rich_help_panel=TRAINING)
 def list_recipes(ctx: typer.Context, as_json: Json = False) -> None:
-    """List the recipes with one line each. 'tellapart recipes show NAME' prints one."""
+    """List the recipes; 'tellapart recipes show NAME' prints one."""
     if ctx.invoked_subcommand is not None:
         return
     from tellapart.recipe.reading import descriptions
@@ -40,9 +40,9 @@ def _table(rows: list[tuple[str, str]]) -> Table:
 
 @app.command("show")
 def show_recipe(
-    name: Annotated[str, typer.Argument(help="A recipe's name, such as scenes_smile.", autocompletion=recipe_names)],
+    name: Annotated[str, typer.Argument(help="Name of a recipe, such as scenes_smile.", autocompletion=recipe_names)],
 ) -> None:
-    """Print a recipe, to copy and change: tellapart recipes show scenes_smile > mine.toml."""
+    """Print a recipe to copy and edit: tellapart recipes show scenes_smile > mine.toml."""
     from tellapart.recipe.reading import shipped, shipped_recipe
 
     if (file := shipped_recipe(name)) is None:

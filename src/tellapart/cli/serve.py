@@ -19,19 +19,22 @@ CONTRASTS = 8  # pictures, as many as `caption --drop-guesses` compares with
 
 @app.command(rich_help_panel=MEASURING)
 def serve(
-    model: Annotated[str, typer.Argument(help="A captioner: folder, run, hub name, or 'scenes'.")],
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On this machine's loopback address; 0: any.")] = 8767,
+    model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
+    ] = 8767,
     host: Annotated[
         str | None,
-        typer.Option(metavar="NAME:PORT", help="A further name under which a proxy or tunnel reaches the server."),
+        typer.Option(metavar="NAME:PORT", help="Additional host name, if a proxy or tunnel forwards requests."),
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Where a request does not say; 1 is greedy.")] = 5,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Where a request does not say.")] = 30,
-    scorer: Annotated[str | None, typer.Option(help="The scorer of best_of, and of consensus with scorer_weight.")] = (
+    beams: Annotated[int, typer.Option(min=1, help="Default number of beams; 1 is greedy.")] = 5,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Default maximum length, in tokens.")] = 30,
+    scorer: Annotated[str | None, typer.Option(help="Scorer for best_of, and for consensus with scorer_weight.")] = (
         None
     ),
     contrast: Annotated[
-        str | None, typer.Option(help="Pictures that drop_guesses compares with. Default: plain grey, white and black.")
+        str | None,
+        typer.Option(help="Pictures that drop_guesses compares with. [default: plain grey, white and black]"),
     ] = None,
     device: Device = "auto",
     precision: InferencePrecision = "auto",

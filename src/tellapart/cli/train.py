@@ -20,18 +20,18 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A recipe: a TOML file, or a name that 'tellapart recipes' lists.", autocompletion=recipe_names
+            help="Recipe: a TOML file, or a name that 'tellapart recipes' lists.", autocompletion=recipe_names
         ),
     ],
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="The run's folder. Default: runs/NAME-FINGERPRINT.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/NAME-FINGERPRINT]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     overwrite: Overwrite = False,
     adopt: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="Use this run for its recipe, even if the recipe has changed. Repeatable.",
+            help="Run to use for its recipe, even if the recipe has changed. Repeatable.",
         ),
     ] = None,
     device: Device = "auto",
@@ -39,7 +39,7 @@ def train(
     nproc: Nproc = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model from a recipe, evaluate it before and after, write the report."""
+    """Train a model from a recipe, evaluate it before and after, and write a report."""
     from tellapart.models import ranks
     from tellapart.models.devices import running_on
     from tellapart.recipe.reading import find_recipe, read_recipe
