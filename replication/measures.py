@@ -240,7 +240,7 @@ def _share_of_claims(captions: ArmCaptions, count_N: Sequence[int]) -> Statistic
 @measure("kept-out", "describer's errors kept out, %", "higher")
 def kept_out(captions: ArmCaptions) -> Statistic:
     """Percent of the describer's errors that contradict references and are not in the caption (`tellapart.boost`)."""
-    from tellapart.boost.statistics import describer_errors
+    from tellapart.boost.errors import describer_errors
 
     boosted = captions.test_sets.boosted(captions.test_set, captions.seed)
     errors = [

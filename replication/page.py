@@ -22,7 +22,8 @@ from replication.replay import ClaimResult, Corrected, format_interval
 from replication.seeds import Seeds
 from replication.stamp import read_verdicts
 from replication.verdict import RECORDS, VERDICT_FILE, history, outcomes
-from tellapart.report.gallery import Album, Piece, pieces
+from tellapart.report.album import Album
+from tellapart.report.marked_text import Piece, pieces
 from tellapart.training.run_folder import write_text
 
 if TYPE_CHECKING:
@@ -256,7 +257,7 @@ def render(
 
     power: of claims, by id, see `replication.verdict.power_of_claims`.
     """
-    from tellapart.report.page import template
+    from tellapart.report.template import template
 
     album = Album()
     views = [view_claim(result, album) for result in results]

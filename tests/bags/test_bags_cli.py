@@ -14,7 +14,7 @@ from tellapart.bags.file import read_bags, write_bags
 from tellapart.bags.mine import mine_dataset
 from tellapart.data import open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.test_sets import read_sets
+from tellapart.evaluation.file_sets import read_sets
 from tellapart.scenes import Scenes
 from tellapart.scorers import load_scorer
 from tellapart.training.fingerprint import content_of

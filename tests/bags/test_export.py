@@ -18,7 +18,7 @@ from tellapart.bags.file import read_bags
 from tellapart.bags.review import DecisionStore, bag_key, export_review
 from tellapart.bags.review.app import decisions_of
 from tellapart.errors import UsageError
-from tellapart.evaluation.test_sets import read_sets
+from tellapart.evaluation.file_sets import read_sets
 
 # Of each bag (two, two, two and three pictures): what Ann and Ben say; the last is Ben's alone.
 SAID = (("keep", "keep"), ("keep", "drop"), ("drop", "drop"), (None, "keep"))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tellapart.bags.mine import nearest_to_targets
 from tellapart.data import open_data
-from tellapart.evaluation.inputs import read_inputs
+from tellapart.evaluation.side_files import read_inputs
 
 
 def unit(rng: np.random.Generator, count: int) -> np.ndarray:

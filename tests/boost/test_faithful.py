@@ -6,7 +6,8 @@ import dataclasses
 
 import pytest
 
-from tellapart.boost.statistics import Errors, NewWordShare, describer_errors, new_words, share_of_new_words
+from tellapart.boost.errors import Errors, describer_errors
+from tellapart.boost.new_words import NewWordShare, new_words, share_of_new_words
 from tellapart.language.english import analyser
 from tellapart.scenes import Object, Scene
 

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.boost.job import BoostJob, RetryingBackend, boost_dataset, in_order, parse_shard
+from tellapart.boost.dataset import boost_dataset, parse_shard
+from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
+from tellapart.boost.ordered_pool import in_order
 from tellapart.boost.output import made_file, merge
+from tellapart.boost.retries import RetryingBackend
 from tellapart.boost.types import Answer, BackendError, Message, Request, Stage
 from tellapart.data import Dataset, open_data
 from tellapart.data.pictures import FilePicture

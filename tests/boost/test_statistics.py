@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from tellapart.boost import statistics as ours
+from tellapart.boost.new_words import NewWordShare
 from tellapart.boost.scripted import Scripted
 from tellapart.boost.stages import NAMES, stages
-from tellapart.boost.statistics import SAMPLE, SHOWN, Moments, NewWordShare, Statistics, tokens_of
+from tellapart.boost.statistics import SAMPLE, SHOWN, Moments, Statistics, tokens_of
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes import Scenes
 from tellapart.types import Item

@@ -19,7 +19,7 @@ from tellapart.boost.backends import data_url
 from tellapart.data import open_data
 from tellapart.data.pictures import HEIC, BytesPicture, FilePicture, to_rgb
 from tellapart.errors import PictureError
-from tellapart.report.gallery import Album
+from tellapart.report.album import Album
 
 
 def encoded(image: Image.Image, format: str, **options: object) -> bytes:

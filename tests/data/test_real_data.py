@@ -11,7 +11,7 @@ from real_data import DATA
 
 from tellapart.data import open_data
 from tellapart.data.pictures import ClipFile, sample_frames
-from tellapart.evaluation.test_sets import read_sets
+from tellapart.evaluation.file_sets import read_sets
 
 pytestmark = [
     pytest.mark.data,

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tellapart.cli.entry import whole_app
 from tellapart.data import open_data
 from tellapart.errors import UsageError
-from tellapart.evaluation.gallery import count_claims, find_falls, find_only_right
+from tellapart.evaluation.changes import count_claims, find_falls, find_only_right
 from tellapart.metrics.cider import cider_d
 
 

@@ -24,7 +24,8 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.context import EvalContext
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.evaluation.gallery import caption_gallery, gallery
-from tellapart.evaluation.inputs import name_systems, read_references, run_eval
+from tellapart.evaluation.inputs import run_eval
+from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.evaluation.metrics.scorer import order_digest
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.test_sets import lookalike_sets, retrieve

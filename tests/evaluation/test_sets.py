@@ -14,9 +14,10 @@ import pytest
 from tellapart.bags import Bag
 from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
 from tellapart.errors import UsageError
+from tellapart.evaluation.file_sets import FileSets, read_sets
 from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions
-from tellapart.evaluation.test_sets import CandidateSets, FileSets, per_set, read_sets, retrieve, whole_sets
+from tellapart.evaluation.test_sets import CandidateSets, per_set, retrieve, whole_sets
 
 BAGS = [Bag(("a", "b", "c"), 0.9), Bag(("d", "e"), 0.8), Bag(("f", "g", "h"), 0.7)]
 HEADER = Header("some/clip", "0123456789abcdef", "folder:x", (2, 3), 8, {"copies": 1}, "", "query", None, None, "1")

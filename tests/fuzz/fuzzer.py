@@ -321,7 +321,7 @@ def time_limit() -> Iterator[None]:
 def surroundings(home: Path, work: Path, temporary: Path, *, whole: bool = False) -> Iterator[None]:
     """A folder, a home and a place for temporary files of the case's own; long work ends where it begins, unless
     ``whole``."""
-    from tellapart.boost.job import RetryingBackend
+    from tellapart.boost.retries import RetryingBackend
 
     here, argv = Path.cwd(), sys.argv
     os.chdir(work)

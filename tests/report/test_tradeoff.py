@@ -12,7 +12,7 @@ from explained import build_report, read_run
 from page_reader import read_page
 from sample_run import make_run
 
-from tellapart.report.curves import VALIDATIONS, trade_off
+from tellapart.report.trade_off import VALIDATIONS, trade_off
 
 
 def logged(folder: Path, name: str, cost: float) -> Path:

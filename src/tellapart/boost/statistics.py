@@ -1,23 +1,12 @@
-"""Faithfulness of boosted captions: words that no source has, on any data; false claims, exactly, on `scenes`.
-
-Words are compared by lemma, as HanTa (the extra ``words``) gives it. That a word is new does not make it false: a
-describer is there to say new things. What an answer adds to the texts that it was to be made of is another matter.
-
-What boosting made of a data set: lengths, new words, bad answers, and on `scenes` what is true of it; as a table, and
-as one self-contained HTML page.
-
-`Statistics` takes items one by one and keeps counts, not the items: but for a sample whose words are analysed, and a
-few whose pictures are shown.
-"""
+"""Statistics of boosted captions: lengths, new words, errors, and the items that a page shows."""
 
 from __future__ import annotations
 
 import math
 import random
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,186 +15,15 @@ import rich.table
 import transformers
 
 from tellapart.boost import stages
+from tellapart.boost.errors import Errors, describer_errors
+from tellapart.boost.new_words import Analyser, NewWords, _analyser, new_word_spans, sources_of
+from tellapart.boost.page import BARS
 from tellapart.boost.stages import NAMES
 from tellapart.data.pictures import FilePicture
-from tellapart.errors import MissingExtra, UsageError, need_extra
-from tellapart.language.english import analyser
-from tellapart.report import page
-from tellapart.report.gallery import Album, Piece, Span, pieces
-from tellapart.scenes.parser import parse_caption
-from tellapart.scenes.truth import align, count_claims, mark_caption
-from tellapart.scenes.vocabulary import FIELDS
-from tellapart.scenes.world import Scene
+from tellapart.errors import MissingExtra, UsageError
+from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
-from tellapart.utils.files import write_output
-from tellapart.utils.messages import json_value, track
-
-Analyser = Callable[[str], Sequence[tuple[str, str, str]]]
-# CLAWS 5: nouns and names, adjectives, verbs other than be, have and do, numbers.
-CONTENT = ("NN", "NP", "AJ", "VV", "CRD", "ORD")
-_GROUND = -1  # where a claim about an object has the object's number
-
-Claim = tuple[int, str, str]  # object's number or _GROUND, slot, value
-
-
-@dataclass(frozen=True, slots=True)
-class NewWordShare:
-    """``new`` of ``total`` content words."""
-
-    new: int = 0
-    total: int = 0
-
-    def __add__(self, other: NewWordShare) -> NewWordShare:
-        return NewWordShare(self.new + other.new, self.total + other.total)
-
-    @property
-    def percent(self) -> float:
-        """NaN without a word."""
-        return 100 * self.new / self.total if self.total else float("nan")
-
-
-def content_words(text: str, analyse: Analyser) -> list[tuple[str, str]]:
-    """(word, lemma) of the content words: nouns, adjectives, verbs."""
-    return [(word, lemma) for word, lemma, tag in analyse(text) if tag.startswith(CONTENT)]
-
-
-def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
-    """The content words of ``text`` that no source has, neither as they stand nor by their lemma."""
-    known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
-    return [word for word, lemma in content_words(text, analyse) if word not in known and lemma not in known]
-
-
-def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """The texts that each stage's caption was to be made of; a describer is given none, and is left out."""
-    return {"blend": list(references), "holistic": [texts[name] for name in ("blend", "describe") if name in texts]}
-
-
-def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """(start, end, why) in characters of every content word of ``text`` that no source has."""
-    plain = text.replace("’", "'")
-    words = dict.fromkeys(new_words(text, sources, analyse))
-    found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}
-    return [(start, end, "in no source") for start, end in sorted(found)]
-
-
-def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> NewWordShare:
-    """Returns how many of the content words are `new_words`."""
-    return NewWordShare(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
-
-
-@dataclass
-class NewWords:
-    """Shares of content words. ``in_no_reference``: of a stage's, those that no reference has. ``in_no_source``: those
-    that nothing has which the stage was given (a describer is given no text). ``left_out``: of the describer's that no
-    reference has, those that the holistic caption has not either: conflicts, and what it found verbose.
-    """
-
-    in_no_reference: dict[str, NewWordShare] = field(default_factory=dict)
-    in_no_source: dict[str, NewWordShare] = field(default_factory=dict)
-    left_out: NewWordShare = field(default_factory=NewWordShare)
-
-    def add(self, references: Sequence[str], texts: Mapping[str, str], analyse: Analyser) -> None:
-        """Count one item."""
-        people, given = list(references), sources_of(references, texts)
-        for stage, text in texts.items():
-            if people:
-                share = share_of_new_words(text, people, analyse)
-                self.in_no_reference[stage] = self.in_no_reference.get(stage, NewWordShare()) + share
-            if stage in given:
-                share = share_of_new_words(text, given[stage], analyse)
-                self.in_no_source[stage] = self.in_no_source.get(stage, NewWordShare()) + share
-        if "describe" in texts and "holistic" in texts:
-            new = new_words(texts["describe"], people, analyse)
-            lost = new_words(texts["describe"], [*people, texts["holistic"]], analyse)
-            self.left_out += NewWordShare(len(lost), len(new))
-
-    def to_json(self) -> dict[str, Any]:
-        """Percent of each, by stage."""
-        value: dict[str, Any] = {
-            name: {stage: json_value(shares[stage].percent, 3) for stage in NAMES if stage in shares}
-            for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))
-        }
-        return value | {"left_out": json_value(self.left_out.percent, 3)}
-
-    def lines(self, sample: int) -> Iterator[str]:
-        """A sentence for each stage that had answers."""
-        for stage in NAMES:
-            if stage in self.in_no_reference:
-                line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of its content words are in "
-                line += "no reference"
-                if stage in self.in_no_source:
-                    line += f", {percent(self.in_no_source[stage].percent)} % in nothing that it was made of"
-                yield f"{line} ({sample:,} items)"
-        if self.left_out.total:
-            yield (
-                f"HolisticCap left out {percent(self.left_out.percent)} % of the description's words that no "
-                f"reference has ({sample:,} items)"
-            )
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """False values of the describer on `scenes`, those that people's captions contradict, and what became of them.
-
-    ``kept_out`` of the contradicted ones are not in the final caption; ``passed_on`` of the others are.
-    """
-
-    made: int = 0
-    contradicted: int = 0
-    kept_out: int = 0
-    passed_on: int = 0
-
-    def __add__(self, other: Errors) -> Errors:
-        return Errors(
-            self.made + other.made,
-            self.contradicted + other.contradicted,
-            self.kept_out + other.kept_out,
-            self.passed_on + other.passed_on,
-        )
-
-
-def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
-    """Returns what became of the errors of ``texts["describe"]`` in ``texts["holistic"]``, by the truth.
-
-    A reference contradicts an error where it would be false of a picture in which the error is right, all else equal.
-    """
-    wrong = claims(texts["describe"], scene) - truth(scene)
-    final = claims(texts["holistic"], scene)
-    people = list(references)
-    contradicted = {claim for claim in wrong if not _all_true(people, _changed(scene, claim))}
-    return Errors(len(wrong), len(contradicted), len(contradicted - final), len((wrong - contradicted) & final))
-
-
-def _changed(scene: Scene, claim: Claim) -> Scene:
-    number, slot, value = claim
-    if number == _GROUND:
-        return replace(scene, ground=value)
-    objects = list(scene.objects)
-    change: dict[str, Any] = {slot: value}
-    objects[number] = replace(objects[number], **change)
-    return replace(scene, objects=tuple(objects))
-
-
-def _all_true(captions: Iterable[str], scene: Scene) -> bool:
-    return all(counts.correct == counts.claims for counts in (count_claims(caption, scene) for caption in captions))
-
-
-def claims(text: str, scene: Scene) -> set[Claim]:
-    """Each value that a caption gives an object, or the ground; mentions mean the objects of which most is true."""
-    reading = parse_caption(text)
-    _, meant = align(reading, scene)
-    found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}
-    for mention, number in zip(reading.mentions, meant, strict=True):
-        if number >= 0:
-            found |= {(number, "shape", mention.shape)} if mention.shape else set()
-            found |= {(number, slot, value) for slot, values in mention.values.items() for value in values}
-    return found
-
-
-def truth(scene: Scene) -> set[Claim]:
-    """Every value of every object, and the ground."""
-    value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
-    return {*value, (_GROUND, "ground", scene.ground)}
+from tellapart.utils.messages import track
 
 
 def percent(value: float) -> str:
@@ -225,7 +43,6 @@ PAPER = {
 SAMPLE = 200  # items whose words are analysed: a tagger takes milliseconds a caption
 SHOWN = 24
 BIN = 5  # words
-BARS = 40  # characters of the longest bar
 
 
 @dataclass(slots=True)
@@ -472,146 +289,8 @@ def tokens_of(name: str) -> Callable[[str], int]:
     return lambda text: len(tokenizer(text, truncation=False, verbose=False)["input_ids"])
 
 
-def _analyser() -> Analyser:
-    need_extra("words", "the analysis of words", "HanTa")
-    return analyser()
-
-
 def _pair(moments: Moments) -> dict[str, float]:
     return {"mean": round(moments.mean, 4), "sd": round(moments.sd, 4), "n": moments.n}
 
 
-_NAMES = {HUMAN: "people’s"}
 WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
-
-
-@dataclass(frozen=True)
-class Caption:
-    """One stage's caption of an item, in pieces of which some are marked; ``why`` says why there is none.
-
-    ``claims`` is (true, all) where the truth is known.
-    """
-
-    title: str
-    pieces: tuple[Piece, ...]
-    why: str
-    claims: tuple[int, int] | None
-
-    @property
-    def false(self) -> tuple[Piece, ...]:
-        """The pieces that make a false claim."""
-        return tuple(piece for piece in self.pieces if piece.why and not piece.new)
-
-
-@dataclass(frozen=True)
-class ItemCard:
-    """An item as the page shows it; ``symbol`` is its picture on the page, None where it cannot be read."""
-
-    id: str
-    symbol: str | None
-    references: tuple[str, ...]
-    captions: tuple[Caption, ...]
-
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar of a histogram, in the view box."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    text: str
-    label: str
-
-
-def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
-    """The page at ``path``, whole or not at all. ``command`` is what makes it again."""
-    write_output(path, render(statistics, command))
-
-
-def render(statistics: Statistics, command: str = "") -> str:
-    """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
-    album = Album()
-    new_words = _new_words(statistics)
-    cards = [_card(one, own, album) for one, own in zip(statistics.shown, new_words, strict=True)]
-    return page.template(Path(__file__).parent / "boost.html").render(
-        title=headline(statistics),
-        statistics=statistics,
-        kinds=statistics.kinds,
-        titles=TITLES,
-        paper=PAPER,
-        rows=_rows(statistics),
-        charts=[(kind, bars(statistics, kind)) for kind in statistics.kinds],
-        size=(WIDTH, HEIGHT + FOOT),
-        lines=statistics.summary_lines(),
-        cards=cards,
-        judged=any(caption.claims for card in cards for caption in card.captions),
-        analysed=any(own is not None for own in new_words),
-        sprites=album.sprites(),
-        command=command,
-    )
-
-
-def headline(statistics: Statistics) -> str:
-    """Returns what happened, in one sentence."""
-    ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
-    means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
-    return f"{statistics.items:,} items; words in a caption: {', '.join(means) or 'none'}"
-
-
-def _rows(statistics: Statistics) -> list[dict[str, Any]]:
-    """The table: a row for each kind of caption, with empty cells where nothing is known."""
-    rows = []
-    for kind in statistics.kinds:
-        has_claims = bool(statistics.claims[kind]["attributes"])
-        rows.append(
-            {
-                "kind": kind,
-                "words": str(statistics.words[kind]),
-                "tokens": str(statistics.tokens[kind]) if statistics.count_tokens else "",
-                "precision": f"{statistics.rate(kind, 'correct', 'claims'):.1f}" if has_claims else "",
-                "recall": f"{statistics.rate(kind, 'recalled', 'attributes'):.1f}" if has_claims else "",
-            }
-        )
-    return rows
-
-
-def bars(statistics: Statistics, kind: str) -> list[Bar]:
-    """The lengths of one kind of caption, on the same axis for all kinds."""
-    rows = statistics.histogram(kind)
-    most, width = max(count for _, count in rows), WIDTH / len(rows)
-    every = -(-len(rows) // 6)
-    return [
-        Bar(
-            x=round(place * width + 1, 2),
-            y=round(HEIGHT * (1 - count / most), 2),
-            width=round(width - 2, 2),
-            height=round(HEIGHT * count / most, 2),
-            text=f"{label} words: {count:,}",
-            label="" if place % every else label.split("–")[0],
-        )
-        for place, (label, count) in enumerate(rows)
-    ]
-
-
-def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
-    """Of each item shown the words that no source has, by stage; None where words cannot be analysed."""
-    try:
-        return [statistics.new_word_spans(one) for one in statistics.shown]
-    except MissingExtra:
-        return [None] * len(statistics.shown)
-
-
-def _card(one: ShownItem, new_words: dict[str, list[Span]] | None, album: Album) -> ItemCard:
-    stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
-    captions = tuple(_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages)
-    return ItemCard(one.item.id, album.add_picture(one.item.picture), tuple(one.item.references), captions)
-
-
-def _caption(one: ShownItem, stage: str, new: list[Span]) -> Caption:
-    text, why = one.texts.get(stage, ""), one.bad.get(stage, "")
-    if one.item.truth is None or not text:
-        return Caption(TITLES[stage], pieces(text, (), new), why, None)
-    marked = mark_caption(text, one.item.truth)
-    return Caption(TITLES[stage], pieces(text, marked.false, new), why, (marked.correct, marked.claims))

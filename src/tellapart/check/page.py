@@ -9,8 +9,9 @@ from typing import Any
 from tellapart.check.kinds import KINDS, Finding
 from tellapart.check.result import Check
 from tellapart.data import Dataset
-from tellapart.report.gallery import Album, pieces
-from tellapart.report.page import template as page_template
+from tellapart.report.album import Album
+from tellapart.report.marked_text import pieces
+from tellapart.report.template import template as page_template
 from tellapart.utils.files import write_output
 
 

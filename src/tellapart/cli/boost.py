@@ -21,7 +21,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
-    from tellapart.boost.job import Summary
+    from tellapart.boost.dataset import Summary
     from tellapart.boost.statistics import Statistics
 
 app = App()
@@ -81,7 +81,7 @@ def boost(
     as_json: Json = False,
 ) -> None:
     """Make captions dense and keep them true. Interrupted runs resume when you repeat the command."""
-    from tellapart.boost.job import boost_dataset, check_out, parse_shard
+    from tellapart.boost.dataset import boost_dataset, check_out, parse_shard
     from tellapart.boost.stages import stages as make_stages
     from tellapart.boost.statistics import Statistics, tokens_of
     from tellapart.data import open_many
@@ -166,7 +166,7 @@ def _by_workers(
 
 def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
     """Join the results of ``--shard 1/N`` to ``N/N`` into the file that one job would have written."""
-    from tellapart.boost.job import check_out
+    from tellapart.boost.dataset import check_out
     from tellapart.boost.output import merge, read_records
     from tellapart.boost.statistics import Statistics
 
@@ -181,7 +181,7 @@ def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
 
 def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, out: Path, as_json: bool) -> None:
     """Print the summary and the statistics of the captions; write the page beside the result."""
-    from tellapart.boost.statistics import write_page
+    from tellapart.boost.page import write_page
 
     page = out.with_suffix(".html")
     write_page(statistics, page, typed_command())

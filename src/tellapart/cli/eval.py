@@ -57,6 +57,7 @@ def evaluate(
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
     from tellapart.evaluation import formats
+    from tellapart.evaluation.eval_page import write_eval_page
     from tellapart.evaluation.inputs import run_eval
 
     if settings == ["list"] or _metric_names(options) == ["list"]:
@@ -82,7 +83,7 @@ def evaluate(
     if per_caption is not None:
         write_output(per_caption, formats.per_caption(results, per_caption))
     if report is not None:
-        formats.write_eval_page(results, report, typed_command(), results.extra["items"])
+        write_eval_page(results, report, typed_command(), results.extra["items"])
     if out is None and format is not None and chosen_format != "json":
         with stdout_errors():
             print(formats.FORMATS[chosen_format](results), end="")

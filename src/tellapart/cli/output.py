@@ -45,7 +45,7 @@ def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Print the results of a finished run, and where its model and report are."""
-    from tellapart.evaluation.formats import read_results
+    from tellapart.evaluation.stored import read_results
 
     value, results = read_results(folder)
     none = "Not measured: the recipe names no test set. To measure the model, type: tellapart eval"

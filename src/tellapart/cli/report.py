@@ -21,7 +21,7 @@ from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import for_terminal, say, stdout_errors
 
 if TYPE_CHECKING:
-    from tellapart.evaluation.gallery import Changes
+    from tellapart.evaluation.changes import Changes
 
 app = App()
 
@@ -61,10 +61,10 @@ def changes(
     """Show where CIDEr falls most (better, equal or hallucinated captions) and what only AFTER gets right."""
     from tellapart.data import open_data
     from tellapart.data.caption_files import read_caption_file
-    from tellapart.evaluation.evaluate import lists_of, references_of
+    from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
     from tellapart.evaluation.facts import check_tagger
-    from tellapart.evaluation.gallery import Changes, OnlyRight, check_top, find_falls, find_only_right
-    from tellapart.evaluation.inputs import match_files, read_references
+    from tellapart.evaluation.matching import match_files, read_references
+    from tellapart.evaluation.prepare import lists_of, references_of
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
@@ -135,7 +135,7 @@ def tokens(
     from tellapart.evaluation.word_values import token_losses
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
-    from tellapart.report.curves import draw_token_losses
+    from tellapart.report.token_losses import draw_token_losses
 
     check_output(out, ".svg")
     items = {item.id: item for item in open_data(data)}

@@ -15,11 +15,12 @@ from rich import box
 from tellapart.data import open_data
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError
+from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.context import EvalContext, EvalInputs
-from tellapart.evaluation.evaluate import choose
-from tellapart.evaluation.inputs import load_scorers, read_object_inputs
 from tellapart.evaluation.judgements import Judgements, read_judgements
+from tellapart.evaluation.models import load_scorers
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.evaluation.side_files import read_object_inputs
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import bootstrap_weights

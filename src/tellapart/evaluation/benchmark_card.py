@@ -13,8 +13,8 @@ from tellapart.bags.file import Bag, BagsFile, check_known
 from tellapart.errors import UsageError
 from tellapart.evaluation.test_sets import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.statistics import Interval, mean_interval
-from tellapart.report.gallery import Album
-from tellapart.report.page import template
+from tellapart.report.album import Album
+from tellapart.report.template import template
 from tellapart.scorers import Scorer
 from tellapart.types import Item
 

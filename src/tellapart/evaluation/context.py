@@ -1,211 +1,39 @@
-"""All inputs of one evaluation, and what was computed from them once."""
+"""All inputs of one evaluation, what was computed from them once, and what a metric can need of them."""
 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from PIL import Image
 
-from tellapart.data.pictures import is_clip, sample_frames
+from tellapart.data.pictures import is_clip
 from tellapart.evaluation import test_sets
+from tellapart.evaluation.clip_inputs import ClipInputs, frames_seen
+from tellapart.evaluation.file_sets import FileSets
 from tellapart.evaluation.judges.judge import ChoiceQuestion, Judge
 from tellapart.evaluation.options import EvalSettings
-from tellapart.evaluation.test_sets import CandidateSets, FileSets, Retrieval
+from tellapart.evaluation.scorer_texts import ScorerTexts
+from tellapart.evaluation.test_sets import CandidateSets, Retrieval
 from tellapart.language.claims import Synonyms
-from tellapart.metrics.embedding import BERTScore, EMScore, bertscore, emscore, emscore_f_rows, token_idf
+from tellapart.metrics.embedding import BERTScore, bertscore
 from tellapart.metrics.perplexity import token_losses
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.scenes import truth
 from tellapart.scenes.truth import ClaimCounts
-from tellapart.types import Item, Picture
+from tellapart.types import Item
 from tellapart.utils.messages import track
 
 if TYPE_CHECKING:
     from tellapart.evaluation.text_models import LanguageModel, SentenceEncoder, TextEncoder
     from tellapart.scorers import Scorer
 
-# Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window.
-
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
-
-
-class ScorerTexts:
-    """Features of texts by one scorer. ``long_texts``: what happens to those beyond its window, one of `LONG_TEXTS`."""
-
-    def __init__(self, scorer: Scorer, long_texts: str) -> None:
-        self.scorer, self.long_texts = scorer, long_texts
-        self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
-        self._long: dict[str, int] = {}  # texts beyond the window, and pieces of them that were cut
-
-    def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
-        """Normalised text features N×D float32, each distinct text encoded once, with progress.
-
-        A text beyond the scorer's window is cut there, or, with ``long_texts`` "sentences", stands for its sentences:
-        its row is the mean of theirs, so that its cosine with a picture is the mean of the sentences' cosines.
-        """
-        known = self._known.setdefault(prefix, {})
-        new = [text for text in dict.fromkeys(texts) if text not in known]
-        if new:
-            pieces = [[prefix + piece for piece in parts] for parts in self.pieces(new, prefix)]
-            feature_UD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
-            test_sets.check_features(feature_UD, "texts")
-            if len(feature_UD) > len(pieces):
-                start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
-                size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
-                feature_UD = np.add.reduceat(feature_UD, start_U, axis=0) / size_U[:, None]
-            known.update(zip(new, feature_UD, strict=True))
-            if len(new) == len(texts):
-                return feature_UD  # `known` has views of it
-        found_ND = np.stack([known[text] for text in texts])
-        known.update(zip(texts, found_ND, strict=True))  # views of the last copy: one is kept, not two
-        return found_ND
-
-    def pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
-        """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
-        sizes = self.scorer.lengths([prefix + text for text in unique])
-        pieces = []
-        for text, size in zip(unique, sizes, strict=True):
-            parts = [text]
-            if size > self.scorer.window:
-                if self.long_texts == "sentences":
-                    parts = [part for part in _SENTENCE_END.split(text) if part.strip()] or [text]
-                over = sum(n > self.scorer.window for n in self.scorer.lengths([prefix + part for part in parts]))
-                self._long[text] = max(over, self._long.get(text, 0))
-            pieces.append(parts)
-        return pieces
-
-    def long_note(self) -> str | None:
-        """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
-        if not self._long:
-            return None
-        over = sum(self._long.values())
-        window = f"the window of {self.scorer.window} tokens of {self.scorer.name}"
-        line = f"{len(self._long)} distinct texts are longer than {window}"
-        if self.long_texts == "sentences":
-            return f"{line}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
-        return f"{line}; cut there (--set long_texts=sentences scores them by sentence)"
-
-
-def _encode_all(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:
-    block, feature_ND = 1024, np.zeros((0, 0), np.float32)
-    starts = range(0, len(texts), block)
-    for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
-        part_BD = scorer.text_features(texts[start : start + block]).float().cpu().numpy()
-        if not start:
-            feature_ND = np.empty((len(texts), part_BD.shape[1]), np.float32)
-        feature_ND[start : start + block] = part_BD
-    return feature_ND
-
-
-# Clips in an evaluation: features of their frames, and EMScore's inputs.
-
-# Features of captions N×D and of their tokens, of the clips' frames, and the tokens' weights.
-EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
-
-
-class ClipInputs:
-    """An evaluation's clips for metrics: features of frames and EMScore, computed once."""
-
-    def __init__(self, context: EvalContext) -> None:
-        assert context.items is not None
-        self.context, self.items, self.scorer = context, context.items, context.loaded_scorer
-
-    @cached_property
-    def frame_features(self) -> list[np.ndarray]:
-        """Normalised features of the frames of each clip, F×D each."""
-        from tellapart.features import store
-
-        count_N = [frames_seen(item, self.scorer) for item in self.items]
-        frames = [
-            replace(item, picture=Frame(item.picture, number, count))
-            for item, count in zip(self.items, count_N, strict=True)
-            for number in range(count)
-        ]
-        flat_FD = np.asarray(store.FeatureStore().features(frames, self.scorer.encoder))
-        return np.split(flat_FD, np.cumsum(count_N)[:-1])
-
-    def emscore(self, slot: CaptionSlot) -> EMScore:
-        """Precision, recall and F of a slot's captions against the frames of their clips."""
-        return self.context.once(("emscore", id(slot)), lambda: emscore(*self._emscore_inputs(slot)))
-
-    def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
-        """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
-
-        def ranks() -> np.ndarray:
-            rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
-            return np.array(
-                [np.nan if np.isnan(row_M[own]) else (row_M > row_M[own] + test_sets.TIE).sum() for own, row_M in rows],
-                dtype=float,
-            )
-
-        return self.context.once(("emscore ranks", id(slot)), ranks)
-
-    def _emscore_inputs(self, slot: CaptionSlot) -> EMScoreInputs:
-        """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
-        texts = self.context.texts
-        parts = texts.pieces(slot.captions, "")
-        flat = iter(self.scorer.token_features([piece for pieces in parts for piece in pieces]))
-        rows = [[next(flat) for _ in pieces] for pieces in parts]
-        token_TD = [np.concatenate([feature_TD for _, feature_TD in row]) for row in rows]
-        weight = self._token_weights(slot)
-        weight_T = None if weight is None else [np.array([weight[t] for ids, _ in row for t in ids]) for row in rows]
-        return texts.encode(slot.captions), token_TD, self.frame_features, weight_T
-
-    def _token_weights(self, slot: CaptionSlot) -> Mapping[int, float] | None:
-        source = self.context.inputs.emscore_idf
-        if source is None:
-            return None
-        by_captions = source == "captions"
-        texts = slot.captions if by_captions else [text for own in self.context.references or [] for text in own]
-        end = self.scorer.tokenizer.eos_token_id
-        assert end is not None, "a text tower such as CLIP's has an end token"
-        return self.context.once(
-            ("idf", id(slot) if by_captions else ""),
-            lambda: token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window),
-        )
-
-
-def frames_seen(item: Item, scorer: Scorer) -> int:
-    """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
-    if not is_clip(item.picture):
-        return 1
-    return int(getattr(item.picture, "length", scorer.frames))
-
-
-@dataclass(frozen=True)
-class Frame:
-    """One frame of a clip, as a picture of its own."""
-
-    clip: Picture
-    number: int
-    count: int
-
-    @property
-    def name(self) -> str:
-        return self.clip.name
-
-    def key(self) -> str:
-        return f"{self.clip.key()}-frame{self.number}of{self.count}"
-
-    def image(self) -> Image.Image:
-        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # its type is no Hashable, it is
-
-
-@lru_cache(maxsize=2)
-def _frames(clip: Picture, count: int) -> list[Image.Image]:
-    """The frames of a clip, decoded once for consecutive calls."""
-    return sample_frames(clip, count)
-
 
 T = TypeVar("T")
-
 POOL = 100  # pictures in a random pool (papers 2 and 3)
 ALL_CLIPS = "emscore"  # every clip of the evaluation is a candidate, ranked by EMScore's F
 
@@ -227,7 +55,7 @@ class EvalInputs(EvalSettings):
     the scorer's normalised features of the items, N×D; by default from the feature store. eval_scorers: further scorers
     with their features: their metrics are named ``METRIC@NAME``, and they judge the look-alike sets that ``scorer``
     mined. language_model is what perplexity asks, text_encoder what BERTScore does. candidates: sets of files
-    (`tellapart.evaluation.inputs.read_inputs`). synonyms: of objects, for CHAIR and facts; instances: COCO's objects by
+    (`tellapart.evaluation.side_files.read_inputs`). synonyms: of objects, for CHAIR and facts; instances: COCO's objects by
     picture, for CHAIR. questions: CaptionQA's, by id. queries: what people would type to find a picture, by id, for
     search by BM25 and by query_encoder.
     """
@@ -381,7 +209,8 @@ class EvalContext:
     @property
     def clips(self) -> ClipInputs:
         """The frames of the clips, and what EMScore reads."""
-        return self.once("clips", lambda: ClipInputs(self))
+        items, references = self.items or (), self.references or ()
+        return self.once("clips", lambda: ClipInputs(items, self.texts, references, self.inputs.emscore_idf, self.once))
 
     @property
     def of_clips(self) -> bool:
@@ -443,9 +272,6 @@ def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items:
         ways = (way for name in (id_, file) for way in (name, PurePath(name).name, PurePath(name).stem))
         names.append(next((way for way in ways if way and way in instances), ""))
     return names
-
-
-# What a metric can need beyond captions, and what to type where it is missing.
 
 
 @dataclass(frozen=True)

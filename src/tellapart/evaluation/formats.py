@@ -6,47 +6,14 @@ import csv
 import io
 import math
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tellapart import __version__
 from tellapart.errors import UsageError
-from tellapart.evaluation import gallery
 from tellapart.metrics.results import Candidates, Results
-from tellapart.report.folder import Gallery, RunFolder, RunInfo, TrainingLog
-from tellapart.report.page import render
 from tellapart.report.shown import ShownMetric, metric_of
-from tellapart.types import Item
-from tellapart.utils.files import write_output
-from tellapart.utils.messages import console, for_terminal, json_text, json_value, parse_json
-
-# Results that were printed as JSON, read again.
-
-
-def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
-    """``results.json`` of a run's folder, as it is and as results; without any where it was not measured.
-
-    Raises `UsageError` where it is damaged.
-    """
-    path = folder / "results.json"
-    value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
-    try:
-        if path.is_file():
-            found = parse_json(path.read_text(encoding="utf-8"))
-            if missing := [key for key in value if key not in found]:
-                raise ValueError(f"it has no '{missing[0]}'")
-            value = found
-        results = Results.from_json(value)
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(
-            f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
-            "with --resume): it is measured anew"
-        ) from error
-    return value, results
-
+from tellapart.utils.messages import console, for_terminal, json_text, json_value
 
 TABLE = "table"
 _SUFFIXES = {".json": "json", ".csv": "csv", ".md": "markdown", ".tex": "latex", ".txt": TABLE}
@@ -235,31 +202,3 @@ def _tex(text: str) -> str:
 
 def _row(cells: Iterable[str]) -> str:
     return " & ".join(cells) + r" \\"
-
-
-# ``tellapart eval --report``: the page of any caption files, with the machinery of a run's report.
-
-
-def write_eval_page(results: Results, out: Path, command: str, items: Sequence[Item] | None = None) -> None:
-    """One HTML page at ``out``: what changed, the numbers, and where there are pictures (``items``) a gallery.
-
-    Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
-    page again. Raises `TellapartError` where the page cannot be written.
-    """
-
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        found = None
-        if items is not None:
-            sets = gallery.gallery(results, items)
-            sets = sets if sets["sets"] else gallery.caption_gallery(results, items)
-            found = Gallery.model_validate({**sets, "pictures": gallery.save_pictures(folder, sets, items)})
-        info = RunInfo(
-            name=", ".join(results.captions),
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            command=command,
-            versions={"tellapart": __version__},
-        )
-        shown = Results.from_json(results.to_json())
-        page = render([RunFolder(folder, info, TrainingLog(), results=shown, gallery=found, evaluation=True)], command)
-    write_output(out, page)

@@ -1,26 +1,21 @@
-"""Look-alike sets worth a look: where systems differ, where all miss, and where one got worse."""
+"""The gallery of a report: look-alike sets or single pictures, with the caption of each system."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
 from tellapart.data.pictures import preview_image
-from tellapart.errors import PictureError, UsageError
-from tellapart.evaluation.facts.verify import facts_of
-from tellapart.evaluation.test_sets import Retrieval, random_pools, retrieve
-from tellapart.language.claims import NO_SYNONYMS, claims_of, extract
-from tellapart.metrics.cider import cider_d
+from tellapart.errors import PictureError
+from tellapart.evaluation.test_sets import Retrieval
 from tellapart.metrics.results import Results
 from tellapart.scenes.truth import mark_caption
 from tellapart.scenes.world import Scene
 from tellapart.types import Item
-from tellapart.utils.messages import Progress
 
 _YARDSTICKS = ("human", "chance")
 # Shares of the gallery. Losses and misses keep their places, so that a page cannot be filled with wins alone.
@@ -170,114 +165,4 @@ def _set(
     }
 
 
-# Two systems picture by picture: where CIDEr falls most and why, and which captions only the later one gets right.
-#
-# Paper 2 (appendix C.7, figures 7 and 8) looks at the pictures where self-retrieval loses most CIDEr and finds captions
-# that are right and say more, and captions that hallucinate. Paper 3 (figure 2) shows pictures that are picked by the
-# caption of DiscriTune alone.
-
 Kind = Literal["better", "equal", "hallucinated"]
-POOL = 100
-
-
-@dataclass(frozen=True)
-class Fall:
-    """A picture whose CIDEr (per cent) falls. correct, false: claims of the caption before, and after."""
-
-    id: str
-    kind: Kind
-    before: str
-    after: str
-    cider: tuple[float, float]
-    correct: tuple[int, int]
-    false: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class OnlyRight:
-    """A picture that the caption after picks among its candidates, and the one before does not."""
-
-    id: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True)
-class Changes:
-    """falls: the largest of each kind, the largest first. kinds: how many of each kind there are, of all ``fallen``.
-
-    retrieval: pictures by who is right.
-    """
-
-    pictures: int
-    fallen: int
-    kinds: dict[str, int]
-    judged_by: str
-    falls: list[Fall]
-    retrieval: dict[str, int]
-    only_after: list[OnlyRight]
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def find_falls(
-    items: Sequence[Item], references: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str], top: int
-) -> tuple[list[Fall], dict[str, int]]:
-    """The ``top`` largest falls of CIDEr-D of each kind from ``before`` to ``after``, and how many there are of each.
-
-    "hallucinated": more false claims than before. "better": no more of them, and more correct ones. "equal": the rest.
-    """
-    value_N = [100 * cider_d(texts, references)[1] for texts in (before, after)]
-    change_N = value_N[1] - value_N[0]
-    order = [int(n) for n in np.argsort(change_N, kind="stable") if change_N[n] < 0]
-    falls, kinds = [], dict.fromkeys(get_args(Kind), 0)
-    with Progress(len(order), "falls") as progress:
-        for n in order:
-            counts = [count_claims(text, items[n], references[n]) for text in (before[n], after[n])]
-            correct, false = zip(*counts, strict=True)
-            kind: Kind = "hallucinated" if false[1] > false[0] else "better" if correct[1] > correct[0] else "equal"
-            kinds[kind] += 1
-            if kinds[kind] <= top:
-                ciders = round(float(value_N[0][n]), 2), round(float(value_N[1][n]), 2)
-                falls.append(Fall(items[n].id, kind, before[n], after[n], ciders, correct, false))
-            progress.advance()
-    return falls, kinds
-
-
-def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[int, int]:
-    """(correct, false) claims: by the truth of a scene, else a claim is correct where a reference makes it."""
-
-    if isinstance(item.truth, Scene):
-        marked = mark_caption(caption, item.truth)
-        return marked.correct, marked.claims - marked.correct
-
-    known = facts_of(references, NO_SYNONYMS)
-    stated = [claim in known.of(kind) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)]
-    return sum(stated), len(stated) - sum(stated)
-
-
-def find_only_right(
-    ids: Sequence[str], before: Sequence[str], after: Sequence[str], features: tuple[np.ndarray, np.ndarray, np.ndarray]
-) -> tuple[dict[str, int], list[OnlyRight]]:
-    """Who picks the picture among consecutive hundreds. features: of the captions before, after, and the pictures, N×D.
-
-    The last, incomplete hundred is left out, as in paper 3.
-    """
-    text_ND, more_ND, image_ND = features
-    sets = random_pools(len(ids), min(POOL, len(ids)))
-    hit_NS = np.stack([retrieve(sets, own_ND, image_ND).hit(1) for own_ND in (text_ND, more_ND)], axis=1)
-    asked = [n for n in range(len(ids)) if np.isfinite(hit_NS[n]).all()]
-    names = {(1, 1): "both", (1, 0): "only_before", (0, 1): "only_after", (0, 0): "neither"}
-    by = {n: names[int(hit_NS[n, 0]), int(hit_NS[n, 1])] for n in asked}
-    counts = {name: sum(who == name for who in by.values()) for name in names.values()}
-    only = [OnlyRight(ids[n], before[n], after[n]) for n in asked if by[n] == "only_after"]
-    return counts, only
-
-
-def check_top(top: int, pictures: int) -> None:
-    """Raises `UsageError` where nothing would be compared."""
-    if pictures < 2:
-        raise UsageError("CIDEr of one picture is always 0; give captions of two pictures or more")
-    if top < 1:
-        raise UsageError(f"--top is {top}; expected 1 or more")

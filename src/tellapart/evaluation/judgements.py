@@ -16,7 +16,7 @@ import numpy as np
 
 from tellapart.data.caption_matching import preview_ids
 from tellapart.errors import MissingExtra, TellapartError, UsageError, nearest
-from tellapart.evaluation.inputs import read_references
+from tellapart.evaluation.matching import read_references
 from tellapart.utils.messages import parse_json
 
 

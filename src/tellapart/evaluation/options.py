@@ -64,7 +64,7 @@ class JudgeInputs:
 class EvalSettings:
     """Says what is measured and how, for files of captions (`EvalOptions`) and for programs (`EvalInputs`).
 
-    Without ``metrics`` all are computed that the inputs allow (`tellapart.evaluation.evaluate.choose`). ``human``
+    Without ``metrics`` all are computed that the inputs allow (`tellapart.evaluation.chosen_metrics.choose`). ``human``
     scores the references as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper
     2); it is left out of the references then. Raises `UsageError` for an invalid value.
     """
@@ -120,7 +120,7 @@ class EvalFiles:
     an id are joined; ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are used where no file
     is given). ``scorer``, ``eval_scorers``, ``language_model`` and ``bertscore`` are model folders or names.
     ``allow_missing`` scores what all systems have; where two sides share less than ``min_overlap`` of the larger one's
-    ids, that is an error all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.test_sets`),
+    ids, that is an error all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.file_sets`),
     ``distractors`` the specification of further pictures that compete with every caption's own. ``synonyms`` is a file
     of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Models run on ``device`` in
     ``precision``, of which ``auto`` is fp32 here (`tellapart.models.devices`).

@@ -1,43 +1,27 @@
-"""Candidate sets that a file gives: bags of look-alikes, ImageCoDe, pairs of frames, hard pools. One shape for all.
+"""Retrieval of a picture by its caption: candidate sets, ranks, hits.
 
-| file | sets |
-|---|---|
-| ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is asked for |
-| ``3.json``, a list of lists of ids | TrueMatch as published; a folder of them is all its sizes, ``1.json`` left out |
-| ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
-| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten a set, asked for where there is a text |
+One interface for every protocol: `CandidateSets` says among which pictures a caption's own is searched, `retrieve`
+ranks them by the scorer's match (the dot product of normalised features), and `Retrieval` holds one value per picture,
+NaN for a picture that no set asks for.
 
-`tellapart.evaluation.test_sets` ranks them; a metric is named after them, as in ``recall@1.bag3``.
+Papers 2 and 3 count a caption as a hit where no distractor scores *higher* than the target: ties are hits (the text of
+paper 3, section 3, says "higher than all others"; the authors' program counts ties).
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.readers.imagecode import image_sets, is_layout
-from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
-from tellapart.utils.messages import parse_json
 
 if TYPE_CHECKING:
-    from tellapart.bags.file import Bag
+    pass
 
-# Retrieval of a picture by its caption: candidate sets, ranks, hits.
-#
-# One interface for every protocol: `CandidateSets` says which pictures a caption has to be told from,
-# `retrieve` ranks them by the scorer's match (the dot product of normalised features), and `Retrieval`
-# holds one value per picture, NaN for a picture that no set asks for.
-#
-# Papers 2 and 3 count a caption as a hit where no distractor scores *higher* than the target: ties are hits
-# (the text of paper 3, section 3, says "higher than all others"; the authors' program counts ties).
 
 ROWS = 4096  # captions and candidates of a large set that are compared at a time: 64 MB of scores
 TIE = 1e-6  # cosines nearer than float32 sums of another order can tell apart count as equal
@@ -286,137 +270,3 @@ def _ranks(
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
     """Computes the hits of a blind guess: k of the set's size, for each of n pictures; NaN where not asked."""
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)
-
-
-@dataclass(frozen=True)
-class FileSets:
-    """Sets of ids under one name. ``targets``: who of each set is asked for, None for all of it.
-
-    ``captions`` are people's, where the file has some; ``origin`` is what a signature says.
-    """
-
-    name: str
-    sets: list[tuple[str, ...]]
-    targets: list[tuple[str, ...]] | None = None
-    captions: dict[str, list[str]] = field(default_factory=dict)
-    origin: str = ""
-
-    def ids(self) -> list[str]:
-        """Every picture of the sets, once."""
-        return list(dict.fromkeys(id_ for members in self.sets for id_ in members))
-
-    def asked(self) -> list[str]:
-        """Every picture that is asked for, once."""
-        return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
-
-    def renamed(self, names: Mapping[str, str]) -> FileSets:
-        """Returns the same sets with other ids where ``names`` has some: those of the data."""
-
-        def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-            return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
-
-        captions = {names.get(id_, id_): texts for id_, texts in self.captions.items()}
-        targets = None if self.targets is None else own(self.targets)
-        return replace(self, sets=own(self.sets), targets=targets, captions=captions)
-
-    def without(self, ids: Collection[str]) -> FileSets:
-        """Returns the sets that hold none of these pictures, of a hard pool the pool without them.
-
-        Raises `UsageError` where none is left.
-        """
-        if self.name == HARD:
-            pool, asked = ([id_ for id_ in own if id_ not in ids] for own in (self.ids(), self.asked()))
-            origin = re.sub(r"^distractors:\d+", f"distractors:{len(pool) - len(asked)}", self.origin)
-            return replace(self, sets=[tuple(pool)], targets=[tuple(asked)], origin=origin)
-        kept = [place for place, members in enumerate(self.sets) if not set(ids).intersection(members)]
-        if not kept:
-            raise UsageError(f"{self.name}: no set is left, since each has a picture that cannot be read")
-        targets = None if self.targets is None else [self.targets[place] for place in kept]
-        return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
-
-    def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
-        """The same sets by row. Raises `UsageError` that names pictures which have none."""
-        missing = [id_ for id_ in self.ids() if id_ not in row_of]
-        if missing:
-            some = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
-            raise UsageError(
-                f"{self.name}: {len(missing):,} of {len(self.ids()):,} pictures of its sets are not in the data or "
-                f"have no caption ({some}); give captions of them all, or the data that the sets were made of"
-            )
-        asked = self.targets if self.targets is not None else self.sets
-        sets = tuple(np.array([row_of[id_] for id_ in members], dtype=np.intp) for members in self.sets)
-        set_Q = np.repeat(np.arange(len(sets)), [len(members) for members in asked])
-        target_Q = np.array([row_of[id_] for members in asked for id_ in members], dtype=np.intp)
-        return CandidateSets(sets, set_Q, target_Q, self.name)
-
-
-def read_sets(path: Path) -> list[FileSets]:
-    """The sets of a file, or of a folder of TrueMatch's files. Raises `UsageError` for a layout that is not known."""
-    from tellapart.bags.file import read_bags, read_truematch
-
-    path = Path(path)
-    if path.is_dir():
-        files = sorted(file for file in path.glob("*.json") if file.stem.isdigit() and file.stem != "1")
-        if not files:
-            raise UsageError(f"{path}: no 3.json, 5.json, … in this folder; name a file of bags")
-        return [given for file in files for given in _by_size(read_truematch(file), f"file:{digest(file)}")]
-    text = read_text(path)
-    if path.suffix == ".jsonl" or text.lstrip().startswith('{"kind"'):
-        found = read_bags(path)
-        origin = f"mined-by:{Path(found.header.scorer).name}@{found.header.fingerprint[:8]}|file:{digest(path)}"
-        return _by_size(found.bags, origin)
-    try:
-        value = parse_json(text)
-    except ValueError as error:
-        raise UsageError(f"{path}: is not JSON ({error})") from None
-    if isinstance(value, list):
-        return _by_size(read_truematch(path), f"file:{digest(path)}")
-    if isinstance(value, dict) and "pairs" in value:
-        return _frames(path, value)
-    if is_layout(value):
-        return [_imagecode(path, value)]
-    raise UsageError(
-        f"{path}: not sets that are known here; expected bags.jsonl, TrueMatch's 3.json, framepairs.json or ImageCoDe's"
-    )
-
-
-HARD = "hard"  # the name of the pool of all captioned pictures and distractors
-
-
-def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
-    """All captioned pictures and given distractors in one pool; the distractors are not asked for."""
-    if not distractors:
-        raise UsageError("no distractor is left: all of them have a caption to be measured")
-    return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)
-
-
-def digest(path: Path) -> str:
-    """Eight hex digits of a file's content, for signatures."""
-    return hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest()
-
-
-def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
-    found: dict[int, list[tuple[str, ...]]] = {}
-    for bag in bags:
-        found.setdefault(len(bag), []).append(bag.ids)
-    return [FileSets(f"bag{size}", found[size], origin=origin) for size in sorted(found)]
-
-
-def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
-    """Pairs (and bags of four) of frames of one shot."""
-    from tellapart.bags.file import Bag
-
-    try:
-        pairs = [entry["frames"] for entry in value["pairs"]]
-        rows = [tuple(map(str, frames)) for frames in (*pairs, *value.get("bags_of_4", []))]
-    except (TypeError, KeyError):
-        raise UsageError(f'{path}: expected "pairs" of {{"frames": ["a.jpg", "b.jpg"]}}') from None
-    return _by_size([Bag(row) for row in rows], f"file:{digest(path)}")
-
-
-def _imagecode(path: Path, value: Any) -> FileSets:
-    """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg``; those with a description are asked for."""
-    found = list(image_sets(value, str(path)))
-    captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
-    targets = [tuple(each.described) for each in found]
-    return FileSets("imagecode", [each.members for each in found], targets, captions, f"file:{digest(path)}")

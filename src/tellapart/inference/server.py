@@ -19,8 +19,10 @@ from typing import Any
 from urllib.parse import unquote
 
 from tellapart.boost.backends import KEYS, open_backend
-from tellapart.boost.job import BoostJob, Tally, estimate_line, ledger_of
+from tellapart.boost.dataset import ledger_of
+from tellapart.boost.job import BoostJob, Tally
 from tellapart.boost.ledger import Ledger
+from tellapart.boost.load import estimate_line
 from tellapart.boost.types import Backend, LacksFeature
 from tellapart.captioners import load_captioner
 from tellapart.captions.writers import PRINTED, Replace, Writer, open_writer

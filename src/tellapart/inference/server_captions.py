@@ -12,7 +12,7 @@ from functools import cache
 
 from PIL import Image
 
-from tellapart.boost.job import Load
+from tellapart.boost.load import Load
 from tellapart.boost.stages import unusable
 from tellapart.boost.types import Answer, Backend, BackendError, Boosted, Message, Request, Stage, most_choices
 from tellapart.captioners.consensus import consensus

@@ -15,7 +15,7 @@ from PIL import Image
 from tellapart.errors import PictureError
 from tellapart.purposes.lists import text_record
 from tellapart.purposes.texts import Edited
-from tellapart.report.page import template
+from tellapart.report.template import template
 from tellapart.types import Item
 from tellapart.utils.files import write_output
 

@@ -29,7 +29,7 @@ from tellapart.data import open_many
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import CaptionFile, KnownIds, match_captions
 from tellapart.errors import PictureError, UsageError
-from tellapart.evaluation.inputs import name_systems, read_references
+from tellapart.evaluation.matching import name_systems, read_references
 from tellapart.features.nearest import Vectors
 from tellapart.features.store import FeatureStore
 from tellapart.models.devices import best_device

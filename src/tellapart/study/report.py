@@ -14,7 +14,7 @@ import rich.text
 from rich import box
 
 from tellapart.metrics.statistics import Interval, format_p
-from tellapart.report.page import template
+from tellapart.report.template import template
 from tellapart.study.analysis import ACCURACY, F1, Person, QuestionAgreement, StudyResults
 from tellapart.study.design import ASPECTS, CONTROL, ITEM, MORE, PRACTICE, WRONG
 from tellapart.study.store import COMPLETE, moment

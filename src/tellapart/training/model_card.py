@@ -14,7 +14,7 @@ from transformers.models.auto import configuration_auto
 
 from tellapart import __version__
 from tellapart.data.specification import parse
-from tellapart.evaluation.formats import read_results
+from tellapart.evaluation.stored import read_results
 from tellapart.metrics.results import Candidates
 from tellapart.models.names import model_folder
 from tellapart.models.saved import saved_options

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tellapart.boost.job import BoostJob, Tally, estimate, read_text
+from tellapart.boost.job import BoostJob, Tally, read_text
 from tellapart.boost.ledger import Ledger, address
+from tellapart.boost.load import estimate
 from tellapart.boost.types import Backend, Message, Request, Stage
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.evaluation.facts.verify import Verdict

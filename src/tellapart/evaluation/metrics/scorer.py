@@ -10,7 +10,8 @@ from functools import partial
 
 import numpy as np
 
-from tellapart.evaluation.context import ALL_CLIPS, EvalContext, frames_seen
+from tellapart.evaluation.clip_inputs import frames_seen
+from tellapart.evaluation.context import ALL_CLIPS, EvalContext
 from tellapart.evaluation.test_sets import chance, over_questions
 from tellapart.metrics import embedding
 from tellapart.metrics.embedding import CLIPSCORE_PREFIX

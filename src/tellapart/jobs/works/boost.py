@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.job import BoostJob, check_out
+from tellapart.boost.dataset import check_out
+from tellapart.boost.job import BoostJob
 from tellapart.boost.ledger import Ledger
 from tellapart.boost.output import Output, read_records, record
 from tellapart.boost.stages import stages as make_stages

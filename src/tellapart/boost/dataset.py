@@ -1,0 +1,131 @@
+"""Boosts a data set into a file: its shard of the data, progress, and summary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.boost.job import BoostJob, Tally
+from tellapart.boost.ledger import Ledger
+from tellapart.boost.output import Output, made_by, made_file, read_records, record
+from tellapart.boost.types import Boosted, Stage
+from tellapart.data import Dataset
+from tellapart.errors import UsageError
+from tellapart.utils.files import check_output
+from tellapart.utils.messages import Progress, say
+
+IN_FLIGHT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Tells what a job did: items written, with the last stage's caption, without an answer because a server failed.
+
+    ``captions_of``: the stage whose texts are the captions; empty where no stage has a good answer.
+    """
+
+    out: Path
+    ledger: Path
+    items: int
+    boosted: int
+    unanswered: int
+    retries: int
+    stages: dict[str, Tally]
+    captions_of: str
+    without: tuple[str, ...]
+    """Stages that ran and have no good answer about any item."""
+    failure: str = ""  # why the last request without an answer has none
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON of ``boost --json``."""
+        counts: dict[str, Any] = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
+        counts["captions_of"] = self.captions_of
+        stages = {name: asdict(tally) for name, tally in self.stages.items()}
+        return {"out": str(self.out), "ledger": str(self.ledger), **counts, "stages": stages}
+
+
+def boost_dataset(
+    dataset: Dataset,
+    stages: Sequence[Stage],
+    out: Path,
+    ledger: Path | None = None,
+    *,
+    in_flight: int = IN_FLIGHT,
+    shard: tuple[int, int] = (1, 1),
+    per_reference: bool = False,
+    each: Callable[[Boosted], None] = lambda done: None,
+    **retry: Any,
+) -> Summary:
+    """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
+
+    ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is called with every item that is written. ``retry``:
+    options of `RetryingBackend`; ``per_reference``: see `BoostJob`. Unreadable pictures are skipped and added to the
+    data set's list of them. Raises `TellapartError` where no request can succeed; the answers up to then are in the
+    ledger.
+    """
+    check_out(out)
+    check_same_data(out, dataset)
+    ledger = ledger or ledger_of(out)
+    made = made_by(dataset.spec, dataset, stages, shard, per_reference)
+    place, of = shard
+    part = range(len(dataset) * (place - 1) // of, len(dataset) * place // of)
+    unanswered = written = 0
+    good = {stage.name: 0 for stage in stages}
+    last = stages[-1].name
+    with Ledger.open(ledger) as kept, Output.open(out, made) as output, Progress(len(part), "boosting") as progress:
+        job = BoostJob(stages, kept, in_flight, per_reference, **retry)
+        try:
+            for done in job.run((dataset[row] for row in part), progress.advance):
+                if done.unreadable is not None:
+                    dataset.unreadable.add_error(done.item.picture.name, done.unreadable)
+                    continue
+                output.write(record(done, last, out))
+                each(done)
+                written += 1
+                unanswered += done.unanswered
+                for name in done.texts:
+                    good[name] += 1
+            captions_of = output.fall_back(good, last)
+        except KeyboardInterrupt:
+            say(f"stopped; {len(kept):,} answers are in {ledger}, and the same command goes on from there")
+            raise
+    without = tuple(name for name, count in good.items() if written and not count)
+    boosted = good.get(captions_of, 0)
+    return Summary(out, ledger, written, boosted, unanswered, job.retries, job.tally, captions_of, without, job.failure)
+
+
+def ledger_of(out: Path) -> Path:
+    """The ledger of a result where none is named."""
+    return out.with_name(f"{out.stem}.ledger.jsonl")
+
+
+def check_out(out: Path) -> None:
+    """A `UsageError` for a name that would not be read again, or a file that must not be replaced."""
+    if out.parts and out.parts[0].endswith(":"):  # s3://bucket/x.jsonl as a path is s3:/bucket/x.jsonl
+        raise UsageError(
+            f"{out}: an address; boost writes to a disk (upload the result then), such as -o boosted.jsonl"
+        )
+    if out.suffix != ".jsonl":
+        raise UsageError(f"{out}: the result is JSON lines; type a name such as -o boosted.jsonl")
+    for path in (out, made_file(out), out.with_suffix(".html")):
+        check_output(path)
+
+
+def check_same_data(out: Path, dataset: Dataset) -> None:
+    """A `UsageError` where ``out`` is the result of other pictures, which this one would take the place of."""
+    if not out.exists():
+        return
+    known = {item.id for item in dataset}
+    if known.isdisjoint(value["id"] for value in read_records(out)):
+        raise UsageError(f"{out}: has captions of other pictures than {dataset.spec}; name another file with -o")
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """``2/8`` as (2, 8). Raises `UsageError`."""
+    match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
+    if not match or int(match[1]) > int(match[2]):
+        raise UsageError(f"--shard {text} is not like 2/8: the second of eight parts")
+    return int(match[1]), int(match[2])

@@ -1,0 +1,78 @@
+"""An ordered thread pool: threads process a stream, and results come in the stream's order."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+GRACE_SECONDS = 10.0
+TICK_SECONDS = 1.0
+
+
+def in_order(
+    work: Callable[[T], R],
+    values: Iterable[T],
+    threads: int,
+    stop: threading.Event,
+    *,
+    window: int,
+    finished: Callable[[], None] = lambda: None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Iterator[R]:
+    """Yield ``work(value)`` for every value, in order; ``threads`` work at a time.
+
+    At most ``window`` values are taken and not yet yielded: one slow value holds up the others only then, and memory is
+    bounded. ``finished`` is called for each as soon as it is done, ``waiting`` every second in which none is. The first
+    error is raised here. Whatever ends the iteration (an error, Ctrl-C, the caller) sets ``stop`` and waits for those
+    at work, for `GRACE_SECONDS` at most: the threads are daemons, so a program can end without them.
+    """
+    tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def run() -> None:
+        while (task := tasks.get()) is not None:
+            if stop.is_set():
+                continue
+            place, value = task
+            try:
+                done.put((place, work(value), None))
+            except BaseException as error:
+                done.put((place, None, error))
+
+    workers = [threading.Thread(target=run, daemon=True) for _ in range(threads)]
+    for worker in workers:
+        worker.start()
+    source = enumerate(values)
+    ready: dict[int, R] = {}
+    given = taken = 0
+    try:
+        while True:
+            while given - taken < window and (task := next(source, None)) is not None:
+                tasks.put(task)
+                given += 1
+            if taken == given:
+                return
+            try:
+                place, result, error = done.get(timeout=TICK_SECONDS)
+            except queue.Empty:
+                waiting()
+                continue
+            if error is not None:
+                raise error
+            finished()
+            ready[place] = result
+            while taken in ready:
+                yield ready.pop(taken)
+                taken += 1
+    finally:
+        stop.set()
+        for _ in workers:
+            tasks.put(None)
+        deadline = time.monotonic() + GRACE_SECONDS
+        for worker in workers:
+            worker.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,150 @@
+"""The page of a boosted data set: lengths, new words and examples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.boost.statistics import FOOT, HEIGHT, HUMAN, PAPER, TITLES, WIDTH, ShownItem, Statistics
+from tellapart.errors import MissingExtra
+from tellapart.report.album import Album
+from tellapart.report.marked_text import Piece, Span, pieces
+from tellapart.report.template import template
+from tellapart.scenes.truth import mark_caption
+from tellapart.utils.files import write_output
+
+BARS = 40  # characters of the longest bar
+_NAMES = {HUMAN: "people’s"}
+
+
+@dataclass(frozen=True)
+class Caption:
+    """One stage's caption of an item, in pieces of which some are marked; ``why`` says why there is none.
+
+    ``claims`` is (true, all) where the truth is known.
+    """
+
+    title: str
+    pieces: tuple[Piece, ...]
+    why: str
+    claims: tuple[int, int] | None
+
+    @property
+    def false(self) -> tuple[Piece, ...]:
+        """The pieces that make a false claim."""
+        return tuple(piece for piece in self.pieces if piece.why and not piece.new)
+
+
+@dataclass(frozen=True)
+class ItemCard:
+    """An item as the page shows it; ``symbol`` is its picture on the page, None where it cannot be read."""
+
+    id: str
+    symbol: str | None
+    references: tuple[str, ...]
+    captions: tuple[Caption, ...]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One bar of a histogram, in the view box."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+    label: str
+
+
+def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
+    """The page at ``path``, whole or not at all. ``command`` is what makes it again."""
+    write_output(path, render(statistics, command))
+
+
+def render(statistics: Statistics, command: str = "") -> str:
+    """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
+    album = Album()
+    new_words = _new_words(statistics)
+    cards = [_card(one, own, album) for one, own in zip(statistics.shown, new_words, strict=True)]
+    return template(Path(__file__).parent / "boost.html").render(
+        title=headline(statistics),
+        statistics=statistics,
+        kinds=statistics.kinds,
+        titles=TITLES,
+        paper=PAPER,
+        rows=_rows(statistics),
+        charts=[(kind, bars(statistics, kind)) for kind in statistics.kinds],
+        size=(WIDTH, HEIGHT + FOOT),
+        lines=statistics.summary_lines(),
+        cards=cards,
+        judged=any(caption.claims for card in cards for caption in card.captions),
+        analysed=any(own is not None for own in new_words),
+        sprites=album.sprites(),
+        command=command,
+    )
+
+
+def headline(statistics: Statistics) -> str:
+    """Returns what happened, in one sentence."""
+    ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
+    means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
+    return f"{statistics.items:,} items; words in a caption: {', '.join(means) or 'none'}"
+
+
+def _rows(statistics: Statistics) -> list[dict[str, Any]]:
+    """The table: a row for each kind of caption, with empty cells where nothing is known."""
+    rows = []
+    for kind in statistics.kinds:
+        has_claims = bool(statistics.claims[kind]["attributes"])
+        rows.append(
+            {
+                "kind": kind,
+                "words": str(statistics.words[kind]),
+                "tokens": str(statistics.tokens[kind]) if statistics.count_tokens else "",
+                "precision": f"{statistics.rate(kind, 'correct', 'claims'):.1f}" if has_claims else "",
+                "recall": f"{statistics.rate(kind, 'recalled', 'attributes'):.1f}" if has_claims else "",
+            }
+        )
+    return rows
+
+
+def bars(statistics: Statistics, kind: str) -> list[Bar]:
+    """The lengths of one kind of caption, on the same axis for all kinds."""
+    rows = statistics.histogram(kind)
+    most, width = max(count for _, count in rows), WIDTH / len(rows)
+    every = -(-len(rows) // 6)
+    return [
+        Bar(
+            x=round(place * width + 1, 2),
+            y=round(HEIGHT * (1 - count / most), 2),
+            width=round(width - 2, 2),
+            height=round(HEIGHT * count / most, 2),
+            text=f"{label} words: {count:,}",
+            label="" if place % every else label.split("–")[0],
+        )
+        for place, (label, count) in enumerate(rows)
+    ]
+
+
+def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
+    """Of each item shown the words that no source has, by stage; None where words cannot be analysed."""
+    try:
+        return [statistics.new_word_spans(one) for one in statistics.shown]
+    except MissingExtra:
+        return [None] * len(statistics.shown)
+
+
+def _card(one: ShownItem, new_words: dict[str, list[Span]] | None, album: Album) -> ItemCard:
+    stages = [stage for stage in (*TITLES,)[1:] if one.texts.get(stage) or one.bad.get(stage)]
+    captions = tuple(_caption(one, stage, (new_words or {}).get(stage, [])) for stage in stages)
+    return ItemCard(one.item.id, album.add_picture(one.item.picture), tuple(one.item.references), captions)
+
+
+def _caption(one: ShownItem, stage: str, new: list[Span]) -> Caption:
+    text, why = one.texts.get(stage, ""), one.bad.get(stage, "")
+    if one.item.truth is None or not text:
+        return Caption(TITLES[stage], pieces(text, (), new), why, None)
+    marked = mark_caption(text, one.item.truth)
+    return Caption(TITLES[stage], pieces(text, marked.false, new), why, (marked.correct, marked.claims))

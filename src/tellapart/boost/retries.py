@@ -1,0 +1,135 @@
+"""Retries of failed requests: exponential backoff with full jitter, ``Retry-After``, and when to give up.
+
+Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): wait n is uniform in [0, min(cap, base · 2ⁿ)] seconds,
+so that requests that failed together are not repeated together.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
+
+from tellapart.boost.types import Answer, Backend, BackendError, Request
+from tellapart.utils.messages import say
+
+TRIES = 8
+BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
+PATIENCE_SECONDS = 900.0
+SILENT_SECONDS = 10.0  # without an answer: a line says so
+
+
+class Stopped(Exception):
+    """The job ends: a request that waits for its next attempt is dropped."""
+
+
+class RetryingBackend:
+    """A backend that repeats the failed requests of ``backend`` where that may help. Thread-safe.
+
+    A request fails after ``tries`` attempts while other requests succeed: the request itself is at fault. While no
+    request succeeds, the server is down: all requests wait for up to ``patience`` seconds since its last answer; a
+    server that never answered gets ``tries`` attempts. A "not now" reply counts as no attempt, and its ``Retry-After``
+    delays the requests of all threads.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        stop: threading.Event,
+        *,
+        tries: int = TRIES,
+        patience: float = PATIENCE_SECONDS,
+        base: float = BASE_SECONDS,
+        cap: float = CAP_SECONDS,
+    ) -> None:
+        self.backend, self.name = backend, backend.name
+        self.retries = 0  # repeated requests so far
+        self._stop = stop
+        self._tries, self._patience, self._base, self._cap = tries, patience, base, cap
+        self._lock = threading.Lock()
+        self._answered: float | None = None  # time of the server's last answer to any request
+        self._not_before = 0.0
+        self._waiting, self._waiting_since = 0, 0.0  # requests without an answer yet, and since when there are any
+        self._told, self._failure = -1.0, ""
+
+    def complete(self, request: Request) -> Answer:
+        """The backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
+        with self._lock:
+            self._waiting += 1
+            if self._waiting == 1:
+                self._waiting_since = time.monotonic()
+        try:
+            return self._complete(request)
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def tell_silence(self) -> None:
+        """Say once that a server gives no answer: where it is, since when, and until when requests wait for it.
+
+        Called now and then. Raises `BackendError` when that time has come, also where a request still hangs.
+        """
+        since = max(self._waiting_since, self._answered or 0.0)
+        silent = time.monotonic() - since
+        if not self._waiting or silent < SILENT_SECONDS or (address := getattr(self.backend, "address", None)) is None:
+            return
+        patience = max(self._patience, getattr(self.backend, "timeout", 0.0))
+        if silent > patience:
+            raise BackendError(f"{self.name}: {address} has answered nothing for {silent:.0f} s", fatal=True)
+        if self._told != since:
+            self._told = since
+            begun, end = (time.strftime("%H:%M:%S", time.localtime(time.time() - silent + s)) for s in (0, patience))
+            why = f" ({self._failure.removeprefix(f'{self.name}: ')})" if self._failure else ""
+            say(f"{self.name}: no answer from {address} since {begun}{why}; waiting until {end} at the latest")
+
+    def _complete(self, request: Request) -> Answer:
+
+        started, failed = time.monotonic(), 0
+
+        def give_up(state: RetryCallState) -> bool:
+            nonlocal failed
+            error = state.outcome.exception() if state.outcome is not None else None
+            assert isinstance(error, BackendError)
+            failed += error.after is None
+            self._check(error, started, failed)
+            self._record(error)
+            return False
+
+        attempts = Retrying(
+            retry=retry_if_exception_type(BackendError),
+            wait=wait_random_exponential(multiplier=self._base, max=self._cap),
+            stop=give_up,
+            sleep=self._sleep,
+        )
+        return attempts(self._attempt, request)
+
+    def _attempt(self, request: Request) -> Answer:
+        self._sleep(self._not_before - time.monotonic())
+        answer = self.backend.complete(request)
+        self._answered, self._failure = time.monotonic(), ""
+        return answer
+
+    def _check(self, error: BackendError, started: float, failed: int) -> None:
+        """Raise where a further attempt cannot help."""
+        if not error.retry:
+            raise error
+        now = time.monotonic()
+        since = started if self._answered is None else self._answered
+        if now - since + (error.after or 0.0) > self._patience:
+            raise BackendError(f"{error}; nothing was answered for {now - since:.0f} s", fatal=True) from None
+        if failed < self._tries and now - started <= self._patience:
+            return
+        if self._answered is None:
+            raise BackendError(f"{error}; {failed} tries, and it has answered nothing yet", fatal=True) from None
+        if self._answered > started:
+            raise BackendError(f"{error}; given up after {failed} tries") from None
+
+    def _record(self, error: BackendError) -> None:
+        with self._lock:
+            self.retries, self._failure = self.retries + 1, str(error)
+            self._not_before = max(self._not_before, time.monotonic() + (error.after or 0.0))
+
+    def _sleep(self, seconds: float) -> None:
+        if self._stop.wait(max(0.0, seconds)):
+            raise Stopped

@@ -1,0 +1,146 @@
+"""Which metrics an evaluation computes: all that can be, or those that people name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from tellapart.errors import TellapartError, UsageError
+from tellapart.evaluation.context import NEEDS, EvalContext
+from tellapart.evaluation.metrics.scorer import mean_rank, recall
+from tellapart.evaluation.selection import with_choices
+from tellapart.metrics.registry import METRICS, SUFFIXES, Metric, in_order, normalized, resolve, suggestion
+from tellapart.utils.messages import say_once
+from tellapart.utils.registry import first_line, is_dotted, load_allowed
+
+if TYPE_CHECKING:
+    pass
+
+
+ALL = "all"
+_OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
+
+
+def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
+    """By name the registered metrics, those of candidate sets of files, and those of one of several captions."""
+    table = in_order([*registered, *_of_file_sets(context)])
+    if context.several:
+        table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
+    return table
+
+
+def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """The metrics to compute by name, and notes on those that are left out.
+
+    Without names: all that can be computed, except those that need a tagger, tables, Java or a judge. ``["all"]``
+    computes these too, and a note names what is left out and what each needs. Other names are those that people use
+    (`tellapart.evaluation.selection`) and dotted paths of functions. `UsageError` for an unknown name (with the
+    nearest) and for a metric that lacks something (with the option to add).
+    """
+    if names is not None and [name.lower() for name in names] == [ALL]:
+        return _choose_all(context)
+    if names is None:
+        table = metrics_of(context, METRICS.entries(broken=say_once))
+        able = {
+            name: metric
+            for name, metric in table.items()
+            if metric.check is None and not name.endswith(SUFFIXES) and metric.missing(context) is None
+        }
+        return able, _notes_on_few(table, context)
+    outside = {name: of_dotted_path(name) for name in names if ":" in name and is_dotted(name)}
+    table = metrics_of(context, [*METRICS.builtin().values(), *outside.values()])
+    names = [outside[name].name if name in outside else name for name in names]
+    if not all(resolve(name, table) for name in names):
+        table = metrics_of(context, [*METRICS.entries(broken=say_once), *outside.values()])
+    chosen = {key: table[key] for name in names for key in _keys(name, table, context)}
+    for metric in chosen.values():
+        if metric.check is not None:
+            metric.check()
+    return chosen, []
+
+
+def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
+    """Every metric that can run, and a note on the others for each thing that they need."""
+    able, lacking = dict[str, Metric](), dict[str, list[str]]()
+    table = metrics_of(context, METRICS.entries(broken=say_once))
+    for name, metric in table.items():
+        if name.endswith(SUFFIXES):
+            continue
+        if missing := _all_missing(metric, context) or _missing_tool(metric):
+            lacking.setdefault(missing, []).append(name)
+        else:
+            able[name] = metric
+    notes = [f"--metrics all leaves out {', '.join(names)} ({missing})" for missing, names in lacking.items()]
+    if context.several:
+        notes.append(f"--metrics all leaves out {' and '.join(SUFFIXES)} of each metric (name them)")
+    return able, [*notes, "name a metric that was left out to see what to type"] if lacking else notes
+
+
+def _all_missing(metric: Metric, context: EvalContext) -> str:
+    """Names everything that a metric needs and the context lacks; "" where all is there."""
+    labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
+    return f"needs {', '.join(labels)}" if labels else ""
+
+
+def _missing_tool(metric: Metric) -> str | None:
+    """Returns what the metric's check misses; None if nothing is missing."""
+    try:
+        if metric.check is not None:
+            metric.check()
+    except TellapartError as error:
+        return str(error)
+    return None
+
+
+def of_dotted_path(path: str) -> Metric:
+    """The metric behind ``my_metrics:shouting``: an entry, or a function of captions and references with its own name.
+
+    Raises `UsageError` where the code may not run, is neither, or has the name of another metric.
+    """
+    part = load_allowed(path, "metric", f"metric '{path}'")
+    if not isinstance(part, Metric) and not callable(part):
+        raise UsageError(f"metric '{path}' is of type {type(part).__name__}; expected a function or a Metric")
+    own = path.partition(":")[2]
+    metric = part if isinstance(part, Metric) else Metric(name=own, factory=part, help=first_line(part))
+    if metric.name in METRICS.builtin():
+        raise UsageError(f"metric '{path}': there is a metric called '{metric.name}' already; rename it")
+    return metric
+
+
+def _of_file_sets(context: EvalContext) -> list[Metric]:
+    found: list[Metric] = []
+    for pools, sets in context.file_sets.items():
+        found.append(recall(1, pools))
+        if min(map(len, sets.sets)) > 5:  # five of five are always hits
+            found.append(recall(5, pools))
+        found.append(mean_rank(pools))
+    return found
+
+
+def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str]:
+    few = [need for need in ("hundred", "two", "six") if context.scorer is not None and not NEEDS[need].has(context)]
+    lacking: dict[str, list[str]] = {}
+    for name, metric in table.items():
+        if not name.endswith(SUFFIXES) and any(need in few for need in metric.needs):
+            lacking.setdefault(str(metric.missing(context)), []).append(name)
+    parts = [f"{', '.join(names)} ({missing})" for missing, names in lacking.items()]
+    return [f"not computed, because of what they need: {'; '.join(parts)}"] if parts else []
+
+
+def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
+    """The metrics that a name stands for: one, or of several those that can be had. Raises `UsageError`."""
+    keys = resolve(name, table)
+    if not keys:
+        if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
+            raise UsageError(f"metric '{name}' needs candidate sets of that name; add --bags FILE")
+        if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
+            raise UsageError(f"metric '{name}' needs {NEEDS['several'].message}")
+        if name in METRICS.installed():
+            METRICS.find(name)  # raises: why it cannot be loaded
+        raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
+    missing = {key: table[key].missing(context) for key in keys}
+    able = [key for key in keys if missing[key] is None]
+    if not able:
+        raise UsageError(f"metric '{name}' needs {missing[keys[0]]}")
+    return able

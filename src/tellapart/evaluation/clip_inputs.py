@@ -1,0 +1,127 @@
+"""Clips in an evaluation: features of their frames, and EMScore's inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from tellapart.data.pictures import is_clip, sample_frames
+from tellapart.evaluation import test_sets
+from tellapart.evaluation.scorer_texts import ScorerTexts
+from tellapart.metrics.embedding import EMScore, emscore, emscore_f_rows, token_idf
+from tellapart.metrics.slots import CaptionSlot
+from tellapart.types import Item, Picture
+
+if TYPE_CHECKING:
+    from tellapart.scorers import Scorer
+
+
+# Features of captions N×D and of their tokens, of the clips' frames, and the tokens' weights.
+EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
+
+
+class ClipInputs:
+    """An evaluation's clips for metrics: features of frames and EMScore, computed once."""
+
+    def __init__(
+        self,
+        items: Sequence[Item],
+        texts: ScorerTexts,
+        references: Sequence[Sequence[str]],
+        idf: str | None,
+        once: Callable[[Hashable, Callable[[], Any]], Any],
+    ) -> None:
+        self.items, self.texts, self.scorer = items, texts, texts.scorer
+        self.references, self.idf, self.once = references, idf, once
+
+    @cached_property
+    def frame_features(self) -> list[np.ndarray]:
+        """Normalised features of the frames of each clip, F×D each."""
+        from tellapart.features import store
+
+        count_N = [frames_seen(item, self.scorer) for item in self.items]
+        frames = [
+            replace(item, picture=Frame(item.picture, number, count))
+            for item, count in zip(self.items, count_N, strict=True)
+            for number in range(count)
+        ]
+        flat_FD = np.asarray(store.FeatureStore().features(frames, self.scorer.encoder))
+        return np.split(flat_FD, np.cumsum(count_N)[:-1])
+
+    def emscore(self, slot: CaptionSlot) -> EMScore:
+        """Precision, recall and F of a slot's captions against the frames of their clips."""
+        found: EMScore = self.once(("emscore", id(slot)), lambda: emscore(*self._emscore_inputs(slot)))
+        return found
+
+    def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
+        """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
+
+        def ranks() -> np.ndarray:
+            rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
+            return np.array(
+                [np.nan if np.isnan(row_M[own]) else (row_M > row_M[own] + test_sets.TIE).sum() for own, row_M in rows],
+                dtype=float,
+            )
+
+        rank_N: np.ndarray = self.once(("emscore ranks", id(slot)), ranks)
+        return rank_N
+
+    def _emscore_inputs(self, slot: CaptionSlot) -> EMScoreInputs:
+        """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
+        parts = self.texts.pieces(slot.captions, "")
+        flat = iter(self.scorer.token_features([piece for pieces in parts for piece in pieces]))
+        rows = [[next(flat) for _ in pieces] for pieces in parts]
+        token_TD = [np.concatenate([feature_TD for _, feature_TD in row]) for row in rows]
+        weight = self._token_weights(slot)
+        weight_T = None if weight is None else [np.array([weight[t] for ids, _ in row for t in ids]) for row in rows]
+        return self.texts.encode(slot.captions), token_TD, self.frame_features, weight_T
+
+    def _token_weights(self, slot: CaptionSlot) -> Mapping[int, float] | None:
+        if self.idf is None:
+            return None
+        by_captions = self.idf == "captions"
+        texts = slot.captions if by_captions else [text for own in self.references for text in own]
+        end = self.scorer.tokenizer.eos_token_id
+        assert end is not None, "a text tower such as CLIP's has an end token"
+        weights: Mapping[int, float] = self.once(
+            ("idf", id(slot) if by_captions else ""),
+            lambda: token_idf(self.scorer.tokenize(texts), end, window=self.scorer.window),
+        )
+        return weights
+
+
+def frames_seen(item: Item, scorer: Scorer) -> int:
+    """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
+    if not is_clip(item.picture):
+        return 1
+    return int(getattr(item.picture, "length", scorer.frames))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a clip, as a picture of its own."""
+
+    clip: Picture
+    number: int
+    count: int
+
+    @property
+    def name(self) -> str:
+        return self.clip.name
+
+    def key(self) -> str:
+        return f"{self.clip.key()}-frame{self.number}of{self.count}"
+
+    def image(self) -> Image.Image:
+        return _frames(self.clip, self.count)[self.number]  # type: ignore[arg-type]  # its type is no Hashable, it is
+
+
+@lru_cache(maxsize=2)
+def _frames(clip: Picture, count: int) -> list[Image.Image]:
+    """The frames of a clip, decoded once for consecutive calls."""
+    return sample_frames(clip, count)

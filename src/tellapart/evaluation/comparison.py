@@ -1,0 +1,112 @@
+"""Systems side by side: intervals of what was measured, and the paired differences, picture by picture."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tellapart import __version__
+from tellapart.evaluation.context import EvalContext, EvalInputs
+from tellapart.metrics.registry import Metric
+from tellapart.metrics.results import Results, SystemPair
+from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot
+from tellapart.metrics.statistics import ALPHA, Draws, Measurement, MetricTests, holm
+from tellapart.utils.messages import detail
+
+if TYPE_CHECKING:
+    pass
+
+
+class Comparison:
+    """Fills a `Results`: measurements metric by metric (`add`), then all intervals and differences (`finish`).
+
+    slots: each system's captions. inputs: the resamples and their seed; ``pairs`` "first" compares each system with the
+    first one, "all" every two systems; ``correction`` "holm" corrects p over all pairs and metrics.
+    """
+
+    def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:
+        self.results, self.inputs = results, inputs
+        self.captions = {name: [slot.captions for slot in own] for name, own in slots.items()}
+        self._draws = Draws(inputs.resamples, inputs.seed)
+        self._tests: dict[str, MetricTests] = {}
+
+    def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
+        """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
+        scorer = scorer or metric.tag(context)  # a judge's days are known once it was asked
+        key = f"{metric.name}@{scorer}" if scorer else metric.name
+        if self.inputs.chance and metric.chance is not None:
+            questions_N = next((one.weight_N for one in measured.values()), None)
+            measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
+        # Frames of one clip are alike in everything; pictures of a bag depend on each other by being told apart.
+        pools = metric.pools or "imagecode"
+        unit_N = context.sets(pools).units(len(context.ids)) if pools in context.file_sets else None
+        self._describe(metric, key, context, measured, scorer, "" if unit_N is None else ",unit:sets")
+        pairs = list(self._pairs(measured))
+        same = [(a, b) for a, b in pairs if HUMAN not in (a, b) and self.captions[a] == self.captions[b]]
+        self._tests[key] = MetricTests(self._draws, measured, pairs, metric.bounds_in(context), unit_N, same)
+        for system, one in measured.items():
+            if one.value_N is not None:
+                self.results.values.setdefault(system, {})[key] = one.value_N
+
+    def finish(self) -> None:
+        """Intervals of all that was measured, and the differences between systems, from one set of resamples."""
+        started = time.monotonic()
+        self._draws.run()
+        for key, test in self._tests.items():
+            for system, interval in test.intervals().items():
+                self.results.systems.setdefault(system, {})[key] = interval
+            self.results.pairs += [
+                SystemPair(a, b, key, difference) for (a, b), difference in test.differences().items()
+            ]
+        if self.inputs.correction == "holm":
+            self._correct()
+        resamples = self._draws.resamples
+        detail(f"drew {resamples:,} resamples for {len(self._tests)} metrics in {time.monotonic() - started:.2f} s")
+
+    def _correct(self) -> None:
+        """Adds Holm's p-values over all pairs and metrics."""
+        pairs, resamples = self.results.pairs, self._draws.resamples
+        adjusted = holm([pair.difference.p for pair in pairs])
+        self.results.pairs = [
+            replace(pair, difference=replace(pair.difference, p_holm=p))
+            for pair, p in zip(pairs, adjusted, strict=True)
+        ]
+        tests = sum(not math.isnan(p) for p in adjusted)
+        if tests / (1 + resamples) >= ALPHA:
+            self.results.notes.append(
+                f"{resamples:,} resamples give no p below {1 / (1 + resamples):.4f}; Holm's correction multiplies it "
+                f"by {tests}, so nothing can be significant; add --resamples {100 * tests}"
+            )
+
+    def _describe(
+        self,
+        metric: Metric,
+        key: str,
+        context: EvalContext,
+        measured: Mapping[str, Measurement],
+        scorer: str,
+        unit: str,
+    ) -> None:
+        """The metric's signature, its candidate sets, and what reports say of it."""
+        captions = {len(own) for system, own in self.captions.items() if system in measured and system != HUMAN} - {1}
+        self.results.signatures[key] = (
+            f"{metric.short or metric.name}|{metric.variant(context)}"
+            f"|bootstrap:{self._draws.resamples}@{self._draws.seed}{unit}"
+            f"|tellapart:{__version__}"
+            + (f"|human:{self.inputs.human}" if HUMAN in measured else "")
+            + (f"|captions:{','.join(map(str, sorted(captions)))}" if captions else "")
+        )
+        candidates = metric.candidates(context)
+        if candidates is not None:
+            self.results.candidates[key] = candidates
+        self.results.metrics[key] = metric.info(candidates, scorer)
+
+    def _pairs(self, measured: Mapping[str, Measurement]) -> Iterator[tuple[str, str]]:
+        systems = [system for system in measured if system != CHANCE]
+        return (
+            pair for pair in itertools.combinations(systems, 2) if self.inputs.pairs == "all" or pair[0] == systems[0]
+        )

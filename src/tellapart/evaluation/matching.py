@@ -1,0 +1,166 @@
+"""Caption files, references and data of an evaluation, matched by the ids that all have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.data import Dataset
+from tellapart.data.caption_files import read_reference_file
+from tellapart.data.caption_matching import (
+    CaptionFile,
+    KnownIds,
+    align_lists,
+    check_overlap,
+    match_captions,
+    report_problems,
+    with_text,
+)
+from tellapart.errors import UsageError
+from tellapart.metrics.registry import METRICS, resolve
+from tellapart.types import Item
+from tellapart.utils.messages import detail
+
+if TYPE_CHECKING:
+    pass
+
+
+def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
+    """Systems are called by the stem of their file, with as many folders before it as tell them apart.
+
+    Raises `UsageError` for one file twice, and for files of one stem in one folder.
+    """
+    whole = [Path(path).absolute().with_suffix("").parts for path in paths]
+    for parts in range(1, max(map(len, whole), default=1) + 1):
+        names = {"/".join(each[-parts:]): Path(path) for each, path in zip(whole, paths, strict=True)}
+        if len(names) == len(paths):
+            return names
+    raise UsageError("two caption files have the same name; rename one, for a system is named after its file")
+
+
+def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
+    """The references of every id, of all files together; None where there is no file."""
+    files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
+    files.sort(key=lambda file: file.numbered)  # those with ids first: lines are matched with them by their place
+    if len(files) < 2:
+        return files[0] if files else None
+    whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
+    for file in files:
+        known = KnownIds(files[0].name, list(whole.texts), whole.files, whole.numbered)
+        texts_of = match_captions(file, known, file.name).texts if whole.texts else file.texts
+        for id_, texts in texts_of.items():
+            whole.texts.setdefault(id_, []).extend(texts)
+        whole.files.update(file.files)
+    return whole
+
+
+def match_files(
+    systems: Mapping[str, CaptionFile],
+    references: CaptionFile | None,
+    dataset: Dataset | None,
+    allow_missing: bool,
+    min_overlap: float,
+    needed: Collection[str] = (),
+) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
+    """Captions and references by the ids that all have; `UsageError` where some differ and may not.
+
+    The ids are those of the data, else of the references, else of the first system. The notes say how files that name
+    pictures differently were matched. ``needed``: the pictures that candidate sets ask for; ``min_overlap`` is a share
+    of them then, not of all pictures of the data.
+    """
+    notes = dataset.report() if dataset is not None else []
+    if references is not None:
+        texts, empty = with_text(references.texts)
+        references, notes = replace(references, texts=texts), notes + empty
+    known_references = None if references is None else references.texts
+    if dataset is not None:
+        known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
+        if references is not None:
+            matched = match_captions(references, known, "references")
+            known_references, notes = matched.texts, notes + note_of(matched.how)
+    else:
+        first = references or next(iter(systems.values()), CaptionFile("", {}))
+        whose = "the references" if references is not None else "the first caption file"
+        known = KnownIds(whose, list(first.texts), first.files, first.numbered)
+    ids = [key for key in known.ids if known_references is None or known_references.get(key)]
+    if known_references is not None:
+        if dataset is not None:
+            check_overlap(len(ids), len(known.ids), "references", known.name, min_overlap)
+        lacking = [key for key in known.ids if not known_references.get(key)]
+        what = "pictures of the data have no reference" if dataset is not None else "entries have no text"
+        notes += report_problems({what: lacking}, "references", allow_missing)
+    matches = {name: match_captions(file, known, name) for name, file in systems.items()}
+    if dataset is not None and (lost := _unreadable(dataset, ids, [own.texts for own in matches.values()])):
+        notes.append(dataset.unreadable.line(len(dataset)) or "")
+        ids = [key for key in ids if key not in lost]
+        matches = {name: replace(own, texts=_without(own.texts, lost)) for name, own in matches.items()}
+    kept = {}
+    for name, file in systems.items():
+        matched = matches[name]
+        detail(matched.how or f"{name}: {len(file.texts)} ids matched with {known.name} as they stand")
+        kept[name], more = align_lists(matched.texts, ids, allow_missing, name, known.name, min_overlap, needed)
+        notes += [*note_of(matched.how), *more]
+    common = [key for key in ids if all(key in captions for captions in kept.values())]
+    if not common and systems:
+        raise UsageError("no picture has a caption of every system; give caption files about the same pictures")
+    for name, own in kept.items():
+        check_overlap(len(common), len(own), name, "the other systems", min_overlap)
+    return {name: {key: own[key] for key in common} for name, own in kept.items()}, known_references, notes
+
+
+def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
+    """The ids that some system has no caption of because the picture cannot be read: `caption` left them out.
+
+    Pictures are opened only where most have captions: else the files are about other ones, which is said elsewhere.
+    """
+    lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
+    if 2 * len(lacking) > len(ids):
+        return set()
+    return {item.id for item in dataset if item.id in lacking and dataset.load_image(item) is None}
+
+
+def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]:
+    return {key: own for key, own in texts.items() if key not in ids}
+
+
+def files_of(dataset: Iterable[Item]) -> dict[str, str]:
+    """The file of each picture that is one."""
+    paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
+    return {id_: str(path) for id_, path in paths if path is not None}
+
+
+def need_references(metrics: Sequence[str] | None, human: str | None) -> bool:
+    """Returns whether some of the named metrics, or people's references as a system, cannot do without references."""
+    table = METRICS.builtin()
+    named = [table[key] for name in metrics or () for key in resolve(name, table)]
+    return human is not None or any("references" in metric.needs for metric in named)
+
+
+def with_references(
+    systems: Mapping[str, dict[str, list[str]]], dataset: Dataset, allow_missing: bool
+) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
+    """Returns the captions of pictures that have a reference in the data, and notes on the others.
+
+    Raises `UsageError` for these others without ``allow_missing``. Where no picture has a reference, nothing is left
+    out: what needs references says so itself.
+    """
+    ids = next(iter(systems.values()), {})
+    lacking = {item.id for item in dataset if item.id in ids and not item.references}
+    if len(lacking) == len(ids):
+        return dict(systems), []
+    notes = report_problems({"pictures have no reference": sorted(lacking)}, "the data", allow_missing)
+    return {name: _without(own, lacking) for name, own in systems.items()}, notes
+
+
+def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
+    if dataset is None:
+        return None
+    wanted = set(ids)
+    return dataset.subset([row for row, item in enumerate(dataset) if item.id in wanted])
+
+
+def note_of(how: str | None) -> list[str]:
+    """Returns a note on how a file was matched; none if its ids were those of the other side."""
+    return [] if how is None else [how]

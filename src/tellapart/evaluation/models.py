@@ -1,0 +1,109 @@
+"""The models of an evaluation: scorers with their features of the pictures, a language model, text encoders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from tellapart.data import Skipped
+from tellapart.errors import UsageError
+from tellapart.evaluation.context import CandidateInputs, EvalInputs
+from tellapart.evaluation.file_sets import HARD
+from tellapart.evaluation.options import EvalOptions
+from tellapart.types import Item
+from tellapart.utils.messages import detail
+
+if TYPE_CHECKING:
+    import torch
+
+    from tellapart.scorers import Scorer
+
+
+M = TypeVar("M")
+
+
+def load_scorers(
+    names: Sequence[str],
+    items: Sequence[Item] | None,
+    notes: list[str],
+    device: str | torch.device = "auto",
+    precision: str = "auto",
+) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
+    """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
+    from tellapart.features.store import FeatureStore
+    from tellapart.models import names as model_names
+    from tellapart.scorers import load_scorer
+
+    if not names or items is None:
+        return [], items
+
+    detail(f"{len(items)} pictures; loading {', '.join(names)}")
+    store, skipped, whole = FeatureStore(), Skipped(), len(items)
+    scorers = [load_scorer(name, device, precision) for name in names]
+    for scorer in scorers:
+        model_names.warn_outside_scenes(scorer.name, items, "scorer")
+        items = store.readable(items, scorer.encoder, skipped=skipped)
+    if not items:
+        raise UsageError(f"none of the pictures can be read: {skipped.line(whole)}")
+    notes += [line for line in [skipped.line(whole)] if line]
+    return [(scorer, np.asarray(store.features(items, scorer.encoder))) for scorer in scorers], items
+
+
+def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
+    """Returns the candidates without pictures that cannot be read, with notes. ``items``: the captioned ones that can.
+
+    A hard pool has so many pictures less; other sets with such a picture are left out.
+    """
+    from tellapart.features.store import FeatureStore
+
+    given = inputs.candidates
+    others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
+    lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
+    sets = list(given.sets)
+    for place, own in enumerate(sets):
+        if unread := sorted(lost.intersection(own.ids())):
+            sets[place] = own.without(lost)
+            members = sets[place].ids() if own.name == HARD else sets[place].sets
+            left = f"{len(members):,} {'pictures' if own.name == HARD else 'sets'} remain"
+            notes.append(f"{own.name}: {len(unread):,} pictures cannot be read, such as '{unread[0]}'; {left}")
+    return replace(given, sets=sets, items=others)
+
+
+def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
+    """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
+    others = options.eval_scorers or []
+    if not options.models:
+        return replace(inputs, judge=options.judge.open()), {}
+    from tellapart.evaluation import text_models
+    from tellapart.models import devices
+
+    on = (options.device, options.precision)
+    names = [name for name in (options.scorer, *others) if name is not None]
+    scorers, items = load_scorers(names, inputs.items, notes, *on)
+
+    def load(model: Callable[[str, str, str], M], name: str | None) -> M | None:
+        return None if name is None else model(name, *on)
+
+    language_model = load(text_models.load_language_model, options.language_model)
+    text_encoder = load(text_models.load_text_encoder, options.bertscore)
+    query_encoder = load(text_models.load_sentence_encoder, options.query_encoder)
+    first, features_ND = scorers[0] if scorers else (None, None)
+    candidates = readable_candidates(inputs, items or (), first, notes) if first is not None else inputs.candidates
+    loaded = [model.model for model in (*(s for s, _ in scorers), language_model, text_encoder, query_encoder) if model]
+    inputs = replace(
+        inputs,
+        items=items,
+        candidates=candidates,
+        scorer=first,
+        image_features=features_ND,
+        eval_scorers={Path(name).name: model for name, model in zip(others, scorers[1:], strict=True)},
+        language_model=language_model,
+        text_encoder=text_encoder,
+        query_encoder=query_encoder,
+        judge=options.judge.open(),
+    )
+    return inputs, devices.hardware(*loaded) if loaded else {}

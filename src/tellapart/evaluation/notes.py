@@ -1,0 +1,77 @@
+"""Notes on results: what their readers have to know, and what looks like a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from tellapart.check.pairing import measure_fit
+from tellapart.evaluation.context import EvalContext
+from tellapart.metrics.results import Results
+from tellapart.metrics.slots import CHANCE, HUMAN
+
+if TYPE_CHECKING:
+    pass
+
+
+def plain_words(text: str) -> str:
+    return " ".join(text.lower().split())
+
+
+def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | None) -> list[str]:
+    """A note on each system whose captions fit the references of their pictures as shuffled ones do."""
+    lines = []
+    for system, captions in results.captions.items():
+        if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
+            lines.append(
+                f"{system}: {100 * fit.misfits:.0f} % of its captions share more words with most other pictures' "
+                f"references than with their own, as shuffled ones do (permutation test: p = {fit.p:.2g}); are both "
+                "files about the same pictures, in the same order and language?"
+            )
+    return lines
+
+
+VERBATIM = 0.05  # from this share on a note says that captions are queries
+
+
+def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
+    """For each system a line on what its captions find, and one where many of them are the queries themselves."""
+    lines = []
+    queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
+    for system, found in results.systems.items():
+        if (interval := found.get("search_bm25_r1")) is not None and system != CHANCE:
+            many = f"{len(context.flat_queries[0]):,} queries among {len(context.ids):,} pictures"
+            first, ten = (f"{one.value:.1f} %" for one in (interval, found.get("search_bm25_r10", interval)))
+            more = f" ({ten} among the first ten)" if "search_bm25_r10" in found else ""
+            lines.append(f"{system}: its captions find {first} of the {many} first, by BM25{more}")
+            pairs = list(zip(results.captions[system], queries, strict=True))
+            if (same := sum(plain_words(text) in own for text, own in pairs)) > VERBATIM * len(pairs):
+                lines.append(
+                    f"{system}: {same:,} of its {len(pairs):,} captions are a query of their picture, word for word"
+                )
+    return lines
+
+
+def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
+    """Returns a note where CIDEr's document frequencies say nothing: all pictures have the same references."""
+    named = [name for name in ("cider", "cider_plain") if name in chosen]
+    if not named or context.references is None or len({frozenset(texts) for texts in context.references}) > 1:
+        return []
+    why = "there is one picture" if len(context.ids) == 1 else "all pictures have the same references"
+    return [f"{', '.join(named)}: 0 because {why}, so every n-gram is in every document; score more pictures together"]
+
+
+def notes_on_cut_texts(contexts: Iterable[EvalContext]) -> list[str]:
+    """Returns notes on texts that were too long for a scorer, for the language model or for an encoder of text."""
+    notes = [note for where in contexts for note in [where.long_note()] if note]
+    inputs = next(iter(contexts)).inputs
+    for model, what in (
+        (inputs.language_model, "their perplexity is of what fits"),
+        (inputs.text_encoder, "their BERTScore is of what fits"),
+        (inputs.query_encoder, "they are searched by what fits"),
+    ):
+        if model is not None and not isinstance(model, str) and model.cut_texts:
+            notes.append(
+                f"{model.cut_texts} texts are longer than the window of {model.window} tokens of {model.name}; {what}"
+            )
+    return notes

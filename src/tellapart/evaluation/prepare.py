@@ -1,0 +1,145 @@
+"""The captions, references and pictures of an evaluation, checked and in the order of the ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tellapart.data.caption_matching import preview_ids, with_text
+from tellapart.errors import UsageError
+from tellapart.evaluation.context import EvalContext, EvalInputs, names_in
+from tellapart.evaluation.notes import plain_words
+from tellapart.evaluation.test_sets import check_features
+from tellapart.metrics.slots import CHANCE, HUMAN, CaptionSlot, caption_lists, human_slots, system_slots
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from tellapart.scorers import Scorer
+
+
+def make_context(
+    systems: Mapping[str, Mapping[str, str | Sequence[str]]], inputs: EvalInputs
+) -> tuple[EvalContext, dict[str, list[CaptionSlot]], list[str]]:
+    """Returns the inputs in the order of the ids, each system's captions, and notes. Raises `UsageError`."""
+    items, human = inputs.items, inputs.human
+    ids = [item.id for item in items] if items and human is not None and not systems else same_ids(systems, items)
+    references, notes = references_of(ids, items, inputs.references)
+    if inputs.emscore_idf == "references" and references is None:
+        raise UsageError(
+            "emscore_idf=references requires references; add --references FILE, or --set emscore_idf=captions"
+        )
+    notes += notes_on_instances(inputs.instances, ids, items)
+    slots = {name: system_slots(lists_of(name, captions, ids), references) for name, captions in systems.items()}
+    if human is not None:
+        slots[HUMAN] = human_slots(human, references, inputs.seed)
+        queries, said = without_own_captions(inputs.queries, slots[HUMAN], ids)
+        inputs, notes = replace(inputs, queries=queries), notes + said
+    # People's references are measured for their diversity where that is asked for, not by default.
+    several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or inputs.metrics is not None)
+    image_ND = features_of(inputs.scorer, inputs.image_features, items)
+    return EvalContext(ids, items, references, inputs.scorer, image_ND, inputs, several=several), slots, notes
+
+
+def without_own_captions(
+    queries: Mapping[str, Sequence[str]], human: list[CaptionSlot], ids: list[str]
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the queries without those that are the person's caption itself, which would find it by being it, and a
+    note on how many these were. Raises `UsageError` where none is left."""
+    own = {id_: {plain_words(text) for text in texts} for id_, texts in zip(ids, caption_lists(human), strict=True)}
+    kept = {id_: [text for text in texts if plain_words(text) not in own[id_]] for id_, texts in queries.items()}
+    left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))
+    if left_out and not any(kept.values()):
+        raise UsageError("every query is a caption of --human; type --human first, or name other queries")
+    note = f"{left_out:,} queries are left out of every system: they are the captions of {HUMAN}, word for word"
+    return kept, [note] if left_out else []
+
+
+def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
+    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    if not systems:
+        raise UsageError("no captions to evaluate; add --captions FILE")
+    for name in (HUMAN, CHANCE):
+        if name in systems:
+            raise UsageError(
+                f"a system may not be called '{name}': that is the name of a reference system; rename the caption file"
+            )
+    first = next(iter(systems))
+    ids = [item.id for item in items] if items is not None else list(systems[first])
+    known = set(ids)
+    for name, captions in systems.items():
+        lacking = [key for key in ids if key not in captions]
+        unknown = [key for key in captions if key not in known]
+        if lacking or unknown:
+            whose = "the data" if items is not None else f"'{first}'"
+            raise UsageError(
+                f"'{name}' and {whose} are not about the same pictures: {len(lacking)} have no caption "
+                f"({preview_ids(lacking)}), {len(unknown)} captions have no picture ({preview_ids(unknown)})"
+            )
+    if not ids:
+        raise UsageError("no pictures to evaluate; the captions or the data are empty")
+    return ids
+
+
+def references_of(
+    ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
+) -> tuple[list[list[str]] | None, list[str]]:
+    """References in the order of the ids: those given, else the items', and notes. An empty reference is none. None,
+    with a note, where some pictures have none."""
+    if references is None:
+        if items is None or not any(item.references for item in items):
+            return None, []
+        references = {item.id: item.references for item in items}
+    kept, notes = with_text({key: references.get(key, ()) for key in ids})
+    all_references = list(kept.values())
+    without = [key for key, texts in zip(ids, all_references, strict=True) if not texts]
+    if without:
+        many = f"{len(without)} pictures have no reference ({preview_ids(without)}): references are not used"
+        return None, [*notes, many]
+    return all_references, notes
+
+
+def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
+    """The captions of each picture, in the order of the ids. `UsageError` where a picture has an empty list."""
+    lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
+    mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
+    if mute:
+        raise UsageError(
+            f"'{name}' has an empty list of captions of {preview_ids(mute)}; give at least one, or an empty one"
+        )
+    return lists
+
+
+def notes_on_instances(
+    instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None
+) -> list[str]:
+    """Returns a note on the pictures that the instances lack. Raises `UsageError` if they lack all."""
+    if not instances:
+        return []
+    names = names_in(instances, ids, items)
+    lacking = [id_ for id_, name in zip(ids, names, strict=True) if not name]
+    if len(lacking) == len(ids):
+        raise UsageError(
+            f"instances has none of the {len(ids)} pictures ({preview_ids(lacking)}; it has "
+            f"{preview_ids(list(instances))}); give the file of the same pictures, or leave it out"
+        )
+    few = f"{len(lacking)} of {len(ids)} pictures are not in the instances ({preview_ids(lacking)})"
+    return [f"{few}: their objects are those of the references alone"] if lacking else []
+
+
+def features_of(
+    scorer: Scorer | str | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
+) -> np.ndarray | None:
+    """The scorer's features of the items: those given, else from the feature store. Raises `UsageError`.
+
+    None for a scorer that is not loaded yet.
+    """
+    if given_ND is None and items is not None and scorer is not None and not isinstance(scorer, str):
+        from tellapart.features.store import FeatureStore
+
+        given_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
+    if given_ND is not None:
+        check_features(given_ND, "pictures")
+    return given_ND

@@ -1,0 +1,86 @@
+"""Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tellapart.evaluation import test_sets
+from tellapart.utils.messages import track
+
+if TYPE_CHECKING:
+    from tellapart.scorers import Scorer
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+
+
+class ScorerTexts:
+    """Features of texts by one scorer. ``long_texts``: what happens to those beyond its window, one of `LONG_TEXTS`."""
+
+    def __init__(self, scorer: Scorer, long_texts: str) -> None:
+        self.scorer, self.long_texts = scorer, long_texts
+        self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
+        self._long: dict[str, int] = {}  # texts beyond the window, and pieces of them that were cut
+
+    def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
+        """Normalised text features N×D float32, each distinct text encoded once, with progress.
+
+        A text beyond the scorer's window is cut there, or, with ``long_texts`` "sentences", stands for its sentences:
+        its row is the mean of theirs, so that its cosine with a picture is the mean of the sentences' cosines.
+        """
+        known = self._known.setdefault(prefix, {})
+        new = [text for text in dict.fromkeys(texts) if text not in known]
+        if new:
+            pieces = [[prefix + piece for piece in parts] for parts in self.pieces(new, prefix)]
+            feature_UD = _encode_all(self.scorer, [piece for parts in pieces for piece in parts])
+            test_sets.check_features(feature_UD, "texts")
+            if len(feature_UD) > len(pieces):
+                start_U = np.cumsum([0, *[len(parts) for parts in pieces]])[:-1]
+                size_U = np.array([len(parts) for parts in pieces], dtype=np.float32)
+                feature_UD = np.add.reduceat(feature_UD, start_U, axis=0) / size_U[:, None]
+            known.update(zip(new, feature_UD, strict=True))
+            if len(new) == len(texts):
+                return feature_UD  # `known` has views of it
+        found_ND = np.stack([known[text] for text in texts])
+        known.update(zip(texts, found_ND, strict=True))  # views of the last copy: one is kept, not two
+        return found_ND
+
+    def pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
+        """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
+        sizes = self.scorer.lengths([prefix + text for text in unique])
+        pieces = []
+        for text, size in zip(unique, sizes, strict=True):
+            parts = [text]
+            if size > self.scorer.window:
+                if self.long_texts == "sentences":
+                    parts = [part for part in _SENTENCE_END.split(text) if part.strip()] or [text]
+                over = sum(n > self.scorer.window for n in self.scorer.lengths([prefix + part for part in parts]))
+                self._long[text] = max(over, self._long.get(text, 0))
+            pieces.append(parts)
+        return pieces
+
+    def long_note(self) -> str | None:
+        """Returns a note on the texts that were longer than the scorer's window; None if there were none."""
+        if not self._long:
+            return None
+        over = sum(self._long.values())
+        window = f"the window of {self.scorer.window} tokens of {self.scorer.name}"
+        line = f"{len(self._long)} distinct texts are longer than {window}"
+        if self.long_texts == "sentences":
+            return f"{line}; scored by sentence" + (f", and {over} sentences, longer still, were cut" if over else "")
+        return f"{line}; cut there (--set long_texts=sentences scores them by sentence)"
+
+
+def _encode_all(scorer: Scorer, texts: Sequence[str]) -> np.ndarray:
+    block, feature_ND = 1024, np.zeros((0, 0), np.float32)
+    starts = range(0, len(texts), block)
+    for start in track(starts, len(starts), "encoding captions (1,024 a step)"):
+        part_BD = scorer.text_features(texts[start : start + block]).float().cpu().numpy()
+        if not start:
+            feature_ND = np.empty((len(texts), part_BD.shape[1]), np.float32)
+        feature_ND[start : start + block] = part_BD
+    return feature_ND

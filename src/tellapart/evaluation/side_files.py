@@ -1,0 +1,136 @@
+"""What an evaluation reads beside captions and references: candidate sets, objects, questions and queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from tellapart.data import Dataset, open_data
+from tellapart.data.caption_files import read_reference_file
+from tellapart.data.caption_matching import (
+    KnownIds,
+    match_captions,
+    match_ids,
+)
+from tellapart.data.new_pictures import beside
+from tellapart.data.selection import is_id_list
+from tellapart.data.specification import listed
+from tellapart.errors import UsageError
+from tellapart.evaluation.context import CandidateInputs
+from tellapart.evaluation.facts import verify
+from tellapart.evaluation.file_sets import FileSets, hard_pool, read_sets
+from tellapart.evaluation.judges.judge import ChoiceQuestion, read_questions
+from tellapart.evaluation.matching import files_of, note_of
+from tellapart.language.claims import Synonyms
+from tellapart.types import Item
+
+if TYPE_CHECKING:
+    pass
+
+
+def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:
+    """The files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
+    if instances is not None and synonyms is None:
+        raise UsageError(
+            "instances names objects as COCO does; add --set synonyms=FILE, which says what captions call them"
+        )
+    known = verify.read_synonyms(synonyms) if synonyms is not None else Synonyms()
+    return known, {} if instances is None else verify.read_instances(instances, known)
+
+
+def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
+    """Reads the sets of ``--bags``; their ids are those of the data, where these match as captions do. And notes."""
+    found, notes = [own for path in bags for own in read_sets(path)], list[str]()
+    if found and dataset is not None:
+        known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
+        for place, own in enumerate(found):
+            names, how = match_ids(own.ids(), known, own.name)
+            found[place] = own.renamed(names)
+            notes += note_of(how)
+    return found, notes
+
+
+def read_inputs(
+    sets: Sequence[FileSets],
+    distractors: str | None,
+    ids: Sequence[str],
+    dataset: Dataset | None,
+    scorer: str | None,
+) -> CandidateInputs:
+    """Returns the sets of ``--bags`` and the pool of ``--distractors``, with the pictures that have no captions.
+
+    ``distractors``: a data set, or a list of ids of pictures of ``dataset``, in any split of it.
+    """
+    if not sets and distractors is None:
+        return CandidateInputs()
+    if scorer is None:
+        raise UsageError("--bags and --distractors are for a scorer to choose from; add --scorer MODEL")
+
+    captioned, notes, sets = set(ids), list[str](), list(sets)
+    others: Mapping[str, Item] = {item.id: item for item in dataset or ()}
+    for place, own in enumerate(sets):
+        bare = [id_ for id_ in own.ids() if id_ not in captioned and id_ in others]
+        if dataset is not None and (lost := {id_ for id_ in bare if dataset.load_image(others[id_]) is None}):
+            sets[place] = own = own.without(lost)
+            notes.append(
+                f"{own.name}: {len(lost):,} pictures cannot be read, such as '{min(lost)}'; their sets are left out "
+                f"({len(own.sets):,} sets remain)"
+            )
+        if bare := [id_ for id_ in own.asked() if id_ not in captioned]:
+            raise UsageError(
+                f"{own.name}: {len(bare):,} of {len(own.asked()):,} pictures that its sets ask for have no caption or "
+                f"are not in the data, such as '{bare[0]}'; give captions of them all, and the data they are in"
+            )
+    named = dict.fromkeys(id_ for own in sets for id_ in own.ids() if id_ not in captioned)
+    candidates = [others[id_] for id_ in named if id_ in others]
+    if distractors is not None:
+        captions_of = [others[id_] for id_ in ids if id_ in others]
+        if (path := Path(distractors).expanduser()).suffix == ".json" and is_id_list(path):
+            if dataset is None:
+                raise UsageError(f"{distractors}: a list of ids is one of pictures of --data; name the data")
+            distractors = listed(dataset.spec, path)
+        others_of = open_data(distractors)
+        notes += others_of.report()
+        pool = beside(others_of, [*captions_of, *candidates])
+        sets.append(hard_pool(ids, [item.id for item in pool], f"distractors:{len(pool)}@{distractors}"))
+        candidates += pool
+    names = [own.name for own in sets]
+    if double := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two of the files have sets called {double[0]}; evaluate them one after the other")
+    return CandidateInputs(sets, candidates, notes)
+
+
+def read_choice_questions(path: Path | None, ids: Sequence[str]) -> dict[str, list[ChoiceQuestion]]:
+    """Returns CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
+    if path is None:
+        return {}
+    found = read_questions(path)
+    by_stem = {PurePosixPath(picture).stem: own for picture, own in found.items()}
+    matched = {id_: own for id_ in ids if (own := found.get(id_) or by_stem.get(PurePosixPath(id_).stem))}
+    if not matched:
+        raise UsageError(f"{path}: none of its pictures (such as '{next(iter(found))}') has a caption")
+    return matched
+
+
+def read_queries(
+    path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
+) -> tuple[dict[str, list[str]], list[str]]:
+    """Returns the queries of the captioned pictures, by id, and notes on how they were matched and what was left out.
+
+    Raises `UsageError` where none is of a captioned picture.
+    """
+    if path is None:
+        return {}, []
+    files = {} if items is None else {item.id: item.picture.name for item in items}
+    matched = match_captions(read_reference_file(path), KnownIds("the captions", ids, files), str(path))
+    wanted = set(ids)
+    found = {
+        key: kept for key, own in matched.texts.items() if key in wanted and (kept := [t for t in own if t.strip()])
+    }
+    if not found:
+        raise UsageError(f"{path}: none of its queries is of a captioned picture; expected the ids of the captions")
+    notes = [matched.how] if matched.how else []
+    if others := len(matched.texts) - len(found):
+        notes.append(f"{path}: the queries of {others:,} pictures are left out, which have no caption or no query text")
+    return found, notes

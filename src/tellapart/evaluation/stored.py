@@ -1,0 +1,32 @@
+"""Results that a run stored as JSON, read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.metrics.results import Results
+from tellapart.utils.messages import parse_json
+
+
+def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
+    """``results.json`` of a run's folder, as it is and as results; without any where it was not measured.
+
+    Raises `UsageError` where it is damaged.
+    """
+    path = folder / "results.json"
+    value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}
+    try:
+        if path.is_file():
+            found = parse_json(path.read_text(encoding="utf-8"))
+            if missing := [key for key in value if key not in found]:
+                raise ValueError(f"it has no '{missing[0]}'")
+            value = found
+        results = Results.from_json(value)
+    except (OSError, ValueError, TypeError) as error:
+        raise UsageError(
+            f"{path} is damaged ({type(error).__name__}: {error}); remove it, and type the same command again (train: "
+            "with --resume): it is measured anew"
+        ) from error
+    return value, results

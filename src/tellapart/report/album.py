@@ -1,0 +1,111 @@
+"""Pictures as data URIs, each embedded once: a page refers to it as ``<use href="#p0">`` wherever it is shown."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from PIL import Image
+
+from tellapart.data.pictures import FilePicture, open_image, to_rgb
+from tellapart.errors import PictureError
+from tellapart.types import Picture
+
+# Pictures up to this side keep every pixel (PNG) and are scaled without smoothing; larger ones become JPEG files.
+SMALL = 96
+# The size limit of all pictures of a page, in characters of base64, and the sides to try until they fit.
+BUDGET = 3_800_000
+SIDES = (288, 224, 176, 136, 104)
+
+
+@dataclass(frozen=True)
+class PageSprite:
+    """One embedded picture: ``symbol`` is its id on the page, ``uri`` its data."""
+
+    symbol: str
+    uri: str
+    width: int
+    height: int
+    crisp: bool
+
+
+@dataclass
+class Album:
+    """The pictures of a page. `add` files first, then `sprites`; equal files are one picture, whatever their names."""
+
+    _by_hash: dict[str, bytes] = field(default_factory=dict)
+    _symbols: dict[str, str] = field(default_factory=dict)
+
+    def add(self, root: Path, name: str) -> str:
+        """The symbol of the picture ``root``/``name``. Raises `PictureError`."""
+        inside = PurePosixPath(name.replace("\\", "/"))
+        if inside.is_absolute() or ".." in inside.parts:
+            raise PictureError(f"{name}: it lies outside the run folder")
+        return self.add_content(FilePicture(root / inside).read().data)
+
+    def add_content(self, content: bytes) -> str:
+        """The symbol of the picture in the bytes of a file. Raises `PictureError` for other bytes."""
+        digest = hashlib.sha256(content).hexdigest()
+        if digest not in self._symbols:
+            _open(content)  # raises here, where the caller still knows the name
+            self._symbols[digest] = f"p{len(self._symbols)}"
+            self._by_hash[digest] = content
+        return self._symbols[digest]
+
+    def add_picture(self, picture: Picture) -> str | None:
+        """The symbol of a picture of any kind, drawn or from a file; None where it cannot be read."""
+        stream = io.BytesIO()
+        try:
+            picture.image().save(stream, "PNG")
+            return self.add_content(stream.getvalue())
+        except PictureError:
+            return None
+
+    def sprites(self) -> list[PageSprite]:
+        """All pictures, as large as the page's budget allows."""
+        images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
+        side = SIDES[0]
+        while True:
+            made = [_sprite(symbol, image, side) for symbol, image in images.items()]
+            total = sum(len(s.uri) for s in made)
+            if total <= BUDGET or side == SIDES[-1]:
+                return made
+            # The size of a photo is about proportional to its area: skip the sides that would not fit.
+            smaller = [s for s in SIDES if s < side]
+            side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
+
+
+def _open(content: bytes) -> Image.Image:
+    """Decode to RGB, upright, at most the largest side, without metadata (a photo's may contain its location)."""
+    with open_image(content, "picture") as image:
+        image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
+        upright = to_rgb(image)
+    if max(upright.size) > SMALL:
+        upright.thumbnail((SIDES[0], SIDES[0]), Image.Resampling.LANCZOS)
+    return upright
+
+
+def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
+    """``image`` as data; a photo is made smaller in place, so that the next smaller side starts from there."""
+    crisp = max(image.size) <= SMALL
+    if not crisp:
+        image.thumbnail((side, side), Image.Resampling.LANCZOS)
+    stream = io.BytesIO()
+    if crisp:
+        image.save(stream, "PNG", optimize=True)
+    else:
+        image.save(stream, "JPEG", quality=80, optimize=True)
+    kind = "png" if crisp else "jpeg"
+    uri = f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode('ascii')}"
+    return PageSprite(symbol, uri, *image.size, crisp)
+
+
+def unreadable_line(names: Iterable[str]) -> str:
+    """The page's line about pictures that could not be read; the first few are named."""
+    names = list(names)
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {', '.join(names[:3])}{more}."

@@ -1,0 +1,207 @@
+"""Several runs side by side: their table, and a sentence on which ends highest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tellapart.metrics.results import Results
+from tellapart.metrics.statistics import Interval
+from tellapart.report.comparable import classes, differences
+from tellapart.report.folder import RunFolder
+from tellapart.report.shown import ShownMetric, arrange, describe, metric_of, number
+from tellapart.report.verdict import (
+    BeforeAfter,
+    compare,
+    main_metric,
+    order,
+)
+
+_OVERVIEW_METRICS = 6
+
+
+@dataclass(frozen=True)
+class OverviewCell:
+    """One run's value of a metric. ``unlike``: it cannot be compared with most others of its column."""
+
+    value: str
+    change: str = ""
+    verdict: str = ""
+    unlike: bool = False
+
+
+@dataclass(frozen=True)
+class OverviewRow:
+    """One run in the table of several: what it ended with, and its change, metric by metric."""
+
+    name: str
+    anchor: str
+    created: str
+    seed: str
+    cells: tuple[OverviewCell, ...]
+
+
+@dataclass(frozen=True)
+class Overview:
+    """The comparison of several runs.
+
+    ``settings`` stand below the metrics' names; ``unlike`` says which cells cannot be compared, and why.
+    """
+
+    metrics: tuple[ShownMetric, ...]
+    settings: tuple[str, ...]
+    rows: tuple[OverviewRow, ...]
+    unlike: tuple[str, ...]
+
+
+def overview(folders: Sequence[RunFolder]) -> Overview:
+    """The table of several runs: the headline's metric, then those that most runs share."""
+    endings = [_ending(folder.results) for folder in folders]
+    metrics = arrange(
+        metric_of(_results(folder), key) for folder, keys in zip(folders, endings, strict=True) for key in keys
+    )
+    wanted = sorted(metrics, key=lambda m: -sum(m.key in ending for ending in endings))[:_OVERVIEW_METRICS]
+    names = unique_names(folders)
+    columns = [_column(folders, names, endings, metric) for metric in wanted]
+    rows = [
+        OverviewRow(
+            names[i],
+            f"run{i + 1}",
+            folder.info.created[:10],
+            "" if folder.info.seed is None else str(folder.info.seed),
+            tuple(column.cells[i] for column in columns),
+        )
+        for i, folder in enumerate(folders)
+    ]
+    return Overview(
+        tuple(column.metric for column in columns),
+        tuple(column.metric.setting(*column.estimates) for column in columns),
+        tuple(rows),
+        tuple(dict.fromkeys(line for column in columns for line in column.unlike)),
+    )
+
+
+@dataclass(frozen=True)
+class _Column:
+    metric: ShownMetric
+    estimates: tuple[Interval | None, ...]
+    cells: tuple[OverviewCell, ...]
+    unlike: tuple[str, ...]
+
+
+def _column(
+    folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Interval]], metric: ShownMetric
+) -> _Column:
+    """One metric of all runs; those outside the largest class of comparable ones are marked."""
+    with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
+    first, *others = comparable(folders, with_it, metric.key)
+    named = _described(folders, metric.key, first)
+    estimates = tuple(ending.get(metric.key) for ending in endings)
+    unlike = tuple(
+        f"{named.name}: {quoted(names, [i])} against {quoted(names, [first[0]])}, which differ in "
+        f"{', '.join(differences(_results(folders[first[0]]), _results(folders[i]), metric.key))}"
+        for other in others
+        for i in other
+    )
+    outside = {i for other in others for i in other}
+    cells = []
+    for i, folder in enumerate(folders):
+        comparison = compare(folder.results) if folder.results else None
+        cells.append(_overview_cell(estimates[i], comparison, metric, i in outside))
+    return _Column(named, tuple(estimates[i] for i in first), tuple(cells), unlike)
+
+
+def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) -> list[list[int]]:
+    """``places`` of runs, in classes within which this metric can be ranked, the largest first."""
+    found = classes([_results(folders[place]) for place in places], key)
+    return [[places[own] for own in members] for members in found]
+
+
+def _results(folder: RunFolder) -> Results:
+    return folder.results or Results([])
+
+
+def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -> ShownMetric:
+    found = [_results(folders[i]) for i in members]
+    candidates = next(filter(None, (one.candidates.get(key) for one in found)), None)
+    return describe(key, candidates, next(filter(None, (one.metrics.get(key) for one in found)), None))
+
+
+def _ending(results: Results | None) -> dict[str, Interval]:
+    """The numbers of the system that a run ended with: ``after``, or the only one that is no yardstick."""
+    if results is None:
+        return {}
+    comparison = compare(results)
+    name = comparison.after if comparison else next(iter(order(list(results.systems))), None)
+    found = results.systems.get(name, {}) if name else {}
+    return {key: e for key, e in found.items() if not math.isnan(e.value)}
+
+
+def _overview_cell(
+    estimate: Interval | None,
+    comparison: BeforeAfter | None,
+    metric: ShownMetric,
+    unlike: bool,
+) -> OverviewCell:
+    if estimate is None:
+        return OverviewCell("–")
+    change = comparison.get(metric.key) if comparison else None
+    shown = change.by if change else ""
+    return OverviewCell(number(estimate.value, metric.digits), shown, change.verdict if change else "", unlike)
+
+
+def unique_names(folders: Sequence[RunFolder]) -> list[str]:
+    """The runs' names; where two are equal, with their folders."""
+    names = [folder.name for folder in folders]
+    paths = [f" ({folder.path})" if names.count(folder.name) > 1 else "" for folder in folders]
+    return [name + path for name, path in zip(names, paths, strict=True)]
+
+
+def quoted(names: Sequence[str], places: Sequence[int]) -> str:
+    """As in ``“a”, “b” and “c”``."""
+    own = [f"“{names[place]}”" for place in places]
+    return " and ".join([", ".join(own[:-1]), own[-1]] if len(own) > 1 else own)
+
+
+def overview_headline(folders: Sequence[RunFolder]) -> str:
+    """One sentence about several runs: which ends highest in the headline's metric, and whether that is sure.
+
+    Only runs of the same pictures and signature are ranked; of others it says what differs.
+    """
+    endings = [_ending(folder.results) for folder in folders]
+    names = unique_names(folders)
+    shared = [key for key in dict.fromkeys(k for e in endings for k in e) if sum(key in e for e in endings) > 1]
+    key = main_metric(shared)
+    if key is None:
+        return f"{len(folders)} runs side by side; they share no recall by which they could be compared."
+    ranked, *others = comparable(folders, [i for i, e in enumerate(endings) if key in e], key)
+    outside = [i for other in others for i in other]
+    if len(ranked) == 1:
+        first, other = (_results(folders[place]) for place in (ranked[0], outside[0]))
+        name = describe(key, info=first.metrics.get(key)).name
+        if (among := first.candidates.get(key)) is not None:  # the runs may differ in it
+            name = name.replace(f"{among} ", "", 1)
+        pair = quoted(names, [ranked[0], outside[0]])
+        return f"{name}, not comparable: {pair} differ in {', '.join(differences(first, other, key))}."
+    metric = _described(folders, key, ranked)
+    ranking = _ranking(metric, {i: endings[i][key] for i in ranked}, names)
+    return ranking + (f"; not comparable with these: {quoted(names, outside)}." if outside else ".")
+
+
+def _ranking(metric: ShownMetric, estimates: dict[int, Interval], names: Sequence[str]) -> str:
+    ranked = sorted(estimates, key=lambda i: -estimates[i].value)
+    best, second = (estimates[i] for i in ranked[:2])
+    first, other = number(best.value, metric.digits), number(second.value, metric.digits)
+    start = f"Of {len(ranked)} runs, “{names[ranked[0]]}”"
+    if first == other:
+        return f"{start} and “{names[ranked[1]]}” end level: {metric.name} {first}"
+    return (
+        f"{start} ends highest: {metric.name} {first} against {other} for “{names[ranked[1]]}”{_overlap(best, second)}"
+    )
+
+
+def _overlap(best: Interval, second: Interval) -> str:
+    if math.isnan(best.low) or math.isnan(second.high):
+        return ", without intervals to compare"
+    return "" if best.low > second.high else ", though their intervals overlap"

@@ -1,0 +1,35 @@
+"""Templates of pages: every text is escaped, every name has to be known."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from tellapart import __version__
+
+HERE = Path(__file__).parent
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff]")
+
+
+def template(path: Path) -> jinja2.Template:
+    """A page's template, in which every text is escaped and every name has to be known; ``base.html`` is its frame."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([path.parent, HERE]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=printable,
+    )
+    environment.globals |= {"style": (HERE / "page.css").read_text(encoding="utf-8"), "version": __version__}
+    return environment.get_template(path.name)
+
+
+def printable(value: Any) -> Any:
+    """Captions are untrusted: characters that UTF-8 cannot encode become the replacement character."""
+    if not isinstance(value, str):
+        return value
+    return _UNPRINTABLE.sub("\ufffd", value) if _UNPRINTABLE.search(value) else value

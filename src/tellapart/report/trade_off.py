@@ -1,0 +1,190 @@
+"""The trade-off of several runs: recall against CIDEr over the course of training."""
+
+from __future__ import annotations
+
+import json
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tellapart.metrics.results import Results
+from tellapart.metrics.statistics import Interval
+from tellapart.report.comparable import test_conditions
+from tellapart.report.curves import PlotFrame, _both, _range, nice_ticks, path, value_text
+from tellapart.report.folder import RunFolder
+from tellapart.report.shown import ShownMetric, metric_of
+from tellapart.report.verdict import compare, main_metric
+
+TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
+LOOKS = 6  # colours in the style sheet; further runs begin anew
+VALIDATIONS = 60  # of a line; more validations are thinned
+COST = "cider"
+IN_TRAINING = "on the validation pictures, in the course of training"
+BY_TEST = "on the test pictures, at the start and at the end"
+
+
+@dataclass(frozen=True)
+class Spot:
+    """A validation, or a test, of a run: its coordinates and its hover text."""
+
+    x: float
+    y: float
+    text: str
+
+
+@dataclass(frozen=True)
+class Course:
+    """A run's way from its first measurement to its last.
+
+    ``number`` stands in the legend and at the kept checkpoint, which is ``spots[kept]``; ``line`` leads there, and
+    ``later`` on from it.
+    """
+
+    number: int
+    look: int
+    name: str
+    line: str
+    later: str
+    spots: tuple[Spot, ...]
+    kept: int
+    summary: str
+
+
+@dataclass(frozen=True)
+class TradeOff:
+    """Holds what the template needs to draw the chart; coordinates in the view box of ``frame``."""
+
+    recall: str
+    measured: str
+    courses: tuple[Course, ...]
+    x_ticks: tuple[tuple[float, str], ...]
+    y_ticks: tuple[tuple[float, str], ...]
+    summary: str
+    setting: str
+    left_out: str
+    has_later: bool
+    frame: PlotFrame = TRADE_OFF
+
+
+@dataclass(frozen=True)
+class Measured:
+    """(when, CIDEr, recall in per cent) in order; ``kept`` is the place of the checkpoint that was kept.
+
+    Courses of equal ``test`` are of the same ``n`` pictures, measured alike.
+    """
+
+    points: list[tuple[str, float, float]]
+    kept: int
+    test: tuple[object, ...]
+    recall: ShownMetric
+    n: int | None
+
+
+def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | None:
+    """The picture of those runs that measured both; None where none did twice.
+
+    Of the validation logs where every run that can be drawn has logged both; else of the tests before and after, for
+    values on different pictures do not belong into one picture.
+    """
+    log_key = main_metric([key for folder in folders for key in folder.log.validation])
+    test_key = main_metric([key for folder in folders for key in _tested_keys(folder.results)])
+    logged = [_logged(folder, log_key) for folder in folders]
+    tested = [_tested(folder.results, test_key) for folder in folders]
+    # One run's tests are in its table.
+    use_tests = len(folders) > 1 and sum(m is not None for m in tested) > sum(m is not None for m in logged)
+    key, found = (test_key, tested) if use_tests else (log_key, logged)
+    if key is None or not any(m is not None for m in found):
+        return None
+    return _draw(BY_TEST if use_tests else IN_TRAINING, found, names)
+
+
+def _logged(folder: RunFolder, key: str | None) -> Measured | None:
+    """The steps whose validation has both; at least two."""
+    costs, recalls = folder.log.validation.get(COST, {}), folder.log.validation.get(key or "", {})
+    steps = sorted(costs.keys() & recalls.keys())
+    if key is None or len(steps) < 2:
+        return None
+    every = -(-len(steps) // VALIDATIONS)
+    best = folder.log.best_step if folder.log.best_step in steps else steps[-1]
+    shown = sorted({*steps[::every], steps[-1], best})
+    points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
+    # Candidates are as many as in the test, pictures the validation's own.
+    recall = metric_of(folder.results or Results([]), key)
+    return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
+
+
+def _validation(folder: RunFolder) -> tuple[object, ...]:
+    """Returns what validations of two runs must share to be drawn in one picture, as their recipes say it."""
+    try:
+        recipe = tomllib.loads(folder.recipe or "")
+    except tomllib.TOMLDecodeError:
+        return (id(folder),)
+    how = {key: recipe.get("validation", {}).get(key) for key in ("decoding", "limit")}
+    pictures, among = recipe.get("data", {}).get("validation"), recipe.get("evaluation", {}).get("lookalike")
+    return (json.dumps([pictures, recipe.get("scorer"), how, among], sort_keys=True, default=str),)
+
+
+def _tested(results: Results | None, key: str | None) -> Measured | None:
+    """Before and after, where both were measured for both."""
+    comparison = compare(results) if results else None
+    if results is None or comparison is None or key is None:
+        return None
+    points = []
+    for system in (comparison.before, comparison.after):
+        cost, recall = (results.systems.get(system, {}).get(metric) for metric in (COST, key))
+        if cost is None or recall is None or math.isnan(cost.value) or math.isnan(recall.value):
+            return None
+        points.append((system, cost.value, recall.value))
+    estimate = results.systems[comparison.after][key]
+    test = (test_conditions(results, COST), test_conditions(results, key))
+    return Measured(points, 1, test, metric_of(results, key), estimate.n or None)
+
+
+def _tested_keys(results: Results | None) -> list[str]:
+    return [key for system in results.systems.values() for key in system] if results else []
+
+
+def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str]) -> TradeOff:
+    measurable = [(name, course) for name, course in zip(names, of_runs, strict=True) if course is not None]
+    without = [name for name, course in zip(names, of_runs, strict=True) if course is None]
+    tests = [course.test for _, course in measurable]
+    common = max(tests, key=tests.count)
+    found = [(name, course) for name, course in measurable if course.test == common]
+    unlike = [name for name, course in measurable if course.test != common]
+    metric, n = found[0][1].recall, found[0][1].n
+    recall = metric.name
+    x_low, x_high = _range([cost for _, course in found for _, cost, _ in course.points])
+    y_low, y_high = _range([value for _, course in found for _, _, value in course.points])
+    to_x, to_y = TRADE_OFF.x(x_low, x_high), TRADE_OFF.y(y_low, y_high)
+    courses = []
+    for i, (name, course) in enumerate(found):
+        spots = tuple(
+            Spot(round(to_x(cost), 1), round(to_y(value), 1), f"{name}, {when}: {_both(recall, value, cost)}")
+            for when, cost, value in course.points
+        )
+        (first, *start), (kept, *end) = course.points[0], course.points[course.kept]
+        kept = f"{kept}, kept" if measured == IN_TRAINING else kept
+        summary = f"from {_both(recall, start[1], start[0])} ({first}) to {_both(recall, end[1], end[0])} ({kept})"
+        line, later = _path(spots[: course.kept + 1]), _path(spots[course.kept :])
+        courses.append(Course(i + 1, i % LOOKS, name, line, later, spots, course.kept, summary))
+    left_out = f"Not drawn, for they did not measure both twice: {', '.join(without)}. " if without else ""
+    left_out += f"Not comparable, so not drawn: {', '.join(unlike)} (other pictures, or measured otherwise)." * bool(
+        unlike
+    )
+    return TradeOff(
+        recall,
+        measured,
+        tuple(courses),
+        tuple((round(to_x(tick), 1), value_text(tick)) for tick in nice_ticks(x_low, x_high, 7)),
+        tuple((round(to_y(tick), 1), value_text(tick)) for tick in nice_ticks(y_low, y_high)),
+        f"{recall} against CIDEr. " + " ".join(f"{course.name}: {course.summary}." for course in courses),
+        metric.setting(Interval(n=n) if n is not None else None),
+        left_out.strip(),
+        any(course.later for course in courses),
+    )
+
+
+def _path(spots: Sequence[Spot]) -> str:
+    """An SVG path through spots; none through a single one."""
+    return path((spot.x, spot.y) for spot in spots) if len(spots) > 1 else ""
