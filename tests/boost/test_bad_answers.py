@@ -25,7 +25,7 @@ GOOD = "A brown dog lies on the lawn with a red ball in the sun."
 @pytest.fixture(autouse=True)
 def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """HanTa takes seconds to load."""
-    monkeypatch.setattr(counted, "_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
+    monkeypatch.setattr(counted, "word_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ SCRIPTED = ["--llm", "scripted", "--mllm", "scripted:error=0.3"]
 @pytest.fixture(autouse=True)
 def few_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """HanTa takes seconds to load."""
-    monkeypatch.setattr(counted, "_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
+    monkeypatch.setattr(counted, "word_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
 
 
 def boost(out: Path, *more: str) -> dict[str, Any]:

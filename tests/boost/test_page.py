@@ -33,7 +33,7 @@ class Damaged:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Statistics:
-    monkeypatch.setattr(counted, "_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
+    monkeypatch.setattr(counted, "word_analyser", lambda: lambda text: [(word, word, "NN1") for word in text.split()])
     made = Statistics()
     first, second = SCENES[0].item(), SCENES[1].item()
     made.add(first, {"blend": "a <b>star</b> & moon", "describe": "a star", "holistic": "a red star by a moon"})
@@ -96,9 +96,9 @@ def test_without_the_analyser_the_page_says_what_to_install(made: Statistics, mo
     def missing() -> Any:
         raise MissingExtra("words", "the analysis of words")
 
-    monkeypatch.setattr(counted, "_analyser", missing)
+    monkeypatch.setattr(counted, "word_analyser", missing)
     page = render(made)
-    assert "pip install &#39;tellapart[words]&#39;" in page or "tellapart[words]" in page
+    assert "pip install &#39;tellapart[words]&#39;" in page
     assert 'class="new"' not in page
 
 

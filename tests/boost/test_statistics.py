@@ -80,7 +80,7 @@ def test_without_hanta_the_rest_is_there(monkeypatch: pytest.MonkeyPatch) -> Non
     def missing() -> None:
         raise MissingExtra("words", "the analysis of words")
 
-    monkeypatch.setattr(ours, "_analyser", missing)
+    monkeypatch.setattr(ours, "word_analyser", missing)
     made = Statistics()
     made.add(DOG, TEXTS)
     assert "pip install 'tellapart[words]'" in "\n".join(made.lines()) and "new_words" not in made.to_json()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tellapart.boost.stages import NAMES
-from tellapart.boost.statistics import TITLES, percent
+from tellapart.boost.titles import TITLES, percent
 from tellapart.errors import need_extra
 from tellapart.language.english import analyser
 from tellapart.utils.messages import json_value
@@ -113,6 +113,6 @@ class NewWords:
             )
 
 
-def _analyser() -> Analyser:
+def word_analyser() -> Analyser:
     need_extra("words", "the analysis of words", "HanTa")
     return analyser()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.boost.statistics import FOOT, HEIGHT, HUMAN, PAPER, TITLES, WIDTH, ShownItem, Statistics
+from tellapart.boost.statistics import PAPER, ShownItem, Statistics
+from tellapart.boost.titles import HUMAN, TITLES
 from tellapart.errors import MissingExtra
 from tellapart.report.album import Album
 from tellapart.report.marked_text import Piece, Span, pieces
@@ -14,7 +15,7 @@ from tellapart.report.template import template
 from tellapart.scenes.truth import mark_caption
 from tellapart.utils.files import write_output
 
-BARS = 40  # characters of the longest bar
+WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
 _NAMES = {HUMAN: "people’s"}
 
 

@@ -14,25 +14,16 @@ import rich
 import rich.table
 import transformers
 
-from tellapart.boost import stages
 from tellapart.boost.errors import Errors, describer_errors
-from tellapart.boost.new_words import Analyser, NewWords, _analyser, new_word_spans, sources_of
-from tellapart.boost.page import BARS
+from tellapart.boost.new_words import Analyser, NewWords, new_word_spans, sources_of, word_analyser
 from tellapart.boost.stages import NAMES
+from tellapart.boost.titles import HUMAN, KINDS, TITLES, percent
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.scenes.truth import count_claims
 from tellapart.types import Item
 from tellapart.utils.messages import track
 
-
-def percent(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else "–"
-
-
-HUMAN = "human"
-KINDS = (HUMAN, *NAMES)
-TITLES = {HUMAN: "human", **stages.TITLES}
 # Table 9 of paper 2, on COCO: mean and standard deviation of words and of tokens of CLIP.
 PAPER = {
     HUMAN: ((10.5, 2.4), (13.5, 2.7)),
@@ -43,6 +34,7 @@ PAPER = {
 SAMPLE = 200  # items whose words are analysed: a tagger takes milliseconds a caption
 SHOWN = 24
 BIN = 5  # words
+BARS = 40  # characters of the longest bar
 
 
 @dataclass(slots=True)
@@ -160,7 +152,7 @@ class Statistics:
 
     def _words_analyser(self) -> Analyser:
         if self._analyse is None:
-            self._analyse = _analyser()
+            self._analyse = word_analyser()
         return self._analyse
 
     def new_word_spans(self, one: ShownItem) -> dict[str, list[tuple[int, int, str]]]:
@@ -291,6 +283,3 @@ def tokens_of(name: str) -> Callable[[str], int]:
 
 def _pair(moments: Moments) -> dict[str, float]:
     return {"mean": round(moments.mean, 4), "sd": round(moments.sd, 4), "n": moments.n}
-
-
-WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box

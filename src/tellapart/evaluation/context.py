@@ -55,8 +55,8 @@ class EvalInputs(EvalSettings):
     the scorer's normalised features of the items, N×D; by default from the feature store. eval_scorers: further scorers
     with their features: their metrics are named ``METRIC@NAME``, and they judge the look-alike sets that ``scorer``
     mined. language_model is what perplexity asks, text_encoder what BERTScore does. candidates: sets of files
-    (`tellapart.evaluation.side_files.read_inputs`). synonyms: of objects, for CHAIR and facts; instances: COCO's objects by
-    picture, for CHAIR. questions: CaptionQA's, by id. queries: what people would type to find a picture, by id, for
+    (`tellapart.evaluation.side_files`). synonyms: for CHAIR and facts; instances: COCO's objects by picture,
+    for CHAIR. questions: CaptionQA's, by id. queries: what people would type to find a picture, by id, for
     search by BM25 and by query_encoder.
     """
 

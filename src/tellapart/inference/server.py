@@ -147,7 +147,7 @@ def caption_by_server(
         drop_guesses: as in `caption_pictures`; guesses are found by comparison with a grey picture.
         ledger: keeps the answers; None: a file beside ``out``.
         prompts: prompts of single pictures; None: those of the name's prompt, where that has fields.
-        retry: options of `tellapart.boost.job.RetryingBackend`.
+        retry: options of `tellapart.boost.retries.RetryingBackend`.
 
     Raises:
         UsageError: for a request that cannot be met.

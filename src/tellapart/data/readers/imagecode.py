@@ -4,7 +4,7 @@
 The test file, ``{"SET": ["…"]}``, does not say whom its descriptions mean: its pictures have no references. Pictures
 are in ``images=FOLDER``, else beside the file in ``image-sets/`` (as they were published) or ``images/``.
 ``only=described`` leaves out the pictures without a description. The id is ``SET/img3.jpg``, as in the candidate sets
-of `tellapart.evaluation.test_sets`, which reads the same file.
+of `tellapart.evaluation.file_sets`, which reads the same file.
 """
 
 from __future__ import annotations

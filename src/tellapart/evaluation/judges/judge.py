@@ -198,7 +198,7 @@ class NoPicture:
 class Judge:
     """A backend with its ledger. ``abstained`` counts questions without a usable answer, ``tally`` all, by prompt.
 
-    retry: options of `tellapart.boost.job.RetryingBackend`.
+    retry: options of `tellapart.boost.retries.RetryingBackend`.
     """
 
     backend: Backend
