@@ -11,8 +11,8 @@ import pytest
 
 from tellapart.boost import statistics as counted
 from tellapart.boost.new_words import new_word_spans
-from tellapart.boost.page import bars, headline, render, write_page
-from tellapart.boost.statistics import HEIGHT, Statistics
+from tellapart.boost.page import HEIGHT, bars, headline, render, write_page
+from tellapart.boost.statistics import Statistics
 from tellapart.errors import MissingExtra, PictureError
 from tellapart.scenes import Scenes
 from tellapart.scenes.truth import count_claims, mark_caption
