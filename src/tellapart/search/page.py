@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.errors import PictureError
-from tellapart.report.page import template
+from tellapart.report.template import template
 from tellapart.search.index import Hit
 from tellapart.types import Item
 from tellapart.utils.files import write_output
