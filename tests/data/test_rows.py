@@ -17,7 +17,8 @@ from tellapart.data.file_patterns import expand_pattern
 from tellapart.data.readers.webdataset import Member
 from tellapart.data.tables import RowIndex
 from tellapart.errors import PictureError
-from tellapart.features.store import FeatureStore, RowMaker
+from tellapart.features.filling import RowMaker
+from tellapart.features.store import FeatureStore
 
 # -- what rows share
 

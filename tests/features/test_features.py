@@ -24,8 +24,9 @@ from tellapart.captioners import load_captioner
 from tellapart.data import Skipped, open_data
 from tellapart.data.pictures import BytesPicture, ClipFile, FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
-from tellapart.features import store as filling
-from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
+from tellapart.features import filling
+from tellapart.features.filling import RowMaker, encoder_rows
+from tellapart.features.store import FeatureStore
 from tellapart.features.views import StreamedRows, decodable
 from tellapart.scorers import load_scorer
 from tellapart.types import Encoder, Item
@@ -330,7 +331,7 @@ WORKER = """
 import sys, time
 sys.path.insert(0, {tests!r})
 import test_features as t
-import tellapart.features.store as filling
+import tellapart.features.filling as filling
 import tellapart.features.store as f
 filling.APPEND_SECONDS = {flush}
 from tellapart.data import open_data

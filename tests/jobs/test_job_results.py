@@ -18,7 +18,7 @@ from command_line import Cli
 from test_manifest import photo
 
 from tellapart.captions.lines import Written, json_line
-from tellapart.cli.workers import refuse_mostly_unreadable, told
+from tellapart.cli.workers import job_counts, refuse_mostly_unreadable
 from tellapart.data import open_data
 from tellapart.data.pictures import content_key
 from tellapart.errors import TellapartError, UsageError
@@ -226,11 +226,11 @@ def test_a_tar_keeps_every_picture(cli: Cli, tmp_path: Path) -> None:
 
 def test_a_job_of_hardly_any_picture_ends_with_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows_ND = np.zeros((8, 2), np.float32)
-    refuse_mostly_unreadable(told(encoded(tmp_path / "half", [4, 0], rows_ND)))
+    refuse_mostly_unreadable(job_counts(encoded(tmp_path / "half", [4, 0], rows_ND)))
     with pytest.raises(TellapartError, match="5 of 8 pictures could not be read, more than half"):
-        refuse_mostly_unreadable(told(encoded(tmp_path / "less", [3, 0], rows_ND)))
+        refuse_mostly_unreadable(job_counts(encoded(tmp_path / "less", [3, 0], rows_ND)))
     with pytest.raises(TellapartError, match=r"not one picture could be read; .*images=FOLDER"):
-        told(encoded(tmp_path / "none", [0, 0], rows_ND))
+        job_counts(encoded(tmp_path / "none", [0, 0], rows_ND))
     assert "x.jpg (no picture)" in capsys.readouterr().err
 
 

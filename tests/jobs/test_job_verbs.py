@@ -108,7 +108,7 @@ def test_bags_and_eval_go_on_from_the_rows_of_the_workers(
                 assert workers_of(Path(job.path)) == 2
                 FeatureStore().empty()
                 taken.append(take(job))
-                monkeypatch.setattr("tellapart.features.store.RowMaker.of", refuse)
+                monkeypatch.setattr("tellapart.features.filling.RowMaker.of", refuse)
                 return taken[-1]
 
             monkeypatch.setattr(works, "take_features", emptied)

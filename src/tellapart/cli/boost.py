@@ -16,7 +16,7 @@ from rich import box
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show
-from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
+from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say, typed_command
 
@@ -150,7 +150,7 @@ def _by_workers(
     }  # fmt: skip
     request = JobRequest("boost", settings, deciding)
     with finished_job(request, data, str(out), workers, "boosting", overwrite=overwrite, suffix=".jsonl") as (job, _):
-        counts = told(job)
+        counts = job_counts(job)
         items = merge_job(job, str(out))
     statistics = Statistics(count_tokens)
     for record in read_records(out):

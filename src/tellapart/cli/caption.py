@@ -10,7 +10,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions
-from tellapart.cli.workers import finished_job, refuse_mostly_unreadable, told
+from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
 from tellapart.errors import UsageError
 from tellapart.inference.options import CaptionOptions
 from tellapart.utils.files import is_url
@@ -86,7 +86,7 @@ def caption_job(
     with finished_job(
         job_request, pictures, out, job, "captioning", overwrite=options.overwrite, suffix=".jsonl", replaces=own
     ) as (done, before):
-        counts = told(done)
+        counts = job_counts(done)
         count = merge_job(done, out)
     there = f" ({before:,} of {done.shards:,} shards already done)" if before else ""
     say(f"{count:,} captions written{there}, {counts.get('empty', 0):,} are empty")

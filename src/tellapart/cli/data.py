@@ -13,7 +13,7 @@ import typer
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show, table_of
-from tellapart.cli.workers import encode_job, refuse_mostly_unreadable, told
+from tellapart.cli.workers import encode_job, job_counts, refuse_mostly_unreadable
 from tellapart.errors import UsageError, nearest
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
@@ -127,7 +127,7 @@ def encode(
     if options.workers is None and options.ray is None:
         options = replace(options, workers=1)
     with encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite) as job:
-        counts = told(job)
+        counts = job_counts(job)
         count = merge_job(job, out)
     say(f"{out}: {count:,} rows of {job.shards:,} shards")
     refuse_mostly_unreadable(counts)

@@ -90,7 +90,7 @@ def finished_job(
         yield job, before
 
 
-def told(job: Job) -> dict[str, Any]:
+def job_counts(job: Job) -> dict[str, Any]:
     """The counts of all shards; what could not be read, in lines on stderr.
 
     Raises `TellapartError` where that is all.

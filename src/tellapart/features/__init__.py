@@ -7,7 +7,8 @@ are made anew each time; `nearest` searches nearest neighbours.
 
 from __future__ import annotations
 
-from tellapart.features.store import FeatureStore, encoder_rows
+from tellapart.features.filling import encoder_rows
+from tellapart.features.store import FeatureStore
 from tellapart.features.views import FeatureFiles
 
 __all__ = ["FeatureFiles", "FeatureStore", "encoder_rows"]

@@ -11,8 +11,8 @@ import numpy as np
 
 from tellapart.data.pictures import StoredPicture
 from tellapart.errors import PictureError, UsageError
+from tellapart.features.filling import BATCH, Filling, encoder_rows
 from tellapart.features.rows import RowStore
-from tellapart.features.store import BATCH, Filling, encoder_rows
 from tellapart.types import Encoder, Item
 
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from tellapart.data import Skipped
 from tellapart.errors import MissingExtra, UsageError
-from tellapart.features.store import FeatureStore, RowMaker, encoder_rows
+from tellapart.features.filling import RowMaker, encoder_rows
+from tellapart.features.store import FeatureStore
 from tellapart.types import Encoder, Item, Rows
 
 if TYPE_CHECKING:

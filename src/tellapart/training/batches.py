@@ -20,8 +20,9 @@ from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, S
 from tellapart.captioners import Captioner
 from tellapart.data.pictures import ahead
 from tellapart.errors import UsageError
+from tellapart.features.filling import RowMaker
 from tellapart.features.nearest import COPY
-from tellapart.features.store import FeatureStore, RowMaker
+from tellapart.features.store import FeatureStore
 from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe
 from tellapart.scorers import Scorer

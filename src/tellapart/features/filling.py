@@ -1,0 +1,239 @@
+"""The pass that encodes what the feature store lacks: each file is opened at most once, and decoded only if its row is
+missing.
+
+Two processes that encode the same pictures at the same time both do the work, and the first row is kept.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tellapart.data.pictures import StoredPicture, is_clip, sample_frames
+from tellapart.errors import PictureError, TellapartError
+from tellapart.features.rows import RowStore, row_bytes, smallest_dtype
+from tellapart.models.alone import alone
+from tellapart.types import Encoder, Item, Picture
+from tellapart.utils.messages import detail, say
+
+BATCH = 64
+TOWER_ROWS = 256  # of a frozen encoder that are in memory at once
+WINDOW = 512  # items whose keys are looked up at once
+# A file changed less than this ago may change again within the clock's grain, and look unchanged.
+SETTLED_NS = 2_000_000_000
+# Rows go to disk together: a flush takes as long as encoding some pictures. A kill loses at most these seconds.
+APPEND_SECONDS = 2.0
+APPEND_BYTES = 64 << 20
+WAITING_BYTES = 256 << 20  # of pictures that are read and not yet encoded
+WORTH_TELLING = 1e9  # bytes to store from which on a line says so
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """Pictures to rows: what an `Encoder` is, but in numpy. ``label`` names weights, preprocessing and kind.
+
+    ``prepare`` makes one picture, or ``frames`` frames of a clip, small (its own pixels may be a hundred times the
+    encoder's), ``rows`` a batch of what it gave into rows. ``precision`` and ``name``: of the model.
+    """
+
+    label: str
+    prepare: Callable[[Sequence[Image.Image]], Any]
+    rows: Callable[[Sequence[Any]], np.ndarray]
+    frames: int = 1
+    precision: str = "fp32"
+    name: str = ""
+
+    def of(self, picture: Picture) -> Any:
+        """Returns what ``prepare`` makes of a picture or clip. Raises `PictureError`."""
+        return self.prepare(sample_frames(picture, self.frames))
+
+    def key(self, picture: Picture, content: str) -> str:
+        """Returns the key of a picture's row, from that of its content."""
+        return f"{content}-{self.frames}" if is_clip(picture) else content
+
+
+@dataclass
+class _Wanted:
+    """A row to be made here: its picture, and the places of all items that it is for."""
+
+    picture: Any
+    places: list[int] = field(default_factory=list)
+
+
+class Filling:
+    """Brings the rows of items into the store. ``keys``: by item the row's key, None where it cannot be read."""
+
+    def __init__(self, rows: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int) -> None:
+        self._rows, self._maker, self._items, self._batch_size = rows, maker, items, batch_size
+        self._wanted: dict[str, _Wanted] = {}  # not yet encoded
+        self._encoded: dict[str, np.ndarray] = {}  # row's key to row, not yet on disk
+        self._appended = time.monotonic()
+        self._hashed: list[tuple[str, tuple[int, int], str]] = []
+        self._told = False
+        self._seen = 0
+        self.keys: list[str | None] = [None] * len(items)
+        self._failed: dict[int, PictureError] = {}  # by place
+        self.errors: list[tuple[Item, PictureError]] = []  # in the order of the items, once it ran
+
+    def run(self) -> Iterator[int]:
+        """Does it; yields how many more items are done."""
+        for start in range(0, len(self._items), WINDOW):
+            yield from self._window(start)
+        self._flush()
+        self.errors = [(self._items[place], self._failed[place]) for place in sorted(self._failed)]
+
+    def _window(self, start: int) -> Iterator[int]:
+        """Takes in some items."""
+        items = self._items[start : start + WINDOW]
+        signatures = self._signatures(items)
+        known_keys = self._rows.known_files(dict(signatures.values()))
+        keys = [known_keys.get(signatures[place][0]) if place in signatures else None for place in range(len(items))]
+        keys = [
+            key if key is not None or isinstance(item.picture, StoredPicture) else item.picture.key()
+            for key, item in zip(keys, items, strict=True)
+        ]
+        known_rows = self._rows.known_rows(
+            self._maker.label,
+            [self._maker.key(item.picture, key) for item, key in zip(items, keys, strict=True) if key is not None],
+        )
+        for place, item in enumerate(items):
+            self._seen = start + place + 1
+            try:
+                self._one(start + place, item, signatures.get(place), keys[place], known_rows)
+            except PictureError as error:
+                self._failed[start + place] = error
+            yield 1
+        self._rows.remember_files(self._hashed)
+        self._hashed.clear()
+
+    def _one(
+        self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
+    ) -> None:
+        """Finds out an item's key, and whether its row is to be made."""
+        picture: Any = item.picture
+        new = key is None
+        if key is None:
+            picture = picture.read()  # the same bytes are hashed and decoded
+            key = str(picture.key())
+            if file is not None and time.time_ns() - file[1][1] > SETTLED_NS:
+                self._hashed.append((*file, key))
+        row_key = self._maker.key(item.picture, key)
+        self.keys[place] = row_key
+        if new:
+            known |= self._rows.known_rows(self._maker.label, [row_key])
+        if row_key in known or row_key in self._encoded:
+            return
+        if row_key in self._wanted:
+            self._wanted[row_key].places.append(place)
+            return
+        self._wanted[row_key] = _Wanted(picture, [place])
+        waiting = sum(len(getattr(one.picture, "data", b"")) for one in self._wanted.values())
+        if len(self._wanted) * self._maker.frames >= self._batch_size or waiting > WAITING_BYTES:
+            self._encode()
+            if time.monotonic() - self._appended > APPEND_SECONDS or self._encoded_bytes() > APPEND_BYTES:
+                self._flush()
+
+    def _encode(self) -> None:
+        """Makes the rows that are wanted, those except those that another process has stored meanwhile."""
+        missing, self._wanted = self._wanted, {}
+        for key in self._rows.known_rows(self._maker.label, list(missing)):
+            del missing[key]
+        prepared: dict[str, Any] = {}
+        for key, one in missing.items():
+            try:
+                prepared[key] = self._maker.of(one.picture)
+            except PictureError as error:
+                for place in one.places:
+                    self.keys[place] = None
+                    self._failed[place] = error
+        if not prepared:
+            return
+        rows = self._maker.rows(list(prepared.values()))
+        if len(rows) != len(prepared):
+            raise TellapartError(f"{self._maker.label}: {len(rows)} rows for {len(prepared)} pictures")
+        for key, row in zip(prepared, rows, strict=True):
+            if not np.isfinite(row).all():
+                name = self._items[missing[key].places[0]].picture.name
+                raise TellapartError(f"{self._maker.label}: the encoder gave NaN or infinity for {name}")
+            self._encoded[key] = row
+        if not self._told:
+            self._tell(np.asarray(rows))
+
+    def _flush(self) -> None:
+        """Encodes what is wanted, and appends all that is encoded."""
+        if self._wanted:
+            self._encode()
+        if self._encoded:
+            rows = np.stack(list(self._encoded.values()))
+            self._rows.append(self._maker.label, list(self._encoded), rows, self._maker.precision, self._maker.name)
+            self._encoded.clear()
+        self._appended = time.monotonic()
+
+    def _tell(self, rows: np.ndarray) -> None:
+        """Says how much will be stored, once the shape of a row is known and before the rest is encoded."""
+        self._told = True
+        dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
+        each = row_bytes(dtype, rows.shape[1:])
+        left = len(self._items) - self._seen + len(rows)
+        room = self._rows.room()
+        shape = "×".join(map(str, rows.shape[1:])) or "1"
+        kind = dtype if dtype == "bfloat16" else np.dtype(dtype).name
+        line = (
+            f"{self._rows.folder}: at most {left:,} pictures × {shape} {kind} = {left * each / 1e9:,.1f} GB to store; "
+            f"{room.used / 1e9:,.1f} of {room.limit / 1e9:g} GB are used, {room.free / 1e9:,.1f} GB of disk are free"
+        )
+        short = left * each > min(room.limit, room.free + room.used)
+        if short:
+            line += '; where that is too little, raise TELLAPART_CACHE_GB, or keep none of it: features = "off"'
+        (say if short or left * each > WORTH_TELLING else detail)(line)
+
+    def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
+        """Place in the window to (address, signature), of those pictures that are on disk and are there."""
+        signatures: dict[int, tuple[str, tuple[int, int]]] = {}
+        for place, item in enumerate(items):
+            if isinstance(item.picture, StoredPicture):
+                try:
+                    # fsencode: a path need not be text, and SQLite takes only text
+                    address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
+                    signatures[place] = (address, item.picture.signature())
+                except PictureError:
+                    continue  # reading it says so again, where it is reported
+        return signatures
+
+    def _encoded_bytes(self) -> int:
+        return sum(row.nbytes for row in self._encoded.values())
+
+
+def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
+    """Returns the features that an encoder gives of the rows of its ``tower``."""
+    tower_NP = torch.from_numpy(rows_NP)
+    with torch.no_grad():
+        features = alone(lambda some_R: encoder.encode(tower_NP[some_R]), len(tower_NP))
+        if encoder.join is not None:
+            features = torch.stack([encoder.join(one) for one in features[:, None]])
+    return features.float().cpu().numpy()
+
+
+def encoder_rows(encoder: Encoder) -> RowMaker:
+    """Returns an encoder as the store uses it: float32 rows, without gradient. Half precision is kept as such on
+    disk.
+    """
+
+    def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
+        with torch.no_grad():
+            frames_FCHW = torch.cat(list(pixels_FCHW))
+            features = alone(lambda some_R: encoder.encode(frames_FCHW[some_R]), len(frames_FCHW))
+            if encoder.join is not None:
+                each = torch.split(features, [len(frames) for frames in pixels_FCHW])
+                features = torch.stack([encoder.join(frames) for frames in each])
+        return features.detach().float().cpu().numpy()
+
+    label = f"features {encoder.fingerprint}" + (f" {encoder.precision}" if encoder.precision != "fp32" else "")
+    return RowMaker(label, encoder.pixels, rows, encoder.frames, encoder.precision, encoder.name)
