@@ -350,8 +350,8 @@ def mine_dataset(
     if captions is not None:
         joined_ND = multimodal(image_ND, caption_features(scorer, item_captions(items, captions)))
     vectors = Vectors.of(joined_ND)
-    wanted = neighbours_for(max(sizes), max_cosine, max_cosine_of)
-    near = nearest_neighbours(vectors, wanted, max_cosine=max_cosine, approximate=approximate)
+    neighbour_count = neighbours_for(max(sizes), max_cosine, max_cosine_of)
+    near = nearest_neighbours(vectors, neighbour_count, max_cosine=max_cosine, approximate=approximate)
     bags: list[Bag] = []
     for size in sizes:
         mined = mine_bags(

@@ -97,11 +97,11 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         )
     device = resolve_device(device)
     chosen, bare, written = resolve_precision(precision, device), *name.partition("?")[::2]
-    if (made := load_without_folder(bare, written)) is not None:
+    if (custom := load_without_folder(bare, written)) is not None:
         if precision != "auto" or code_path(bare, "captioner") is None:
-            set_precision(made.model, chosen)
-        made.model.eval().to(device)
-        return made
+            set_precision(custom.model, chosen)
+        custom.model.eval().to(device)
+        return custom
     folder = Path(bare).expanduser()
     if (folder / ADAPTER).is_file() and not (folder / "config.json").is_file():
         return load_adapted(name, folder, written, device, precision)
@@ -109,12 +109,12 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     if (maker := saved_options(where).get("made_by")) is not None:
         if written:
             raise UsageError(f"{bare} was saved by a captioner of its own, with its options; leave '?{written}' out")
-        made = load_custom(str(maker), {}, where)
+        custom = load_custom(str(maker), {}, where)
         if precision != "auto":
-            set_precision(made.model, chosen)
-        made.model.eval().to(device)
-        made.decoding = decoding_in(saved_options(where))
-        return made
+            set_precision(custom.model, chosen)
+        custom.model.eval().to(device)
+        custom.decoding = decoding_in(saved_options(where))
+        return custom
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if (loaded := load_family(kind, where)) is not None:

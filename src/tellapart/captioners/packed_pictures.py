@@ -182,15 +182,15 @@ class Tiles:
         """Rows with what the ``tower`` makes of the tiles …×3×side×side in place of their pixels."""
         ids, tensors = self.unpack(rows)
         states = tower(torch.cat([tensors_of_picture[PIXELS].flatten(0, -4) for tensors_of_picture in tensors]))
-        made, done = [], 0
+        packed, done = [], 0
         most = self.most_tiles * states[0].numel() + max(
             self._beside(tensors_of_picture) for tensors_of_picture in tensors
         )
         for id_T, tensors_of_picture in zip(ids, tensors, strict=True):
             tiles = tensors_of_picture[PIXELS].shape[:-3]
             tensors_of_picture[PIXELS] = states[done : (done := done + tiles.numel())].unflatten(0, tiles)
-            made.append(self._row(id_T, tensors_of_picture, most))
-        return torch.stack(made)
+            packed.append(self._row(id_T, tensors_of_picture, most))
+        return torch.stack(packed)
 
     @staticmethod
     def batch(tensors: Sequence[dict[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:

@@ -99,11 +99,11 @@ class ClipResNet(PreTrainedModel):
         self.conv2, self.bn2 = nn.Conv2d(width // 2, width // 2, 3, padding=1, bias=False), nn.BatchNorm2d(width // 2)
         self.conv3, self.bn3 = nn.Conv2d(width // 2, width, 3, padding=1, bias=False), nn.BatchNorm2d(width)
         for number, blocks in enumerate(config.layers):
-            narrow, made = width * 2**number, []
+            narrow, stages = width * 2**number, []
             for block in range(blocks):
-                made.append(ClipBottleneck(before, narrow, 2 if number and not block else 1))
+                stages.append(ClipBottleneck(before, narrow, 2 if number and not block else 1))
                 before = narrow * EXPANSION
-            setattr(self, f"layer{number + 1}", nn.Sequential(*made))
+            setattr(self, f"layer{number + 1}", nn.Sequential(*stages))
         self.attnpool = AttentionPool((config.image_size // 32) ** 2, before, config.hidden_size)
         PreTrainedModel.post_init(self)
 

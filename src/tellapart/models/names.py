@@ -121,8 +121,8 @@ def similar_folders(name: str) -> str:
     ]
     by_name = {Path(folder).name: folder for folder in folders} | {folder: folder for folder in [*folders, "scenes"]}
     close = difflib.get_close_matches(name, by_name, n=3)
-    found = list(dict.fromkeys(by_name[each] for each in close))
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+    similar = list(dict.fromkeys(by_name[each] for each in close))
+    return f" (did you mean {' or '.join(map(repr, similar))}?)" if similar else ""
 
 
 def missing_on_hub(name: str) -> str | None:

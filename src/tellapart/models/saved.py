@@ -35,10 +35,10 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
     file: Path | None = Path(where) / OPTIONS_FILE
     if from_hub and not Path(where).is_dir():
         try:
-            found = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
+            cached = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
         except OSError:
-            found = None  # what is needed was there without the network; this may not be
-        file = Path(found) if found else None
+            cached = None  # what is needed was there without the network; this may not be
+        file = Path(cached) if cached else None
     if file is None or not file.is_file():
         return {}
     try:

@@ -278,13 +278,13 @@ class Plan:
     def _lacking(self, system: str, *, model: bool = False) -> str:
         """Returns what the user has to bring for a system's captions, or for its ``model``; "" for nothing."""
         plan, name = self._at(system)
-        own = plan.paper.systems[name]
+        definition = plan.paper.systems[name]
         if name in self.given.captioners or (name in self.given.files and not model):
             return ""
-        if base := own.run or own.start:
+        if base := definition.run or definition.start:
             why = plan._lacking(base, model=True)
         else:
-            why = own.file and f"takes {own.file} captioner: --captioner {name}=NAME (docs/captioners.md)"
+            why = definition.file and f"takes {definition.file} captioner: --captioner {name}=NAME (docs/captioners.md)"
         return why if model or not why else f"{why}; or captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
@@ -378,10 +378,16 @@ class Plan:
     def model_of(self, system: str) -> str:
         """Returns the captioner's name: what the user brings, the run of what is trained here, else the model."""
         plan, name = self._at(system)
-        own = plan.paper.systems[name]
+        definition = plan.paper.systems[name]
         if name in self.given.captioners:
             return self.given.captioners[name]
-        return plan.model_of(own.run) if own.run else str(plan.run_of(name)) if own.recipe else own.model
+        return (
+            plan.model_of(definition.run)
+            if definition.run
+            else str(plan.run_of(name))
+            if definition.recipe
+            else definition.model
+        )
 
     def _code(self, system: str) -> tuple[str, ...]:
         """Returns the option that lets a model run which was trained from the user's own code."""
@@ -389,27 +395,27 @@ class Plan:
         if name in self.given.captioners:
             code = self.given.captioners[name].partition("?")[0]
             return ("--allow-code", code) if is_dotted(code) else ()
-        own = plan.paper.systems[name]
-        return plan._code(own.run or own.start) if own.run or own.start else ()
+        definition = plan.paper.systems[name]
+        return plan._code(definition.run or definition.start) if definition.run or definition.start else ()
 
     def _training(self, system: str) -> Iterator[Step]:
         plan, name = self._at(system)
-        own = plan.paper.systems[name]
+        definition = plan.paper.systems[name]
         if name in self.given.captioners:
             return
-        for other in filter(None, (own.run, own.start, own.until)):
+        for other in filter(None, (definition.run, definition.start, definition.until)):
             yield from plan._training(other)
-        if not own.recipe:
+        if not definition.recipe:
             return
-        settings = list(own.set)
-        if own.start:
-            settings.insert(0, f"captioner.name={plan.model_of(own.start)}")
-        if own.until:
-            settings.append(f"validation.until={plan.run_of(own.until)}")
-        words = ["train", own.recipe, "--out", str(plan.run_of(name)), "--resume"]
+        settings = list(definition.set)
+        if definition.start:
+            settings.insert(0, f"captioner.name={plan.model_of(definition.start)}")
+        if definition.until:
+            settings.append(f"validation.until={plan.run_of(definition.until)}")
+        words = ["train", definition.recipe, "--out", str(plan.run_of(name)), "--resume"]
         for setting in (*settings, *self.given.settings):
             words += ["--set", setting]
-        step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", own)
+        step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", definition)
         if recipe_of(step).data.test is None:  # as of instructions: such a run has no results
             step = replace(step, out=plan.run_of(name) / "model" / "config.json")
         yield step

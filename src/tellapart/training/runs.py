@@ -176,8 +176,8 @@ def check_overwrite(run: Run) -> None:
 
 def tell_of_older(run: Run) -> None:
     """Names a trained run of this name that is not used, for it was made of something else, with what adopts it."""
-    if (found := older_run(run)) is not None:
-        older, difference = found
+    if (older_with_reason := older_run(run)) is not None:
+        older, difference = older_with_reason
         say(
             f"{run.recipe.name} is trained now, for {older} is of something else ({difference}); "
             f"to use that run, type: --adopt {older}"
