@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import Cli
 
 from tellapart.captions.journal import PERSON, Author, Log
 from tellapart.captions.provenance import FILE_NAME
@@ -338,3 +339,24 @@ def test_two_processes_lose_nothing_of_each_other(folder: Path) -> None:
     store = CaptionStore.open(folder, path)
     assert texts(store) == {"1.jpg": "by hand", "2.jpg": "2 19", "3.jpg": "3 19", "4.jpg": "4 19"}
     assert [len(store.history(f"{n}.jpg")) for n in (1, 2, 3, 4)] == [0, 20, 20, 20]
+
+
+def test_a_run_of_alt_text_is_undone(cli: Cli, folder: Path) -> None:
+    """Its list is written whole; what a person changed in it stays."""
+    (folder.parent / "a.jsonl").write_text(
+        "".join(f'{{"id": "{n}.jpg", "caption": "A dog on a lawn by a lake, number {n}."}}\n' for n in range(6))
+    )
+    alt = folder.parent / "alt.jsonl"
+    typed = ("alt-text", folder, "--captions", folder.parent / "a.jsonl", "-o", alt)
+    assert cli(*typed).status == 0
+    first = alt.read_text()
+    alt.write_text(first.replace("number 2", "number two"))
+    assert cli(*typed, "--characters", "20").status == 0
+    store = CaptionStore.open(folder, alt)
+    assert texts(store)["0.jpg"] == "A dog on a lawn" and texts(store)["2.jpg"].endswith("number two.")
+    assert not store.caption("0.jpg").is_persons and store.caption("2.jpg").is_persons
+    done = cli("captions", "undo", folder, "--captions", alt)
+    assert "5 captions are as before" in done.err
+    assert texts(CaptionStore.open(folder, alt)) == {
+        f"{n}.jpg": f"A dog on a lawn by a lake, number {'two' if n == 2 else n}." for n in range(6)
+    }

@@ -14,12 +14,13 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from tellapart.captions.journal import UNKNOWN, Author, new_run
+from tellapart.captions.layouts import ListFile
 from tellapart.captions.lines import (
     METADATA,
     CaptionLine,
@@ -542,6 +543,23 @@ def write_own(
         with _beside_errors(path):
             replace_text(path, text, sync=False)
     return edited
+
+
+def record_list(out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str] = frozenset()) -> None:
+    """Journals a list of captions that is about to be written whole: its rows, and those that it no longer has.
+
+    texts: by id; ``people``: ids of texts that a person wrote, which the list keeps.
+    """
+    before: dict[str, str] = {}
+    if out.exists():
+        with contextlib.suppress(UsageError):  # damaged: it was backed up as a whole
+            before = ListFile(out, items).read([item.id for item in items])
+    known, run = Provenance.open(out), new_run("write", UNKNOWN)
+    known.record_removed({key: text for key, text in before.items() if key not in texts}, run)
+    rows = {key: TextRow.new(text) for key, text in texts.items() if key not in people}
+    same = {key: row for key, row in rows.items() if before.get(key) == texts[key]}
+    known.record({key: row for key, row in rows.items() if key not in same}, run, before)
+    known.record({key: row for key, row in same.items() if not known.wrote(key, texts[key])})
 
 
 def undo_command(path: Path) -> str:

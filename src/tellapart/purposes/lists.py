@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captions.lines import name_in
-from tellapart.captions.provenance import OwnFiles, Provenance, TextRow, back_up, renamed_ids
-from tellapart.captions.writers import Replace, log_of, text_of_person
+from tellapart.captions.provenance import OwnFiles, Provenance, back_up, renamed_ids
+from tellapart.captions.writers import Replace, log_of, record_list, text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.text_files import decode_text
 from tellapart.errors import UsageError
@@ -140,7 +140,7 @@ def write_lines(
             for backup in own.back_up({out: str(before)}):
                 say(f"{out} is written anew; a backup is in {backup}")
         own.record({out: text})
-        Provenance.open(out).record({item.id: TextRow.new(one.text) for item, one in rows if item.id not in changed})
+        record_list(out, items, {item.id: one.text for item, one in rows}, changed)
         replace_text(out, text)
     return len(rows)
 
