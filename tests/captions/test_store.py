@@ -185,6 +185,26 @@ def test_renamed_and_moved_pictures_keep_their_captions(folder: Path, suffix: st
         assert sorted(path.name for path in folder.rglob("*.txt")) == ["0.txt", "moved.txt", "renamed.txt"]
 
 
+@pytest.mark.parametrize("suffix", [".txt", "a.jsonl"])
+def test_a_renamed_picture_keeps_its_history_and_can_be_undone(folder: Path, suffix: str) -> None:
+    captions = None if suffix == ".txt" else folder.parent / suffix
+    store = CaptionStore.open(folder, captions)
+    store.write({"1.jpg": Edit("by hand")}, "edit")
+    store.write({f"{n}.jpg": Edit(f"model {n}") for n in range(3)}, "caption", BLIP, replace_edited=True)
+    for number in range(2):
+        (folder / f"{'1' if number == 0 else 'other'}.jpg").rename(
+            folder / f"{'other' if number == 0 else 'third'}.jpg"
+        )
+        store = CaptionStore.open(folder, captions)
+        assert len(store.follow()) == 1
+    assert [version.change.what for version in store.history("third.jpg")] == ["move", "move", "caption", "edit"]
+    store.undo(store.last(1))
+    assert texts(store) == {"third.jpg": "by hand"} and store.caption("third.jpg").is_persons
+    store = CaptionStore.open(folder, captions)
+    store.undo(store.since(""))
+    assert texts(store) == {}
+
+
 def test_a_text_by_hand_follows_its_picture_once_it_is_remembered(folder: Path) -> None:
     (folder / "1.txt").write_text("by hand")
     assert CaptionStore.open(folder).remember() == 1
@@ -217,12 +237,17 @@ def test_texts_that_are_no_utf8_survive_an_undo(folder: Path) -> None:
     assert (folder / "1.txt").read_bytes() == "größe".encode("latin-1")
 
 
-def test_captions_in_two_layouts_must_be_named(folder: Path) -> None:
-    (folder / "1.txt").write_text("a")
+def test_of_two_layouts_texts_beside_pictures_go_first(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "captions.jsonl").write_text('{"id": "1.jpg", "caption": "b"}\n')
-    with pytest.raises(UsageError, match="several layouts; name one"):
+    assert texts(CaptionStore.open(folder)) == {"1.jpg": "b"}
+    (folder / "1.txt").write_text("a")
+    assert texts(CaptionStore.open(folder)) == {"1.jpg": "a"}
+    assert "captions.jsonl stays as it is, name it to use it" in capsys.readouterr().err
+    assert texts(CaptionStore.open(folder, folder / "captions.jsonl")) == {"1.jpg": "b"}
+    (folder / "1.txt").unlink()
+    (folder / "captions.csv").write_text("id,caption\n")
+    with pytest.raises(UsageError, match="several lists of captions; name one"):
         CaptionStore.open(folder)
-    assert texts(CaptionStore.open(folder, Path(".txt"))) == {"1.jpg": "a"}
 
 
 def test_a_layout_that_is_read_only_is_not_written(folder: Path) -> None:

@@ -22,6 +22,7 @@ from PIL import Image
 
 from tellapart.captions.lines import Written, json_line
 from tellapart.captions.provenance import FILE_NAME, OwnFiles
+from tellapart.captions.store import CaptionStore
 from tellapart.captions.writers import logged_captions
 from tellapart.check.captions import rows_of, template
 from tellapart.data import open_data, xmp
@@ -796,7 +797,7 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     done = cli(*lora, "--replace-edited")
     assert done.status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n", done.err
     assert (folder / "05.txt").read_text() == f"ohwx, {again}\n"
-    assert "a red circle by a person" in (folder / "txt.replaced.jsonl").read_text()
+    assert any("a red circle by a person" in str(one.before) for one in CaptionStore.open(folder).history("03.jpg"))
     assert cli(*lora).status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n"
     (tmp_path / "mine.csv").write_text("file,caption\nphotos/01.jpg,the first\nother.jpg,of another\n")
     done = cli("alt-text", folder, "--captions", tmp_path / "mine.csv", "-o", tmp_path / "few.jsonl")

@@ -68,7 +68,10 @@ UNKNOWN = Author("tellapart")  # of earlier logs, which do not name the model
 
 @dataclass
 class RowChange:
-    """The change of one row. ``after``: the hash of its text, None if it was removed; ``text``: whether it changed."""
+    """The change of one row. ``after``: the hash of its text, None if it was removed; ``text``: whether it changed.
+
+    ``source``: None; of a text that followed its picture the row that it had before in this log, "" if in another.
+    """
 
     before: str | None = None
     after: str | None = None
@@ -76,9 +79,11 @@ class RowChange:
     state: dict[str, Any] | None = None
     was: dict[str, Any] = field(default_factory=dict)
     author: Author = PERSON
+    source: str | None = None
 
     def add(self, value: Mapping[str, Any], author: Author) -> None:
         """Takes one more line of the same change: the first text before and the last one after count."""
+        self.source = value.get("from", self.source)
         if "state" in value:
             self.was = dict(value.get("was") or {}) if self.state is None else self.was
             self.state = dict(value["state"])
@@ -148,6 +153,7 @@ class Log:
     def _clear(self) -> None:
         self.rows: dict[tuple[str, str], LoggedRow] = {}
         self.changes: dict[str, JournalChange] = {}
+        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # by row the one that it was before
         self._settings: dict[str, Author] = {}
         self._read: tuple[int, int] = (0, 0)  # inode, and the bytes of it that are read
         self._lines = self._tried = 0  # lines in all, and at the last attempt to compact them
@@ -208,6 +214,8 @@ class Log:
             logged.authors[str(value["text"])] = author
         if "state" in value:
             logged.state = dict(value["state"])
+        if value.get("from"):
+            self.moved[key] = file, str(value["from"])
         if change is not None:
             change.rows.setdefault(key, RowChange()).add(value, author if "text" in value else PERSON)
 

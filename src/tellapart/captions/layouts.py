@@ -32,7 +32,7 @@ from tellapart.data.text_files import plain_suffix
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.files import is_url, replace_text, writable_file, write_errors
-from tellapart.utils.messages import parse_json
+from tellapart.utils.messages import parse_json, say_once
 
 BESIDE = (".txt", ".caption")
 LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # names that a folder's list may have
@@ -454,7 +454,8 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
         folder: where lists are looked for if ``captions`` is None.
         captions: a file, or a suffix such as ``.txt`` or ``.xmp`` for files beside the pictures; None: what is there.
 
-    Raises `UsageError` if a folder has captions in several layouts, or the file is of no known kind.
+    Texts beside the pictures go before a list in the folder. Raises `UsageError` for several lists, and for a file of
+    no known kind.
     """
     if captions is not None and str(captions).lower() in (*BESIDE, ".xmp"):
         suffix = str(captions).lower()
@@ -469,12 +470,15 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
         return ReadOnly.open(captions, items)
     lists = [path for name in LISTS for path in (files_below(folder, name) if folder is not None else ())]
     beside = Sidecars.find(items, BESIDE) if all(isinstance(item.picture, FilePicture) for item in items) else None
-    has_texts = beside is not None and not beside.is_empty
-    if len(lists) + has_texts > 1:
-        names = ", ".join([*(str(path) for path in lists), *([".txt"] if has_texts else [])])
-        raise UsageError(f"{folder}: has captions in several layouts; name one of them after the folder: {names}")
+    if beside is not None and (not lists or not beside.is_empty):
+        if lists:
+            say_once(
+                f"{folder}: captions are those of the .txt files; {lists[0].name} stays as it is, name it to use it"
+            )
+        return beside
+    if len(lists) > 1:
+        names = ", ".join(map(str, lists))
+        raise UsageError(f"{folder}: has several lists of captions; name one of them: {names}")
     if lists:
         return open_layout(items, folder, lists[0])
-    if beside is None:
-        raise UsageError("name the file of captions after the pictures, such as captions.jsonl")
-    return beside
+    raise UsageError("name the file of captions after the pictures, such as captions.jsonl")

@@ -20,7 +20,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.captions.journal import PERSON, Author, JournalChange, Log, LoggedRow, head_line, new_change_id
+from tellapart.captions.journal import (
+    PERSON,
+    Author,
+    JournalChange,
+    Log,
+    LoggedRow,
+    RowChange,
+    head_line,
+    new_change_id,
+)
 from tellapart.captions.layouts import CaptionLayout, TextPlace, open_layout
 from tellapart.captions.provenance import PictureRecord, TextRow, text_hash
 from tellapart.data.dataset import Dataset
@@ -30,6 +39,7 @@ from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
+MOVE = "move"  # the change of a text that follows its picture; it is not undone
 STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts")
 
 
@@ -297,12 +307,13 @@ class CaptionStore:
         """Returns how many captions a change is of."""
         return sum(len(log.changes[change].rows) for log in self._logs.values() if change in log.changes)
 
-    def _changes_of(self, place: TextPlace) -> Iterator[JournalChange]:
-        """The changes of one row, the newest first."""
-        log = self._logs.get(place.folder)
+    def _changes_of(self, place: TextPlace) -> Iterator[tuple[JournalChange, RowChange]]:
+        """The changes of one row, the newest first, also those before its picture was renamed."""
+        log, key = self._logs.get(place.folder), (place.file, place.key)
         for change in reversed(list(log.changes.values())) if log else ():
-            if (place.file, place.key) in change.rows:
-                yield change
+            if (row := change.rows.get(key)) is not None:
+                yield change, row
+                key = (place.file, row.source) if row.source else key
 
     def active(self) -> list[JournalChange]:
         """Returns the changes that are not undone, the oldest first; an undo that was undone is none, either."""
@@ -314,8 +325,9 @@ class CaptionStore:
         return active[::-1]
 
     def last(self, count: int) -> list[str]:
-        """Returns the ids of the last changes that are not undone, and are no undo themselves."""
-        return [change.id for change in self.active() if not change.undoes][-count:] if count > 0 else []
+        """Returns the ids of the last changes that are not undone, and are no undo or move themselves."""
+        ids = [change.id for change in self.active() if not change.undoes and change.what != MOVE]
+        return ids[-count:] if count > 0 else []
 
     def since(self, time: str) -> list[str]:
         """Returns the ids of all changes after a time in UTC (``2026-11-28T00:30:00``), undos among them."""
@@ -327,9 +339,10 @@ class CaptionStore:
             raw: str | None = self.layout.read([id_]).get(id_)
             self._refresh([id_])
             place, versions = self.layout.place(id_), list[Version]()
-            for change in self._changes_of(place):
-                row = change.rows[place.file, place.key]
-                if row.text and row.after == _hash(raw):
+            for change, row in self._changes_of(place):
+                if row.source is not None:
+                    versions.append(Version(change, row.author, raw, raw, {}))
+                elif row.text and row.after == _hash(raw):
                     versions.append(Version(change, row.author, row.before, raw, row.state or {}))
                     raw = row.before
                 elif row.state is not None and not row.text:
@@ -344,6 +357,9 @@ class CaptionStore:
         chosen = set(ids)
         changes = [change for change in self.changes() if change.id in chosen]
         touched = {(file, key) for change in changes for file, key in change.rows}
+        for log in self._logs.values():
+            for new, old in log.moved.items():  # in their order: a picture may have been renamed twice
+                touched |= {new} if old in touched else set()
         rows = [id_ for id_ in self.items if self.layout.place(id_)[1:] in touched]
         with self._locked(rows):
             raws = self.layout.read(rows)
@@ -353,9 +369,8 @@ class CaptionStore:
                 place = self.layout.place(id_)
                 logged = self._row(place)
                 before = raw, state = raws.get(id_), self._state(id_, logged)
-                for change in self._changes_of(place):
-                    row = change.rows[place.file, place.key]
-                    if change.id not in chosen:
+                for change, row in self._changes_of(place):
+                    if change.id not in chosen or row.source is not None:
                         continue
                     if row.text and row.after == _hash(raw):
                         raw = row.before
@@ -434,13 +449,15 @@ class CaptionStore:
                                    if stray.file.startswith("*") else id_)  # fmt: skip
             change = new_change_id()
             value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change}
-            value |= _text_fields(raw, None, author, PERSON)
+            value |= _text_fields(raw, None, author, PERSON) | {
+                "from": stray.key if stray.folder == place.folder else ""
+            }
             value |= {"state": logged.state, "was": {}} if logged.state else {}
             if (picture := PictureRecord.of(self.items[id_].picture)) is not None:
                 value["picture"] = [picture.size, picture.time_ns, picture.content, picture.place]
             log = self._logs[place.folder]
             with log.locked():
-                log.append([head_line(change, "move", PERSON), json.dumps(value) + "\n"])
+                log.append([head_line(change, MOVE, PERSON), json.dumps(value) + "\n"])
             self.layout.move(stray, id_)
 
 

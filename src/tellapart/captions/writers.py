@@ -14,7 +14,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -454,6 +454,7 @@ class TextFiles:
 
     def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
         self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
+        self._people: list[Path] = []  # files whose text of a person was replaced
         self.done: set[str] = set()
 
     @classmethod
@@ -491,11 +492,14 @@ class TextFiles:
         """Each file is whole or not there."""
         texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
         pictures = {self._targets[one.item.id]: one.picture for one in captions}
-        write_own(texts, self._own, self._replaces.edited, pictures, self._run)
+        edited = write_own(texts, self._own, self._replaces.edited, pictures, self._run)
+        self._people += edited if self._replaces.edited else ()
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Prints how many texts of people were replaced."""
+        if self._people:
+            say_replaced(self._people)
 
 
 def text_of_person(path: Path, own: OwnFiles) -> str | None:
@@ -535,10 +539,8 @@ def write_own(
     if todo:
         with _beside_errors(next(iter(todo))):
             own.record(todo, pictures, run or new_run("write", UNKNOWN), before)
-            if edited and replace_edited:
-                folder = Path(os.path.commonpath([path.parent for path in todo]))
-                say(f"{len(edited):,} texts that a person wrote or edited are replaced; to get them back, type: "
-                    f"{undo_command(folder)}")  # fmt: skip
+            if edited and replace_edited and run is None:
+                say_replaced(edited)
     for path, text in todo.items():
         with _beside_errors(path):
             replace_text(path, text, sync=False)
@@ -560,6 +562,13 @@ def record_list(out: Path, items: Sequence[Item], texts: Mapping[str, str], peop
     same = {key: row for key, row in rows.items() if before.get(key) == texts[key]}
     known.record({key: row for key, row in rows.items() if key not in same}, run, before)
     known.record({key: row for key, row in same.items() if not known.wrote(key, texts[key])})
+
+
+def say_replaced(texts: Collection[Path]) -> None:
+    """Prints how many texts of people were replaced, and how to get them back."""
+    folder = Path(os.path.commonpath([path.parent for path in texts]))
+    say(f"{len(texts):,} texts that a person wrote or edited are replaced; to get them back, type: "
+        f"{undo_command(folder)}")  # fmt: skip
 
 
 def undo_command(path: Path) -> str:

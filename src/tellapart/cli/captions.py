@@ -107,6 +107,8 @@ def undo(
     if last is not None and to is not None:
         raise UsageError("--last counts changes and --to names a time; type one of them")
     store = CaptionStore.open(folder, captions)
+    if moved := store.follow():
+        say(f"{len(moved):,} captions follow their pictures, which were renamed or moved")
     ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
     if not ids:
         say(f"{folder}: no change to undo{f' after {to}' if to else ''}")

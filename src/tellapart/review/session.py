@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tellapart.captions.store import STATE, CaptionStore, Edit, StoredCaption, WriteResult
+from tellapart.captions.store import MOVE, STATE, CaptionStore, Edit, StoredCaption, WriteResult
 from tellapart.errors import UsageError
 from tellapart.language.answers import refusal, without_opening
 from tellapart.language.words import sentences
@@ -108,7 +108,7 @@ class ReviewSession:
     def undoable(self) -> dict[str, Any]:
         """Returns the change that undo would undo, and the undo that redo would; None where there is none."""
         active = self.store.active()
-        last = next((change for change in reversed(active) if not change.undoes), None)
+        last = next((change for change in reversed(active) if not change.undoes and change.what != MOVE), None)
         undone = active[-1] if active and active[-1].undoes else None
         return {"undo": last and {"id": last.id, "what": last.what}, "redo": undone and undone.id}
 
