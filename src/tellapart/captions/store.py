@@ -358,8 +358,8 @@ class CaptionStore:
         changes = [change for change in self.changes() if change.id in chosen]
         touched = {(file, key) for change in changes for file, key in change.rows}
         for log in self._logs.values():
-            for new, old in log.moved.items():  # in their order: a picture may have been renamed twice
-                touched |= {new} if old in touched else set()
+            for now, before_it in log.moved.items():  # in their order: a picture may have been renamed twice
+                touched |= {now} if before_it in touched else set()
         rows = [id_ for id_ in self.items if self.layout.place(id_)[1:] in touched]
         with self._locked(rows):
             raws = self.layout.read(rows)
