@@ -472,6 +472,9 @@ def judges(
     judge: JudgeInputs,
     resamples: Annotated[int, typer.Option(min=0, help="Number of bootstrap resamples; 0 computes no intervals.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Number of times the judge answers each question, for its own variance.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
@@ -489,6 +492,7 @@ def judges(
         judge=judge,
         resamples=resamples,
         seed=seed,
+        repeats=repeats,
     )
     show(found.to_json(), found.table, as_json)
     for note in found.notes:

@@ -20,6 +20,7 @@ from tellapart.evaluation.context import EvalContext, EvalInputs
 from tellapart.evaluation.judgements import Judgements, read_judgements
 from tellapart.evaluation.models import load_scorers
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
 from tellapart.evaluation.side_files import read_object_inputs
 from tellapart.metrics.registry import Metric
 from tellapart.metrics.slots import CaptionSlot
@@ -76,6 +77,9 @@ class MetricAgreement:
 
     accuracy: by category of pairs, and "all" (the mean over categories). low, high: the 95 % interval of the tau that
     papers print for this set (of the accuracy where they print that), pictures resampled. n: captions with a value.
+    published: that tau in the published table. repeats: it for each repeat of a judge; all else is of the mean over
+    repeats. deviation: standard deviation of a caption's value over the repeats (root mean square), in the metric's
+    unit.
     """
 
     tau_b: float | None
@@ -85,6 +89,9 @@ class MetricAgreement:
     n: int
     low: float | None = None
     high: float | None = None
+    published: float | None = None
+    repeats: tuple[float, ...] = ()
+    deviation: float | None = None
 
 
 @dataclass
@@ -137,6 +144,8 @@ class AgreementTable:
             *taus,
             *(f"pairs {name}".removesuffix(f" {ALL}") for name in self._categories()),
             *(["95 %"] if self._resampled() else []),
+            *(["published"] if self._published() else []),
+            *(["repeats", "SD"] if self._repeated() else []),
             "n",
         ]
 
@@ -147,7 +156,19 @@ class AgreementTable:
         interval = (
             [f"{found.low:.1f} … {found.high:.1f}" if found.low is not None else "–"] if self._resampled() else []
         )
+        if self._published():
+            interval.append("–" if found.published is None else f"{found.published:.1f}")
+        if self._repeated() and found.deviation is None:
+            interval += ["–", "–"]
+        elif self._repeated():
+            interval += [f"{min(found.repeats):.1f} … {max(found.repeats):.1f}", f"{found.deviation:.3g}"]
         return [*cells, *interval, f"{found.n:,}"]
+
+    def _published(self) -> bool:
+        return any(found.published is not None for found in self.metrics.values())
+
+    def _repeated(self) -> bool:
+        return any(found.deviation is not None for found in self.metrics.values())
 
     def _resampled(self) -> bool:
         return any(found.low is not None for found in self.metrics.values())
@@ -167,18 +188,21 @@ def measure_agreement(
     context: EvalContext | None = None,
     resamples: int = 0,
     seed: int = 0,
+    repeats: int = 1,
 ) -> AgreementTable:
     """The agreement of metrics of one caption with the judgements: all that can be computed, or those named.
 
     context: of pictures and a scorer, its rows those of the captions; None: texts alone. Each caption is one row, so
     that CIDEr's document frequencies count a picture once for each of its judged captions, as the published figures do.
-    A metric whose lower values are better is turned round. Raises `UsageError` for a metric that cannot be had.
+    A metric whose lower values are better is turned round. repeats: how often a judge is asked; the value of a caption
+    is the mean over them. Raises `UsageError` for a metric that cannot be had.
     """
     judgements = judgements.with_pairs_of_ratings()
     captions = [row.caption for row in judgements.captions]
     references = [list(row.references) for row in judgements.captions]
     context = context or EvalContext([str(row) for row in range(len(captions))], None, references)
-    slot = CaptionSlot(captions, references)
+    # Metrics remember what they computed by slot: each repeat of a judge has its own.
+    slots = [CaptionSlot(captions, references) for _ in range(repeats)]
     found = AgreementTable(judgements, notes=list(judgements.notes))
     able, left_out = choose(metrics, context)
     chosen = {name: metric for name, metric in able.items() if not metric.pools}
@@ -188,19 +212,72 @@ def measure_agreement(
     if metrics is not None and not chosen:
         raise UsageError(f"--metrics names no metric of one caption: {', '.join(metrics)}")
     for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
-        value_N = _values(metric, context, slot)
+        value_KN = _repeated_values(metric, context, slots)
+        value_N = None if value_KN is None else mean_over_repeats(value_KN)
         tag = metric.tag(context)  # a judge's name and days
         if value_N is None or np.all(np.isnan(value_N)):
             if metrics is not None:
                 found.notes.append(f"{name} has no number for one caption, and is left out")
             continue
         name = f"{name}@{tag}" if tag else name
-        found.metrics[name] = _agreement(value_N, judgements, resamples, seed)
+        plain = name.partition("@")[0]
+        agreement = _agreement(value_N, judgements, resamples, seed)
+        published = published_tau(judgements.table or judgements.layout, plain, judgements.tau)
+        found.metrics[name] = replace(agreement, published=published, **_of_repeats(value_KN, judgements))
         found.labels[name] = metric.info(scorer=tag).label
         rule = f"|{judgements.rule}" if judgements.rule else ""
         turned = "|turned-round" if metric.direction == "lower" else ""
         found.signatures[name] = f"{name}|{metric.variant(context)}{turned}|judgements:{judgements.layout}{rule}"
+    known = PUBLISHED.get(judgements.table or judgements.layout, {})
+    absent = {name: tau for name, tau in known.items() if name not in {key.partition("@")[0] for key in found.metrics}}
+    if printed := [f"{name} {tau[judgements.tau]:.1f}" for name, tau in absent.items() if judgements.tau in tau]:
+        found.notes.append(f"published and not measured here (tau-{judgements.tau}): {', '.join(printed)}")
     return found
+
+
+def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[CaptionSlot]) -> np.ndarray | None:
+    """Returns the values K×N of each repeat of a judge, one for each of the slots; of other metrics 1×N."""
+    if len(slots) == 1 or "judge" not in metric.needs:
+        value_N = _values(metric, context, slots[0])
+        return None if value_N is None else value_N[None]
+    value_KN = []
+    for number, slot in enumerate(slots, 1):  # all repeats are sampled alike, so none is number 0
+        context.loaded_judge.repeat = number
+        if (value_N := _values(metric, context, slot)) is None:
+            return None
+        value_KN.append(value_N)
+    context.loaded_judge.repeat = 0
+    return np.stack(value_KN)
+
+
+def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
+    """Returns the mean of each caption over the repeats in which the judge did not abstain; NaN without one."""
+    known_KN = ~np.isnan(value_KN)
+    count_N = known_KN.sum(0)
+    return np.where(count_N > 0, np.where(known_KN, value_KN, 0).sum(0) / np.maximum(count_N, 1), np.nan)
+
+
+def deviation_over_repeats(value_KN: np.ndarray) -> float:
+    """Returns the root mean square over captions of the standard deviation over repeats (K − 1 in its denominator).
+
+    Captions with fewer than two answers are left out; NaN where there are no others.
+    """
+    known_KN = ~np.isnan(value_KN)
+    count_N = known_KN.sum(0)
+    square_N = np.where(known_KN, (value_KN - mean_over_repeats(value_KN)) ** 2, 0).sum(0)
+    several_N = count_N > 1
+    return float(np.sqrt(np.mean(square_N[several_N] / (count_N[several_N] - 1)))) if several_N.any() else _NAN
+
+
+def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str, Any]:
+    """The printed number of each repeat, and the deviation of a caption's value; nothing for a single one."""
+    if value_KN is None or len(value_KN) < 2:
+        return {}
+    each = [_printed(_agreement(value_N, judgements, 0, 0), judgements.tau) for value_N in value_KN]
+    return {
+        "repeats": tuple(_NAN if value is None else value for value in each),
+        "deviation": deviation_over_repeats(value_KN),
+    }
 
 
 def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
@@ -307,6 +384,7 @@ def agreement_with_people(
     judge: JudgeInputs | None = None,
     resamples: int = 0,
     seed: int = 0,
+    repeats: int = 1,
 ) -> AgreementTable:
     """Read judgements and measure metrics against them (`measure_agreement`). Raises `UsageError`.
 
@@ -314,6 +392,8 @@ def agreement_with_people(
     """
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
+    if repeats > 1 and (judge is None or judge.llm_judge is None):
+        raise UsageError("--repeats asks a judge several times; add --llm-judge openai:MODEL@URL")
     judgements = read_judgements(file, layout, references)
     if data is not None:
         context, notes = _with_pictures(judgements, data, scorer)
@@ -321,7 +401,7 @@ def agreement_with_people(
         own = [list(row.references) for row in judgements.captions]
         context, notes = EvalContext([str(row) for row in range(len(own))], None, own), []
     context.inputs = EvalInputs(synonyms=read_object_inputs(synonyms, None)[0], judge=(judge or JudgeInputs()).open())
-    found = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed)
+    found = measure_agreement(judgements, metrics, context=context, resamples=resamples, seed=seed, repeats=repeats)
     found.notes += notes
     if note := context.long_note():
         found.notes.append(note)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -48,6 +49,8 @@ class ComparedPair:
 class Judgements:
     """A published set. ``tau``: the variant ("b" or "c") that papers print; "" where they print accuracy on pairs.
 
+    table: the key of `tellapart.evaluation.published_agreement`, where it is not the layout.
+
     rule: what was done with captions that are themselves a reference, for the signature. judges: who rated.
     """
 
@@ -58,6 +61,7 @@ class Judgements:
     rule: str = ""
     judges: str = "people"
     notes: tuple[str, ...] = ()
+    table: str = ""
 
     @property
     def ratings(self) -> int:
@@ -249,6 +253,9 @@ def _load(path: Path) -> dict[str, Any]:
 # | foil | foilv1.0_test_2017.json | COCO layout; annotations with "foil", "foil_word", "target_word" |
 # | pascal-50s | pair_pascal.mat, with consensus_pascal.mat | MATLAB 5 |
 # | detailcaps | DetailCaps-4870's Parquet, or JSON lines | GT_Caption_*, one column for each model, GPT4_Eval |
+# | polaris | polaris_test.csv, or Parquet | imgid, mt or cand, refs (a list), score or human_score |
+# | nebula | nebula_test.csv, or Parquet, with spica_*.csv | the same |
+# | longcap-arena | desc_dci_val.csv, … | imgid, cand, refs, score; one file for each aspect and split |
 
 _FLICKR8K = ("Flickr8k.token.txt", "Flickr8k.lemma.token.txt")
 _ANSWERS = range(1, 11)
@@ -281,7 +288,11 @@ def _recognise(path: Path) -> str:
     if path.suffix == ".mat":
         return "pascal-50s"
     if path.suffix == ".parquet":
-        return "detailcaps"
+        try:
+            names = _column_names(path)
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{path}: cannot be read as Parquet ({error})") from None
+        return "detailcaps" if "GPT4_Eval" in names or not set(SCORES) & names else _scored_layout(path)
     text = _text(path)
     head = text.lstrip()[:4096]
     first = text.partition("\n")[0]
@@ -291,6 +302,8 @@ def _recognise(path: Path) -> str:
         return "foil" if '"foil_word"' in text else "clipscore"
     if "Answer.Q1Answer" in first:
         return "composite"
+    if {"refs"} <= (names := set(next(csv.reader([first]), []))) and names & set(SCORES):
+        return _scored_layout(path)
     cells = first.split("\t")
     if len(cells) == 5 and "#" in cells[1]:
         rows = [line.split("\t") for line in text.splitlines()[:2000] if line.strip()]
@@ -453,14 +466,102 @@ def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
     if path.suffix != ".parquet":
         yield from (parse_json(line) for line in _text(path).splitlines() if line.strip())
         return
+    table = _parquet(path)
+    names = [name for name in table.schema_arrow.names if name != "binary"]  # the pictures' bytes
+    for batch in table.iter_batches(batch_size=256, columns=names):
+        yield from batch.to_pylist()
+
+
+# Polaris, Nebula and LongCap-Arena: a caption, its references and one score in each row of CSV or Parquet.
+
+SCORES = ("score", "human_score")
+_ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
+_SPLITS = {"val": "a", "test": "b"}  # the paper's names of the halves of DCI
+
+
+def polaris(path: Path, references: Sequence[Path]) -> Judgements:
+    """Captions rated by a crowd for fit, mean of their ratings, 0 to 1 (Wada et al. 2024)."""
+    return Judgements("polaris", tuple(_scored_captions(path)), judges="crowd, 0-1")
+
+
+def nebula(path: Path, references: Sequence[Path]) -> Judgements:
+    """As Polaris (Matsuda et al. 2024). Scores are corrected by Spica's files, if these are beside the file."""
+    rows, corrections = _scored_captions(path), _spica_scores(path)
+    if not corrections:
+        note = "published figures are of scores corrected by Spica; put spica_train.csv, … beside the file"
+        return Judgements("nebula", tuple(rows), judges="crowd, 0-1", notes=(note,))
+    fixed = [
+        replace(row, ratings=(corrections.get((_stem(row.picture), row.caption), row.ratings[0]),)) for row in rows
+    ]
+    return Judgements("nebula", tuple(fixed), judges="crowd, 0-1", rule="scores:corrected-by-spica")
+
+
+def longcap_arena(path: Path, references: Sequence[Path]) -> Judgements:
+    """Long captions rated for one aspect; the file's name has the aspect and the split (Matsuda et al. 2025)."""
+    parts = re.split(r"[_.-]", path.name)
+    aspect = next((name for name in _ASPECTS if name in parts), "")
+    split = next((_SPLITS[name] for name in parts if name in _SPLITS), "")
+    judges = f"people, {_ASPECTS[aspect]}" if aspect else "people"
+    rows = tuple(_scored_captions(path))
+    return Judgements("longcap-arena", rows, judges=judges, table=f"longcap-arena:{split}-{aspect}")
+
+
+def _scored_layout(path: Path) -> str:
+    name = f"{path.parent.name}/{path.name}".lower()
+    if "longcap" in name or re.match(r"(desc|rel|flu)_", path.name):
+        return "longcap-arena"
+    return "nebula" if "nebula" in name else "polaris"
+
+
+def _scored_captions(path: Path) -> list[RatedCaption]:
+    rows = []
+    for number, record in enumerate(_scored_records(path), 1):
+        caption = next((record[name] for name in ("mt", "cand") if record.get(name) is not None), None)
+        score = next((record[name] for name in SCORES if record.get(name) is not None), None)
+        if caption is None or record.get("refs") is None:
+            raise UsageError(f"{path}, row {number}: has no mt or cand, or no refs; expected a caption and references")
+        given = ast.literal_eval(record["refs"]) if isinstance(record["refs"], str) else record["refs"]
+        refs = tuple(" ".join(str(text).split()) for text in given)
+        names = (record.get(name) for name in ("imgid", "file_name", "image_path", "image", "path"))
+        # Polaris' Parquet names no picture; captions of one picture have the same references.
+        picture = next((str(name) for name in names if isinstance(name, str | int)), " | ".join(refs))
+        rows.append(RatedCaption(picture, " ".join(str(caption).split()), refs, (_rating(path, score),)))
+    return rows
+
+
+def _scored_records(path: Path) -> Iterator[dict[str, Any]]:
+    if path.suffix != ".parquet":
+        yield from csv.DictReader(io.StringIO(_text(path)))
+        return
+    wanted = {"imgid", "file_name", "refs", "cand", "mt", *SCORES}
+    for batch in _parquet(path).iter_batches(batch_size=256, columns=sorted(wanted & _column_names(path))):
+        yield from batch.to_pylist()
+
+
+def _spica_scores(path: Path) -> dict[tuple[str, str], float]:
+    """Returns mean scores by picture and caption, of the ``spica_*.csv`` beside a file."""
+    scores: dict[tuple[str, str], list[float]] = {}
+    for file in sorted(path.parent.glob("spica_*.csv")):
+        for record in csv.DictReader(io.StringIO(_text(file))):
+            key = (_stem(record["imgid"]), " ".join(record["mt"].split()))
+            scores.setdefault(key, []).append(_rating(file, record["score"]))
+    return {key: sum(values) / len(values) for key, values in scores.items()}
+
+
+def _stem(name: str) -> str:
+    return PurePosixPath(name).stem
+
+
+def _parquet(path: Path) -> Any:
     try:
         from pyarrow import parquet
     except ImportError:
         raise MissingExtra("parquet", f"{path.name}, a Parquet file,") from None
-    table = parquet.ParquetFile(path)
-    names = [name for name in table.schema_arrow.names if name != "binary"]  # the pictures' bytes
-    for batch in table.iter_batches(batch_size=256, columns=names):
-        yield from batch.to_pylist()
+    return parquet.ParquetFile(path)
+
+
+def _column_names(path: Path) -> set[str]:
+    return set(_parquet(path).schema_arrow.names)
 
 
 def _rating(path: Path, value: object) -> float:
@@ -504,4 +605,7 @@ LAYOUTS: dict[str, Reader] = {
     "foil": foil,
     "pascal-50s": pascal_50s,
     "detailcaps": detailcaps,
+    "polaris": polaris,
+    "nebula": nebula,
+    "longcap-arena": longcap_arena,
 }

@@ -257,11 +257,14 @@ def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms
     """Returns what `verify_references` finds in a caption alone and in its references alone, of one of `KINDS`."""
     known = _known(tuple(references), synonyms.name, synonyms).of(kind)
     made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
-    alone, others = (tuple(sorted(_phrase(kind, claim) for claim in side)) for side in (made - known, known - made))
+    alone, others = (
+        tuple(sorted(claim_phrase(kind, claim) for claim in side)) for side in (made - known, known - made)
+    )
     return Unmatched(len(made & known), alone, others)
 
 
-def _phrase(kind: str, claim: Tuple) -> str:
+def claim_phrase(kind: str, claim: Tuple) -> str:
+    """Returns the claim as words: "red ball", "ball on grass"."""
     return f"{claim[1]} {claim[0]}" if kind == "attribute" else " ".join(claim)
 
 

@@ -47,6 +47,7 @@ PROMPTS = {
     "ratings": 512,
     "arena": 512,
     "captionqa": 64,
+    "checklist": 2048,
 }
 _OURS = Path(__file__).parent / "texts"
 
@@ -168,6 +169,7 @@ def letter_in(text: str, options: int) -> int | None:
 
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0 the same question gets the same answer
+RETRY_STEP = 1000  # between the seeds of repeats, of which each may retry
 Check = Callable[[str], bool]  # whether an answer can be read
 
 
@@ -198,6 +200,8 @@ class NoPicture:
 class Judge:
     """A backend with its ledger. ``abstained`` counts questions without a usable answer, ``tally`` all, by prompt.
 
+    repeat: 0 asks as the backend is set up; 1, 2, … ask the same questions again, sampled at temperature 0.7 by a seed
+    of their own, and have answers of their own in the ledger.
     retry: options of `tellapart.boost.retries.RetryingBackend`.
     """
 
@@ -209,6 +213,7 @@ class Judge:
     abstained: Counter[str] = field(default_factory=Counter)
     questions: Counter[str] = field(default_factory=Counter)
     tally: dict[str, Tally] = field(default_factory=dict)
+    repeat: int = 0
 
     @property
     def model(self) -> str:
@@ -265,13 +270,14 @@ class Judge:
             messages = (Message("user", prompt.fill(question.values)),)
             return Request(messages, question.picture, temperature, prompt.max_tokens, seed=seed)
 
+        first = (RETRY_TEMPERATURE, RETRY_STEP * self.repeat) if self.repeat else (None, None)
         return Stage(
             prompt.name,
             self.backend,
             prompt.text,
-            lambda item, _: request(item, None, None),
+            lambda item, _: request(item, *first),
             lambda item, _, text: None if usable(text) else "cannot be read",
-            lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED),
+            lambda item, _, bad: request(item, RETRY_TEMPERATURE, RETRY_SEED + RETRY_STEP * self.repeat),
         )
 
     def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
@@ -520,6 +526,41 @@ def captionqa(
         score[number].append(1.0 if correct else unknown)
         right[number].append(float(correct))
     return _means(score), _means(right)
+
+
+ANSWERS = ("yes", "no", "not mentioned")
+
+
+def answers_in(text: str, count: int) -> list[str] | None:
+    """``count`` of `ANSWERS`; None where the answer is no such list."""
+    value = json_in(text)
+    if not isinstance(value, list) or len(value) != count:
+        return None
+    said = [str(part).strip().lower().replace("_", " ") for part in value]
+    return said if set(said) <= set(ANSWERS) else None
+
+
+def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: Sequence[Sequence[str]]) -> np.ndarray:
+    """Counts N×3 of a picture's facts that the caption states, contradicts, and does not mention, to a judge.
+
+    A caption is asked about once, with all facts of its picture as one checklist (as CAPEval, 2026). NaN where the
+    judge abstains; zeros for a picture without facts.
+    """
+    prompt = read_prompt("checklist", judge.prompts)
+    rows = [number for number, own in enumerate(facts) if own]
+    questions = [
+        Question(ids[n], {"caption": captions[n], "facts": _numbered(facts[n]), "count": str(len(facts[n]))})
+        for n in rows
+    ]
+    answers = judge.ask(prompt, questions, _is_list)
+    count_N3 = np.zeros((len(captions), len(ANSWERS)))
+    unread = 0
+    for number, text in zip(rows, answers, strict=True):
+        said = None if text is None else answers_in(text, len(facts[number]))
+        unread += text is not None and said is None
+        count_N3[number] = np.nan if said is None else [said.count(answer) for answer in ANSWERS]
+    judge.abstained[prompt.name] += unread
+    return count_N3
 
 
 def _is_yes_no(question: ChoiceQuestion) -> bool:

@@ -9,8 +9,10 @@ import numpy as np
 
 from tellapart.data.readers import instructions
 from tellapart.evaluation.context import EvalContext
-from tellapart.evaluation.facts.verify import Verdict
+from tellapart.evaluation.facts import check_tagger
+from tellapart.evaluation.facts.verify import Verdict, claim_phrase, facts_of
 from tellapart.evaluation.judges import judge as judges
+from tellapart.language.claims import KINDS
 from tellapart.metrics.registry import ContextMetric, metric
 from tellapart.metrics.results import CLOSE, Candidates, MetricInfo
 from tellapart.metrics.slots import CaptionSlot
@@ -142,6 +144,29 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
     return Measurement(100 * found[which], weight_N=weight_N)
 
 
+def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
+    """Computes the coverage (0) or the precision (1) of a checklist of the references' facts × 100.
+
+    Pictures count by their facts, or by those of them that the caption mentions.
+    """
+    facts = [
+        [
+            claim_phrase(kind, claim)
+            for kind in KINDS
+            for claim in sorted(facts_of(texts, context.inputs.synonyms).of(kind))
+        ]
+        for texts in slot.references or []
+    ]
+    count_N3 = context.once(
+        ("checklist", id(slot)), lambda: judges.checklist(context.loaded_judge, context.ids, slot.captions, facts)
+    )
+    mentioned_N = count_N3[:, 0] + count_N3[:, 1]
+    above_N, below_N = (mentioned_N, count_N3.sum(1)) if which == 0 else (count_N3[:, 0], mentioned_N)
+    known_N = np.nan_to_num(below_N) > 0
+    value_N = np.where(known_N, 100 * above_N / np.where(known_N, below_N, 1), np.nan)
+    return Measurement(value_N, weight_N=np.where(known_N, below_N, 0.0))
+
+
 _DCSCORE = {
     "precision": "per cent of a caption's units of information that a judge finds true of the picture",
     "recall": "per cent of what references and caption truly say that the caption says, to a judge",
@@ -167,3 +192,19 @@ for _which, _label in enumerate(("score", "accuracy")):
         prompts=("captionqa",),
         bounds=PERCENT,
     )(partial(captionqa, _which))
+_CHECKLIST = {
+    "coverage": "per cent of the references' facts that a caption mentions, to a judge who checks them one by one",
+    "precision": "per cent of the references' facts that a caption mentions which it states and does not contradict",
+}
+for _which, (_rate, _help) in enumerate(_CHECKLIST.items()):
+    judge_metric(
+        f"checklist_{_rate}",
+        needs=("references", "judge"),
+        signature=f"{'(yes+no)/all' if _which == 0 else 'yes/(yes+no)'}|facts:references,rules-1",
+        label=f"checklist, {_rate}",
+        help=_help,
+        prompts=("checklist",),
+        bounds=PERCENT,
+        check=check_tagger,
+        families=("checklist",),
+    )(partial(checklist, _which))
