@@ -148,8 +148,9 @@ def test_equal_neighbours_come_by_row_even_at_the_cut():
     assert lookalike_sets(image_ND, 2).sets[0].tolist() == [0, 2]
 
 
-def test_a_picture_without_features_is_not_its_own_neighbour():
-    assert lookalike_sets(np.array([[0.0, 0], [1, 0], [0, 1]]), 3).sets[0].tolist() == [0, 1, 2]
+def test_a_picture_without_features_is_refused():
+    with pytest.raises(UsageError, match="1 of 3 rows of features are zero, NaN or infinite, such as row 0"):
+        lookalike_sets(np.array([[0.0, 0], [1, 0], [0, 1]]), 3)
 
 
 def test_every_question_about_a_picture_counts():

@@ -71,4 +71,7 @@ def test_the_keys_of_json_are_those_of_the_docs(cli: Cli, tmp_path: Path) -> Non
     assert found["systems"]["a"]["search_bm25_r1"]["n"] == 3 and found["pictures"]["n"] == 2
     assert found["pairs"][0].keys() == {"a", "b", "metric", "difference", "low", "high", "n", "p"}
     assert "queries:3," in found["signatures"]["search_bm25_r1"] and found["pictures"].keys() == {"n", "ids"}
-    assert found["metrics"]["search_bm25_r1"].keys() == {"label", "help", "direction", "group"} and found["notes"]
+    assert (
+        found["metrics"]["search_bm25_r1"].keys() == {"label", "help", "direction", "group", "digits"}
+        and found["notes"]
+    )
