@@ -42,6 +42,8 @@ def write_pages() -> None:
     shutil.rmtree(PAGES, ignore_errors=True)
     shutil.copytree(ROOT / "docs", PAGES)
     for uri, text in (*reference_pages(), *repository_pages()):
+        if (PAGES / uri).exists():
+            raise SystemExit(f"{uri}: a page of docs/ has the name of a page that is made here")
         (PAGES / uri).parent.mkdir(parents=True, exist_ok=True)
         (PAGES / uri).write_text(text, encoding="utf-8")
     for page in PAGES.rglob("*.md"):
@@ -56,17 +58,17 @@ def write_configuration() -> None:
     """Writes build/mkdocs.yml: mkdocs.yml with the pages of the code in its navigation."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     entries = "".join(f"      - {uri}\n" for uri, _ in reference_pages())
-    (BUILD / "mkdocs.yml").write_text(re.sub(r" +- reference/index\.md.*\n", entries, text), encoding="utf-8")
+    (BUILD / "mkdocs.yml").write_text(re.sub(r" +- api/index\.md.*\n", entries, text), encoding="utf-8")
 
 
 def reference_pages() -> Iterator[tuple[str, str]]:
     """Yields the top of the package, then a page for each folder, with every module's docstrings."""
     top = "".join(f"::: tellapart.{name}\n\n" for name in ("types", "errors"))
-    yield "reference/index.md", "# tellapart\n\nThe package, folder by folder.\n\n" + top
+    yield "api/index.md", "# tellapart\n\nThe package, folder by folder.\n\n" + top
     for folder in sorted(path.parent for path in PACKAGE.glob("*/__init__.py")):
         modules = sorted(file for file in folder.rglob("*.py") if file.name != "__init__.py")
         names = [f"tellapart.{folder.name}", *(dotted(file) for file in modules)]
-        yield f"reference/{folder.name}.md", f"# {folder.name}\n\n" + "".join(f"::: {name}\n\n" for name in names)
+        yield f"api/{folder.name}.md", f"# {folder.name}\n\n" + "".join(f"::: {name}\n\n" for name in names)
 
 
 def repository_pages() -> Iterator[tuple[str, str]]:
@@ -112,8 +114,8 @@ def target(top: str, rest: str) -> str:
     if top == "src/tellapart":
         folder, _, module = rest.strip("/").removesuffix(".py").partition("/")
         if not module or not (PACKAGE / folder / f"{module}.py").is_file():
-            return "reference/index.md" if folder in ("", "types", "errors") else f"reference/{folder}.md"
-        return f"reference/{folder}.md#tellapart.{folder}.{module.replace('/', '.')}"
+            return "api/index.md" if folder in ("", "types", "errors") else f"api/{folder}.md"
+        return f"api/{folder}.md#tellapart.{folder}.{module.replace('/', '.')}"
     if top == "examples":
         return f"reference/examples.md#{Path(rest).stem}"
     pages = {"README.md": "index.md", "notebooks": "reference/notebooks.md"}
