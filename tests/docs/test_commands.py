@@ -81,6 +81,7 @@ NOT_RUN = {
     "python -m replication claims vcb-captions": "trains for minutes; tests/replication does it on little data",
     "python -m replication claims smile-length": "trains for minutes; tests/replication does it on little data",
     "python -m replication front": "trains for an hour; tests/replication does it on little data",
+    "python -m replication tradeoff": "trains for half an hour; tests/replication does it on little data",
     "python -m replication signals": "a minute; tests/replication/test_signals.py has it on little data",
     "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",
     "python -m replication claims --power": "reads what hours of training left; tests/replication does it",
@@ -128,6 +129,8 @@ class Command(NamedTuple):
         """Why it is not run; None where it is."""
         if "--push-to-hub" in self.text:
             return "uploads to the hub; tests/training/test_hub.py does it against a local server"
+        if "--seeds verdict" in self.text:
+            return "a verdict is given once, by a person"
         if "--dry-run" in self.text:
             return None
         return next((why for start, why in NOT_RUN.items() if self.text.startswith(start)), None)
