@@ -6,7 +6,7 @@ a reference makes it, or if it is true of the scene. Each distinct claim of a pi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -19,16 +19,18 @@ from tellapart.metrics.registry import Metric, metric
 from tellapart.metrics.results import CLOSE, TRUTH
 from tellapart.metrics.slots import CaptionSlot, caption_lists
 from tellapart.metrics.statistics import Bounds, Measurement, Sums
-from tellapart.rewards.calibration import Judged, confidences, judged_by_references, judged_by_scene
 from tellapart.utils.messages import track
 
 BINS = 10  # of equal width, for the expected calibration error
 Claims = Sequence[tuple[float, bool]]  # confidence and truth of the distinct claims of a picture
+Judged = Mapping[Hashable, bool]  # as in `tellapart.rewards.calibration`, which loads torch
 Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
 
 
 def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
     """Returns the claims of each caption of each picture; those that a reference makes are true."""
+    from tellapart.rewards.calibration import judged_by_references
+
     pairs = list(zip(lists, context.references or [], strict=True))
     return [
         [judged_by_references(text, references) for text in texts]
@@ -38,6 +40,8 @@ def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Jud
 
 def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
     """Returns the claims of each caption of each picture; the scene says which are true."""
+    from tellapart.rewards.calibration import judged_by_scene
+
     assert context.items is not None
     return [
         [judged_by_scene(text, item.truth) for text in texts] for texts, item in zip(lists, context.items, strict=True)
@@ -46,6 +50,8 @@ def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]
 
 def claims_of_picture(samples: Sequence[Judged]) -> Claims:
     """Returns confidence and truth of each distinct claim of a picture's captions."""
+    from tellapart.rewards.calibration import confidences
+
     truth: dict[Hashable, bool] = {claim: true for claims in samples for claim, true in claims.items()}
     return [(share, truth[claim]) for claim, share in confidences(samples).items()]
 
