@@ -83,6 +83,20 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
     assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
 
 
+def test_text_files_by_another_prompt_are_told(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
+    """They stay, so that a person is not left to wonder why nothing changed."""
+    few = ("--format", "txt", "--max-tokens", 4)
+    caption(cli, tiny_captioner, folder, *few, "--prompt", "a red")
+    before = (folder / "2.txt").read_text()
+    done = caption(cli, tiny_captioner, folder, *few, "--prompt", "a blue")
+    assert "8 .txt files stay that" in done.err and "--overwrite captions these pictures again" in done.err
+    assert (folder / "2.txt").read_text() == before
+    assert ".txt files stay" not in caption(cli, tiny_captioner, folder, *few, "--prompt", "a red").err
+    assert ".txt files stay" in cli("caption", tiny_captioner, folder, *few, "--prompt", "a red", "--beams", 2).err
+    assert ".txt files stay" not in caption(cli, tiny_captioner, folder, *few, "--prompt", "a blue", "--overwrite").err
+    assert ".txt files stay" not in caption(cli, tiny_captioner, folder, *few, "--prompt", "a blue").err
+
+
 def test_overwrite_leaves_text_files_of_people_in_a_folder_for_a_generator(cli: Cli, folder: Path) -> None:
     made(cli, "lora", folder, *LORA)
     (folder / "2.txt").write_text("ohwx, edited\n")
@@ -182,8 +196,11 @@ def test_captions_of_people_for_a_generator_are_told(cli: Cli, folder: Path, tex
         listed["2.jpg"] == ("a dog on grass. the dog is brown" if text else "")
         and (folder / "2.txt").read_text() == text
     )
+    if not text:
+        assert "1 of these are empty, so their pictures are trained without a caption: 2.txt" in done.err
     if text:
         assert "1 of these do not have the trigger 'ohwx'" in done.err and "2.txt; add it there" in done.err
+        assert "1 of these are empty" not in done.err
         assert "1 of these have several lines, of which kohya's scripts read the first: 2.txt" in done.err
 
 

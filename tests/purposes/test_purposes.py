@@ -798,6 +798,9 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     assert done.status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n", done.err
     assert (folder / "05.txt").read_text() == f"ohwx, {again}\n"
     assert any("a red circle by a person" in str(one.before) for one in CaptionStore.open(folder).history("03.jpg"))
+    assert cli("captions", "undo", folder).status == 0
+    assert (folder / "03.txt").read_text() == f"{captions['03']}\n"
+    assert cli(*lora, "--replace-edited").status == 0
     assert cli(*lora).status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n"
     (tmp_path / "mine.csv").write_text("file,caption\nphotos/01.jpg,the first\nother.jpg,of another\n")
     done = cli("alt-text", folder, "--captions", tmp_path / "mine.csv", "-o", tmp_path / "few.jsonl")

@@ -8,6 +8,8 @@ from typing import Any
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
+from tellapart.captions.journal import UNKNOWN, Author
+from tellapart.captions.store import CaptionStore
 from tellapart.captions.writers import LOG, PRINTED, recorded_precision
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
@@ -78,6 +80,9 @@ def _caption_here(
         "decoding": plan.decoding, "format": format, "best_of": options.best_of, "features": plan.features,
         "drop_guesses": options.drop_guesses, "prompts": prompts,
     }  # fmt: skip
+    if format == "txt" and not options.overwrite:
+        settings: dict[str, Any] = {"captioner": plan.model, "decoding": plan.decoding.model_dump()}
+        warn_of_other_author(dataset, Author.from_settings(settings | {"prompt": plan.template}))
     redo = options.overwrite or (options.replace_edited and format != LOG)
     if not redo and nothing_left(dataset, out, plan.model, scorer=options.scorer, precision=precision, **request):
         say(f"0 captions written, {len(dataset):,} already done")
@@ -117,6 +122,9 @@ def _caption_by_server(
         "--precision": None if precision == "auto" else precision,
     }
     refuse(local, f"requires a model on this machine, and {plan.model.partition('@')[0]} is behind a server")
+    backend, prompt = open_server(plan.model)
+    if format == "txt" and not options.overwrite:
+        warn_of_other_author(dataset, Author(backend.name, prompt, plan.decoding.model_dump()))
     summary = caption_by_server(
         plan.model,
         dataset,
@@ -130,10 +138,29 @@ def _caption_by_server(
         ledger=plan.ledger,
         overwrite=options.overwrite,
         replace_edited=options.replace_edited,
-        prompts=Prompts.read(open_server(plan.model)[1], dataset, options.fields),
+        prompts=Prompts.read(prompt, dataset, options.fields),
     )
     say(f"{summary.written:,} captions written, {summary.already:,} already done, {len(summary.failed):,} failed")
     for line in (*summary.lines(), *dataset.report()):
         say(line)
     summary.refuse_unanswered()
     dataset.refuse_mostly_unreadable()
+
+
+def warn_of_other_author(dataset: Dataset, author: Author) -> None:
+    """Says which text files beside the pictures stay that another model, prompt or decoding wrote."""
+    captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
+    others = [one.author for one in captions if one.author is not None and not one.author.is_person
+              and one.author != UNKNOWN and not _is_same(one.author, author)]  # fmt: skip
+    if others:
+        prompt = f" with the prompt '{others[0].prompt}'" if others[0].prompt else ""
+        say(f"{len(others):,} .txt files stay that {others[0].model} wrote{prompt} or with other settings of decoding; "
+            "--overwrite captions these pictures again")  # fmt: skip
+
+
+def _is_same(one: Author, other: Author) -> bool:
+    """Returns whether two authors are one model, however its folder is spelled, with the same prompt and decoding."""
+    (model, _, options), (other_model, _, other_options) = (each.model.partition("?") for each in (one, other))
+    same = model == other_model or (Path(model).exists() and Path(model).resolve() == Path(other_model).resolve())
+    prompts = "prompt=" in options or one.prompt == other.prompt
+    return same and options == other_options and prompts and one.decoding == other.decoding

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tellapart.captions.journal import UNKNOWN, Author, new_run
 from tellapart.captions.provenance import OwnFiles
 from tellapart.captions.writers import SHOWN, Replace, files_beside, text_of_person, write_own
 from tellapart.data.open import expanded
@@ -41,7 +42,13 @@ def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
 
 
 def write_beside(
-    items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, replaces: Replace, suffix: str, trigger: str
+    items: Sequence[Item],
+    edited: Mapping[str, Edited],
+    own: OwnFiles,
+    replaces: Replace,
+    suffix: str,
+    trigger: str,
+    author: Author = UNKNOWN,
 ) -> tuple[dict[str, Edited], list[str]]:
     """Writes a text file beside each picture that has a text; returns the texts that are there now, and what is to be
     said of those of people.
@@ -50,8 +57,9 @@ def write_beside(
     text is the picture's.
     """
     targets = files_beside(items, suffix)
-    stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited)
-    there, several, bare = dict(edited), list[str](), list[str]()
+    stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
+                     run=new_run("lora", author))  # fmt: skip
+    there, several, bare, empty = dict(edited), list[str](), list[str](), list[str]()
     for key, path in targets.items() if not replaces.edited else ():
         if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
             lines = [" ".join(line.split()) for line in text_of(path).splitlines() if line.strip()]
@@ -60,6 +68,7 @@ def write_beside(
             there[key] = Edited(text, accepted=True)
             several += [path.name] if len(lines) > 1 and not listed else []
             bare += [path.name] if text and not has_phrase(text, trigger) else []
+            empty += [path.name] if not text else []
     people = [key for key, one in there.items() if one.accepted]
     said = []
     if people:
@@ -68,6 +77,9 @@ def write_beside(
     if bare:
         said.append(f"{len(bare):,} of these do not have the trigger '{trigger}', so the generator does not learn it "
                     f"from them: {_some(bare)}; add it there")  # fmt: skip
+    if empty:
+        said.append(f"{len(empty):,} of these are empty, so their pictures are trained without a caption: "
+                    f"{_some(empty)}; write one, or remove the file")  # fmt: skip
     if several:
         said.append(f"{len(several):,} of these have several lines, of which kohya's scripts read the first: "
                     f"{_some(several)}; join the lines there")  # fmt: skip

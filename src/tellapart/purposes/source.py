@@ -13,6 +13,7 @@ from typing import Any
 
 from tellapart import __version__
 from tellapart.captioners.captioner import Captioner
+from tellapart.captions.journal import UNKNOWN, Author
 from tellapart.captions.provenance import OwnFiles, PictureRecord, Provenance, TextRow, text_hash
 from tellapart.captions.writers import log_of, logged_captions
 from tellapart.data import Dataset
@@ -32,12 +33,19 @@ from tellapart.utils.messages import say
 class SourceCaptions:
     """The captions of pictures by id, several where there are.
 
-    ``captioner`` loads their captioner, None if it is not known; ``agent`` says who wrote them, as far as is known.
+    ``captioner`` loads their captioner, None if it is not known; ``author`` wrote them, as far as is known.
     """
 
     by_id: Mapping[str, Sequence[str]]
     captioner: Callable[[], Captioner] | None = None
-    agent: str = f"tellapart {__version__}"
+    author: Author = UNKNOWN
+
+    @property
+    def agent(self) -> str:
+        """Returns the captioner's name, if it is known, and this program's version."""
+        name = self.author.model.partition("?")[0]
+        name = name.rstrip("/").rpartition("/")[2] if Path(name).exists() else name
+        return f"tellapart {__version__}" if self.author == UNKNOWN else f"{name}, tellapart {__version__}"
 
     @property
     def first(self) -> dict[str, str]:
@@ -68,7 +76,7 @@ def read_source(
             raise UsageError("--captions and --model are two sources of captions; leave one of them out")
         typed = caption_options(options)
         captioner = caption_folder(plan_captions(options.model, typed), dataset, typed, device, precision, log=out)
-        return SourceCaptions(logged_captions(out, list(dataset)), captioner, agent_of(log_of(out)))
+        return SourceCaptions(logged_captions(out, list(dataset)), captioner, author_of(log_of(out)))
     alone = {"--prompt": options.prompt, "--decoding": options.decoding}
     alone |= {
         "--device": None if device == "auto" else device,
@@ -87,14 +95,13 @@ def read_source(
     if missing := [item.id for item in items if item.id not in captions]:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
         say(f"{len(missing):,} pictures have no caption: {', '.join(missing[:3])}{more}")
-    return SourceCaptions(captions, agent=agent_of(log_of(out) if path is None else path))
+    return SourceCaptions(captions, author=author_of(log_of(out) if path is None else path))
 
 
-def agent_of(captions: Path) -> str:
-    """Returns the captioner that wrote a file of captions, as far as the log says, and this program's version."""
-    captioner = str((Provenance.open(captions).settings or {}).get("captioner", ""))
-    name = captioner.partition("?")[0].rstrip("/").rpartition("/")[2] if Path(captioner).exists() else captioner
-    return f"{name}, tellapart {__version__}" if name else f"tellapart {__version__}"
+def author_of(captions: Path) -> Author:
+    """Returns the captioner that wrote a file of captions, as far as the log says."""
+    settings = Provenance.open(captions).settings
+    return Author.from_settings(settings) if settings and settings.get("captioner") else UNKNOWN
 
 
 _WHOLE: tuple[Callable[[str], Any], str] = (int, "a whole number")

@@ -69,7 +69,7 @@ def write_lora(
         lines: list[str] = []
         if place.suffix is not None:
             log_captions(items, place.path, source.by_id)
-            edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger)
+            edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger, source.author)
         count = write_lines(place.path, items, edited, own)
         also = f" and in a {place.suffix} beside each picture" if place.suffix is not None else ""
         for line in (f"{count:,} texts in {place.path}{also}", *lines):
