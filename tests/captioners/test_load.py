@@ -18,7 +18,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from test_official import save_clip
 from tiny_blip import save_blip
-from transformers import AutoModelForImageTextToText
+from transformers import AutoModelForImageTextToText, AutoTokenizer
 
 from tellapart.captioners import load_captioner
 from tellapart.captioners.load import parse_options, quoted
@@ -224,7 +224,77 @@ def test_an_adapter_with_tokens_that_its_base_lacks_is_refused_with_what_to_type
     get_peft_model(model, LoraConfig(r=2, **settings)).save_pretrained(tmp_path / "adapter")
     line = told(str(tmp_path / "adapter"))
     assert f"word embeddings of {rows + 4} tokens, and its base has {rows}" in line
-    assert f"base.resize_token_embeddings({rows + 4})" in line and "loading state_dict" not in line
+    assert f"tokenizer.save_pretrained('{tmp_path / 'adapter'}')" in line and "loading state_dict" not in line
+
+
+def grown_adapter(folder: Path, settings: dict[str, Any], **saved: Any) -> tuple[Any, Any, int]:
+    """An adapter of a base with three tokens more; the model, its tokenizer, and the rows of its base."""
+    from peft import LoraConfig, get_peft_model
+
+    base = FAMILIES["qwen2_vl"](folder / "base")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = AutoModelForImageTextToText.from_pretrained(base)
+    rows = model.get_input_embeddings().weight.shape[0]
+    tokenizer.add_tokens([f"<new{n}>" for n in range(rows - len(tokenizer) + 3)])
+    model.resize_token_embeddings(len(tokenizer))
+    torch.manual_seed(1)
+    adapted = get_peft_model(model, LoraConfig(r=2, init_lora_weights=False, **settings))
+    with torch.no_grad():
+        for table in {adapted.get_input_embeddings(), adapted.get_output_embeddings()}:
+            getattr(table, "base_layer", table).weight[-3:].normal_()
+    adapted.save_pretrained(folder / "adapter", **saved)
+    return adapted.eval(), tokenizer, rows
+
+
+@pytest.mark.parametrize(
+    ("settings", "saved"),
+    [
+        ({"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}, {}),
+        ({"target_modules": ["q_proj"]}, {"save_embedding_layers": True}),
+        ({"target_modules": ["q_proj", "lm_head", "embed_tokens"]}, {"save_embedding_layers": True}),
+    ],
+)
+def test_an_adapter_with_tokens_of_its_own_loads_with_them(
+    settings: dict[str, Any], saved: dict[str, Any], tmp_path: Path
+) -> None:
+    adapted, tokenizer, rows = grown_adapter(tmp_path, settings, **saved)
+    assert "tokenizer.save_pretrained" in told(str(tmp_path / "adapter")), "which token is which, nobody knows"
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    loaded: Any = load_captioner(str(tmp_path / "adapter"))
+    assert loaded.tokenizer.get_vocab() == tokenizer.get_vocab()
+    ids = torch.tensor([[5, rows, rows + 2, 6]])
+    with torch.no_grad():
+        ours = loaded.model(input_ids=ids).logits
+        assert torch.allclose(ours, adapted(input_ids=ids).logits, atol=1e-5) and ours.shape[-1] == rows + 3
+    loaded.save(tmp_path / "merged")
+    again: Any = load_captioner(str(tmp_path / "merged"))
+    assert len(again.tokenizer) == len(tokenizer)
+    with torch.no_grad():
+        assert torch.allclose(again.model(input_ids=ids).logits, ours, atol=1e-5)
+    picture = Image.new("RGB", (56, 56), "red")
+    assert load_captioner(str(tmp_path / "adapter")).caption([picture]) == again.caption([picture])
+
+
+def test_an_adapter_that_saved_no_embeddings_of_its_tokens_is_refused(tmp_path: Path) -> None:
+    """Its base would give them rows of random numbers."""
+    _, tokenizer, rows = grown_adapter(tmp_path, {"target_modules": ["q_proj"]}, save_embedding_layers=False)
+    tokenizer.save_pretrained(tmp_path / "adapter")
+    line = told(str(tmp_path / "adapter"))
+    assert f"a tokenizer of {rows + 3} tokens, and its base has word embeddings of {rows}" in line
+    assert "save_embedding_layers=True" in line
+    other = AutoTokenizer.from_pretrained(tmp_path / "base")
+    other.add_special_tokens({"additional_special_tokens": ["<x>"]})
+    other.save_pretrained(tmp_path / "adapter")
+    vocab = other.get_vocab()
+    if vocab["<x>"] < rows:  # it has a row of the base's
+        loaded: Any = load_captioner(str(tmp_path / "adapter"))
+        assert loaded.tokenizer.get_vocab() == vocab
+
+
+def test_an_adapter_beside_another_tokenizer_is_refused(adapter: tuple[Path, Path, Any], tmp_path: Path) -> None:
+    blip = save_blip(tmp_path, ["a", "dog"])
+    AutoTokenizer.from_pretrained(blip).save_pretrained(adapter[0])
+    assert "has another tokenizer than its base" in told(str(adapter[0]))
 
 
 def test_the_cause_of_weights_that_do_not_fit_is_told_and_not_its_heading_alone(

@@ -26,10 +26,11 @@ from tellapart.captioners.lora import (
     adapter_settings,
     base_of_adapter,
     merge_adapter,
+    tokenizer_of_adapter,
 )
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.decoding import Decoding
-from tellapart.models.devices import dtype_of, resolve_device, resolve_precision, set_precision
+from tellapart.models.devices import Precision, dtype_of, resolve_device, resolve_precision, set_precision
 from tellapart.models.names import is_server
 from tellapart.models.saved import (
     OPTIONS_FILE,
@@ -72,7 +73,9 @@ STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that ever
 DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # of those that were trained for several amounts
 
 
-def load_captioner(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Captioner:
+def load_captioner(
+    name: str, device: str | torch.device = "auto", precision: str = "auto", adapter: Path | None = None
+) -> Captioner:
     """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
 
     Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
@@ -81,6 +84,8 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     are published checkpoints (`official`), ``clipcap?vision=NAME&language_model=NAME`` is one with a new mapper,
     ``package.module:make?key=value`` one of the user's own (`load_custom`), which runs where the command line,
     `tellapart.utils.registry.allow_code` or an installed entry point names it. Else safetensors only.
+
+    ``adapter``: the folder of a PEFT adapter that is merged into it. With it may lie a tokenizer with further tokens.
 
     ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16`` where that device
     multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so name ``fp32`` for
@@ -100,6 +105,8 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
     if (custom := load_without_folder(bare, written)) is not None:
         if precision != "auto" or code_path(bare, "captioner") is None:
             set_precision(custom.model, chosen)
+        if adapter is not None:
+            merge_adapter(custom.model, adapter)
         custom.model.eval().to(device)
         return custom
     folder = Path(bare).expanduser()
@@ -112,14 +119,33 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
         custom = load_custom(str(maker), {}, where)
         if precision != "auto":
             set_precision(custom.model, chosen)
+        if adapter is not None:
+            merge_adapter(custom.model, adapter)
         custom.model.eval().to(device)
         custom.decoding = decoding_in(saved_options(where))
         return custom
+    model, family, tokenizer, processor = load_parts(where, bare, chosen, adapter)
+    saved = saved_options(where, from_hub=True)
+    decoding, levels = decoding_in(saved), levels_in(saved, bare)
+    typed = with_detail(parse_options(written, {**family.options, **STOP, **DETAIL}, bare), levels, bare)
+    options = {key: value for key, value in saved.items() if key not in ("decoding", "detail")} | typed
+    model.requires_grad_(chosen == "fp32").eval().to(device)
+    with loading_errors(bare, "a processor that fits the model"):
+        arguments = {key: value for key, value in options.items() if key not in STOP}
+        captioner: Captioner = family(model, tokenizer, processor, str(name), **arguments)
+        check_fit(captioner)
+    captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
+    captioner.set_stop(options.get("stop", ""))
+    return captioner
+
+
+def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None) -> tuple[Any, Any, Any, Any]:
+    """Returns the model of a folder, its family, its tokenizer and its processor, with the adapter merged in."""
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if (loaded := load_family(kind, where)) is not None:
             model, family = loaded
-            set_precision(model, chosen)
+            set_precision(model, precision)
             tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
             pictures = family.reads_pictures(model)
             processor = (
@@ -129,22 +155,16 @@ def load_captioner(name: str, device: str | torch.device = "auto", precision: st
             )
         else:
             model, family, tokenizer, processor = CAPTIONERS.find("transformers").factory(
-                where, kind, bare, dtype_of(chosen)
+                where, kind, bare, dtype_of(precision)
             )
+    if adapter is not None:
+        tokenizer = tokenizer_of_adapter(adapter, model, tokenizer)
+        if processor is not None and hasattr(processor, "tokenizer"):
+            processor.tokenizer = tokenizer
+        merge_adapter(model, adapter)
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
-    saved = saved_options(where, from_hub=True)
-    decoding, levels = decoding_in(saved), levels_in(saved, bare)
-    typed = with_detail(parse_options(written, {**family.options, **STOP, **DETAIL}, bare), levels, bare)
-    options = {key: value for key, value in saved.items() if key not in ("decoding", "detail")} | typed
-    model.requires_grad_(chosen == "fp32").eval().to(device)
-    with loading_errors(bare, "a processor that fits the model"):
-        arguments = {key: value for key, value in options.items() if key not in STOP}
-        captioner = family(model, tokenizer, processor, str(name), **arguments)
-        check_fit(captioner)
-    captioner.chosen, captioner.decoding, captioner.levels = options, decoding, levels
-    captioner.set_stop(options.get("stop", ""))
-    return captioner
+    return model, family, tokenizer, processor
 
 
 def load_adapted(name: str, folder: Path, written: str, device: torch.device, precision: str) -> Captioner:
@@ -156,11 +176,12 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
     base = base_of_adapter(folder, settings, parse_value(named[-1]) if named else None)
     rest = "&".join(pair for pair in pairs if not pair.startswith("base_model="))
     try:
-        captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision)
+        captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision, folder)
     except TellapartError as error:
+        if str(folder) in str(error).partition(":")[0]:  # about the adapter, not its base
+            raise
         elsewhere = f"if it lies elsewhere, type '{folder}?base_model=PLACE'"
         raise type(error)(f"{folder} is an adapter of {base}: {error}; {elsewhere}") from None
-    merge_adapter(captioner.model, folder)
     captioner.name = name
     return captioner
 

@@ -12,7 +12,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict, inject_adapter_in_model
 from peft.tuners.lora import LoraLayer
 from safetensors import safe_open
-from transformers import pytorch_utils
+from transformers import AutoTokenizer, pytorch_utils
 
 from tellapart.errors import TellapartError, UsageError
 from tellapart.models.protocols import CaptionerLike
@@ -70,15 +70,59 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
         parameter.requires_grad_(wants)
 
 
+def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
+    """Returns the adapter's tokenizer where it has tokens that its base lacks, else the base's ``own``.
+
+    The base ``model`` gets rows for the embeddings of these tokens. Raises `TellapartError` for a tokenizer that is not
+    the base's with tokens at its end, and for tokens whose embeddings the adapter did not save.
+    """
+    if not (folder / "tokenizer_config.json").is_file():
+        return own
+    with loading_errors(str(folder), "the tokenizer of its base, with the tokens that were added"):
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    before, after = own.get_vocab(), tokenizer.get_vocab()
+    if before == after:
+        return own
+    if moved := sorted(token for token, id_ in before.items() if after.get(token) != id_):
+        raise TellapartError(
+            f"{folder} has another tokenizer than its base: {len(moved):,} tokens of the base are not in it, or have "
+            f"another number, such as {moved[0]!r}; expected the base's tokens, and more after them"
+        )
+    tables = embedding_layers(model)
+    rows, needed = min(layer.weight.shape[0] for layer in tables.values()), max(after.values()) + 1
+    if needed > rows:
+        with safe_open(folder / ADAPTER_WEIGHTS, "pt") as file:
+            saved = {
+                end: file.get_slice(key).get_shape()[0]
+                for key in file.keys()  # noqa: SIM118 (no mapping)
+                for end in tables
+                if re.search(rf"\.{re.escape(end)}\.(base_layer\.)?weight$", key)
+            }
+        lacking = [end for end in tables if saved.get(end, 0) < needed]
+        if lacking and not (len(lacking) < len(tables) and model.config.tie_word_embeddings):
+            added = sorted(after.keys() - before.keys())
+            raise TellapartError(
+                f"{folder} has a tokenizer of {needed:,} tokens, and its base has word embeddings of {rows:,}; the "
+                f"adapter saved none of the {len(added):,} added tokens ({', '.join(added[:3])}, …) in "
+                f"{' and '.join(lacking)}; save it again with model.save_pretrained(FOLDER, save_embedding_layers=True)"
+            )
+        model.resize_token_embeddings(max(saved.values()), mean_resizing=False)
+    return tokenizer
+
+
+def embedding_layers(model: Any) -> dict[str, Any]:
+    """Returns the layers with a row for each token, by the last part of their names."""
+    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
+    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
+    return {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
+
+
 def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
     """Raises `TellapartError` if the adapter was trained with more tokens than its base has.
 
     ``shapes``: those of its tensors, by name.
     """
-    getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
-    layers = [layer for get in getters if get is not None and (layer := get()) is not None]
-    ends = {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
-    for end, layer in ends.items():
+    for end, layer in embedding_layers(model).items():
         tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
         named = [(name, shape) for name, shape in shapes.items() if tables.search(name)]
         counts = {shape[1 if name.endswith("lora_embedding_A") else 0] for name, shape in named}
@@ -86,10 +130,8 @@ def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int
         if counts and tokens != have:
             raise TellapartError(
                 f"{folder} has word embeddings of {tokens:,} tokens, and its base has {have:,}: tokens were added "
-                "before training, and an adapter does not say how; in Python, call "
-                f"base.resize_token_embeddings({tokens}), "
-                f"PeftModel.from_pretrained(base, '{folder}').merge_and_unload().save_pretrained(NEW) and "
-                "tokenizer.save_pretrained(NEW), and name NEW with the base's processor"
+                f"before training, and no tokenizer that has them is in {folder}; save it there, in Python: "
+                f"tokenizer.save_pretrained('{folder}')"
             )
 
 
