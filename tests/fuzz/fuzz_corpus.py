@@ -210,7 +210,7 @@ name = "{captioner}"
 
 [objective]
 kind = "smile"
-mle = 0.1
+mle_weight = 0.1
 
 [training]
 steps = 2

@@ -124,7 +124,11 @@ COMMANDS: tuple[tuple[int, str], ...] = (
                    "composite.csv")),
     (1, "study arena --captions @c.jsonl --captions @map.json --data @photos --llm-judge openai:m@{server} "
         "--resamples 5"),
-    (1, "cache --json"), (1, "demo --out run"), (1, "--version"),
+    (1, "cache --json"), (1, "demo --out run"), (1, "--version"), (1, "data kinds"),
+    (2, "alt-text @photos --captions @c.jsonl -o alt.jsonl --embed"),
+    (2, "lora @photos --captions @c.jsonl --trigger ohwx"),
+    (1, "captions list @photos --json"), (1, "captions history @photos"), (1, "captions undo @photos --last 1"),
+    (1, "review @photos --port 0"), (2, "search @photos dog --captions @c.jsonl --json"),
 )  # fmt: skip
 PLACE = re.compile(r"(?<![\w.])([@%+])(\.?[A-Za-z0-9](?:\{000..000\}|[\w.-])*(?:/[\w.-]+)?)")
 TEMPORARY = re.compile(r"(^|/)\.(?!tellapart-captions\.jsonl$)|\.(tmp|part|again)$|\.\d{3,}$")

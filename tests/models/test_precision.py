@@ -138,9 +138,9 @@ def test_options_that_would_have_no_effect_are_refused(cli: Cli, tmp_path: Path)
     captions = tmp_path / "a.jsonl"
     captions.write_text('{"id": "1", "caption": "a dog"}\n')
     done = cli("eval", "--captions", captions, "--metrics", "length", "--device", "cpu")
-    assert done.status == 2 and "--device and --precision are of models; add --scorer MODEL" in done.err
+    assert done.status == 2 and "--device and --precision require a model; add --scorer MODEL" in done.err
     done = cli("boost", "scenes:plain?n=4", "--llm", "scripted", "--precision", "bf16", "-o", tmp_path / "b.jsonl")
-    assert done.status == 2 and "are of local models" in done.err
+    assert done.status == 2 and "require a local model" in done.err
     done = cli("train", "scenes_smile", "--precision", "fp16")
     assert done.status == 2 and "type: --precision bf16" in done.err
     done = cli("caption", "scenes", "scenes:plain?n=4", "-o", tmp_path / "c.jsonl", "--device", "cuda:9")

@@ -68,7 +68,7 @@ def test_start_and_both_arms_are_trained_and_measured(
     arguments = [argument for setting in settings for argument in ("--set", setting)]
     own = ["objective.decoding.max_tokens=6", "evaluation.decoding.candidates=5"]
     own += [f"objective.rewards=[{inline(plain)}, {{kind='consensus', decoding={drawn}}}, {{kind='likelihood'}}]"]
-    arguments += [argument for setting in own for argument in ("--drop-guesses", setting)]
+    arguments += [argument for setting in own for argument in ("--truthful", setting)]
     monkeypatch.setattr("sys.argv", ["flickr8k_truthful.py", "--seeds", "0,1", *arguments])
     capsys.readouterr()
     tool.main()

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 
 from tellapart.recipe.schema import Training
-from tellapart.training import step as optimizer
+from tellapart.training import optimizer
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])

@@ -120,7 +120,7 @@ def run_eval(options: EvalOptions) -> Results:
             kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
         results = evaluate(kept, inputs)
     except UsageError:
-        for note in notes if options.data is not None else ():  # what the data left out may be why something is missing
+        for note in [] if inputs.items is None else inputs.items.report():  # may be why something is missing
             say(note)
         raise
     results.notes[:0] = notes
