@@ -120,7 +120,7 @@ def run_eval(options: EvalOptions) -> Results:
             kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
         results = evaluate(kept, inputs)
     except UsageError:
-        for note in [] if inputs.items is None else inputs.items.report():  # may be why something is missing
+        for note in inputs.items.report() if isinstance(inputs.items, Dataset) else ():  # may say what is missing
             say(note)
         raise
     results.notes[:0] = notes
