@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tellapart.data import open_data
+from tellapart.data import Dataset, open_data
 from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
 from tellapart.evaluation.chosen_metrics import choose
