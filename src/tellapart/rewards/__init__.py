@@ -1,7 +1,7 @@
 """Rewards: one float per caption or per token; NaN abstains.
 
-A module holds a reward whole: its options in a recipe (``Config``), the reward itself, and its entry in `REWARDS`.
-`base` has the interface, and `tellapart.language` the words of captions.
+Each module defines one reward: its recipe options (``Config``), the reward itself, and its entry in `REWARDS`.
+`base` defines the interface; `tellapart.language` extracts words from captions.
 """
 
 from __future__ import annotations

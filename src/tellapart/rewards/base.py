@@ -1,7 +1,7 @@
-"""The interface of rewards, the parts of a run that their factories may use, and the registry.
+"""The reward interface, the parts of a run that reward factories may use, and the registry.
 
-A reward is its options, a class below the decorator `reward` whose ``build`` makes the callable, or an entry point of
-the group ``tellapart.rewards`` of an installed package. Its options are a table of ``objective.rewards`` in a recipe.
+A reward is either an options class decorated with `reward`, whose ``build`` returns the callable, or an entry point in
+the group ``tellapart.rewards`` of an installed package. A recipe sets its options in a table of ``objective.rewards``.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ BaselineName = Literal["running_mean", "leave_one_out", "group_mean", "greedy", 
 class Reward(Protocol):
     """``reward(rollout, batch)`` returns reward_BS, one number per caption, or reward_BST, one per token; NaN abstains.
 
-    Any scale is allowed. T is that of ``rollout.tokens_RT``; values on padding are ignored. A reward of tokens may have
-    a method ``word_classes(rollout) -> class_RT``, integers from 0; its baseline then compares tokens of one class.
+    Any scale is allowed. T matches ``rollout.tokens_RT``; values on padding are ignored. A per-token reward may define
+    a method ``word_classes(rollout) -> class_RT``, integers from 0; its baseline then compares tokens within a class.
     """
 
     def __call__(self, rollout: Rollout, batch: Batch, /) -> torch.Tensor: ...
@@ -38,17 +38,17 @@ class RunParts:
     """The parts of a run that factories of objectives and rewards may use.
 
     captioner: the captioner in training.
-    scorer: the frozen scorer of the recipe's [scorer]; None without one.
-    train_items: the training pictures, in the order of ``batch.rows_B``.
+    scorer: the frozen scorer configured by the recipe's [scorer]; None if the recipe has none.
+    train_items: the training pictures, indexed by ``batch.rows_B``.
     vision_learns: True if the captioner's vision encoder is trained; ``batch.visual`` then holds pixels.
-    load_scorer(name): loads a further frozen scorer.
-    start(prompt=""): returns the captioner that the run starts from, frozen, without dropout; its weights are shared.
+    load_scorer(name): loads another frozen scorer.
+    start(prompt=""): returns the initial captioner of the run, frozen and without dropout; its weights are shared.
     train_features(scorer): returns features_ND of the training pictures.
-    trained_on(name): returns seen_N, True for training pictures that the scorer of this name was trained on, as far as
-        its run says.
-    train_visual(): returns a function from rows_B of training pictures to the captioner's input, as in a batch.
-    nearest_train(scorer, count): returns a function from rows_B of training pictures to rows_BK, their ``count`` most
-        similar other training pictures.
+    trained_on(name): returns seen_N, True for training pictures that the named scorer was trained on, according to its
+        run.
+    train_visual(): returns a function that maps rows_B of training pictures to the captioner's input, as in a batch.
+    nearest_train(scorer, count): returns a function that maps rows_B of training pictures to rows_BK, their ``count``
+        most similar other training pictures.
     """
 
     captioner: CaptionerLike
@@ -64,10 +64,10 @@ class RunParts:
 
 
 class RewardOptions(Strict):
-    """The options of every reward: ``kind = "name"`` chooses it, ``weight`` multiplies it. Subclasses add their own.
+    """Base options of every reward: ``kind = "name"`` selects it, ``weight`` scales it. Subclasses add their own.
 
-    ``within`` is the length-conditional masking of BalCapRL (Ye et al. 2026), of rewards that are at least 0: longer
-    captions cannot collect it.
+    ``within`` enables the length-conditional masking of BalCapRL (Ye et al. 2026): captions that are too long get a
+    reward of 0. It requires non-negative rewards.
     """
 
     kind: str
@@ -81,7 +81,7 @@ class RewardOptions(Strict):
 
     @model_validator(mode="after")
     def is_of_captions(self) -> RewardOptions:
-        """Checks that ``within`` stands beside a reward of whole captions."""
+        """Checks that ``within`` is set only for rewards of whole captions."""
         if self.within is not None and self.per_token:
             raise ValueError("within is of rewards of whole captions, and this one is of single tokens; leave it out")
         return self
@@ -90,43 +90,43 @@ class RewardOptions(Strict):
         """Raises `UsageError` before any model is loaded if the reward cannot be built."""
 
     def needs(self) -> tuple[str, ...]:
-        """Returns what the reward requires of the run: ``references``, ``scorer``, ``start``, ``truth``."""
+        """Returns the reward's requirements, a subset of ``references``, ``scorer``, ``start`` and ``truth``."""
         needs = REWARDS.find(self.kind).needs
         return needs if self.within is None or "references" in needs else (*needs, "references")
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns scorers named here in place of the recipe's [scorer]."""
+        """Returns the names of scorers that replace the recipe's [scorer]."""
         return ()
 
     @property
     def per_token(self) -> bool:
-        """True if the reward is one number for each token."""
+        """Returns True if the reward gives one number per token."""
         return False
 
     @property
     def compares_pictures(self) -> bool:
-        """True if the reward compares a picture with others of the batch and with ``batch.distractors_BK``."""
+        """Returns True if the reward compares a picture with others in the batch and with ``batch.distractors_BK``."""
         return False
 
     @property
     def per_bag(self) -> bool:
-        """True if the reward compares a picture with those of its bag."""
+        """Returns True if the reward compares a picture with the others in its bag."""
         return False
 
 
 class PluginRewardOptions(RewardOptions, PluginOptions):
-    """Options of a plug-in that declares none: every further key is a keyword argument of its factory."""
+    """Options of a plug-in that declares none: every other key is passed to its factory as a keyword argument."""
 
     @property
     def compares_pictures(self) -> bool:
-        return True  # nobody here knows
+        return True  # a plug-in does not say, so assume that it does
 
 
 @dataclass(frozen=True, kw_only=True)
 class RewardEntry(Entry[Callable[..., Reward]]):
-    """``factory(options, parts) -> Reward``, with a `RewardOptions` and a `RunParts`.
+    """Registry entry with ``factory(options, parts) -> Reward``, which takes a `RewardOptions` and a `RunParts`.
 
-    Without ``options`` it is ``factory(**keys) -> Reward``, with the further keys of its table.
+    If the entry has no ``options``, the call is ``factory(**keys) -> Reward`` with the other keys of the table.
     """
 
     def build(self, options: RewardOptions, parts: RunParts) -> Reward:
@@ -141,7 +141,7 @@ REWARDS: Registry[RewardEntry] = Registry("reward", RewardEntry, group="tellapar
 
 
 def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[type[Options]], type[Options]]:
-    """Registers a class of options, under its ``kind``, as a reward; ``options.build(parts)`` makes the reward."""
+    """Registers an options class as a reward under its ``kind``; ``options.build(parts)`` returns the reward."""
 
     def register(options: type[Options]) -> type[Options]:
         (name,) = get_args(options.model_fields["kind"].annotation)
@@ -157,12 +157,12 @@ def reward(label: str, *, help: str, needs: tuple[str, ...] = ()) -> Callable[[t
 
 
 def build_reward(options: RewardOptions, parts: RunParts) -> Reward:
-    """Returns the reward that a recipe's table describes."""
+    """Builds the reward that a recipe table describes."""
     return REWARDS.find(options.kind).build(options, parts)
 
 
 def frozen_scorers(names: Sequence[str], parts: RunParts) -> list[FrozenScorer]:
-    """Returns the scorers of these names; without names the recipe's [scorer], which its schema requires then."""
+    """Returns the named scorers, or the recipe's [scorer] if ``names`` is empty; the schema then requires [scorer]."""
     if names:
         return [parts.load_scorer(name) for name in names]
     assert parts.scorer is not None, "the recipe schema requires [scorer]"

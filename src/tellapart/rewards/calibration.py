@@ -1,8 +1,8 @@
-"""Rewards captions whose claims are as frequent among a picture's samples as they are true.
+"""Calibration reward: the negative Brier score of a caption's claims.
 
-The confidence q of a claim is the share of the picture's samples that make it; y is 1 for a true claim, else 0. The
-reward of a claim is −(q − y)², the Brier score with its sign changed: a claim that most samples make should be true,
-and a true claim should be made by most samples.
+The confidence q of a claim is the fraction of the picture's samples that make it; y is 1 for a true claim, else 0. The
+reward of a claim is −(q − y)²: a claim that most samples make should be true, and most samples should make a true
+claim.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ from tellapart.scenes.truth import stated_claims
 from tellapart.scenes.world import Scene
 from tellapart.types import Batch, Item, Rollout
 
-Judged = Mapping[Hashable, bool]  # the distinct claims of a caption, and whether each is true
+Judged = Mapping[Hashable, bool]  # maps each distinct claim of a caption to whether it is true
 
 
 def confidences(samples: Sequence[Judged]) -> dict[Hashable, float]:
-    """Computes q of every claim: the share of a picture's samples that make it."""
+    """Computes the confidence q of every claim: the fraction of a picture's samples that make it."""
     counts = Counter(claim for claims in samples for claim in claims)
     return {claim: count / len(samples) for claim, count in counts.items()}
 
 
 def brier_rewards(samples: Sequence[Judged]) -> list[float]:
-    """Computes for each sample of a picture the mean of −(q − y)² over its claims, −1 to 0; NaN without claims."""
+    """Computes the mean of −(q − y)² over the claims of each sample, in [−1, 0]; NaN for a sample without claims."""
     q = confidences(samples)
     each = [[-((q[claim] - float(true)) ** 2) for claim, true in claims.items()] for claims in samples]
     return [sum(values) / len(values) if values else math.nan for values in each]
 
 
 def judged_by_scene(caption: str, scene: Scene) -> Judged:
-    """Returns the claims of a caption about a scene: true ones by the fact that they state, others by their words."""
+    """Judges the claims of a caption against a scene. True claims are keyed by the fact that they state, false ones by
+    their words.
+    """
     words = tokens(caption)
     return {
         claim.fact if claim.fact is not None else ("false", *(words[word] for word in claim.words)): (
@@ -50,19 +52,19 @@ def judged_by_scene(caption: str, scene: Scene) -> Judged:
 
 
 def judged_by_references(caption: str, references: Sequence[str]) -> Judged:
-    """Returns the claims of a caption; those that some reference makes are true."""
+    """Judges the claims of a caption against its references: a claim is true if any reference makes it."""
     known = {claim for text in references for claim in distinct_claims(text)}
     return {claim: claim in known for claim in distinct_claims(caption)}
 
 
 class Calibration:
-    """`brier_rewards` of the samples of each picture, B×S; NaN for captions without claims."""
+    """Computes `brier_rewards` for the samples of each picture, B×S; NaN for captions without claims."""
 
     @reward("calibration", help="How well the share of samples that make a claim predicts that it is true.")
     class Config(RewardOptions):
-        """Mean of −(q − y)² over a caption's claims, −1 to 0; q is the share of the picture's samples that make it.
+        """Mean of −(q − y)² over a caption's claims, in [−1, 0]; q is the fraction of samples that make the claim.
 
-        ``verifier``: whether a claim is true (y) by the picture's ``references``, or by the ``truth`` of scenes.
+        ``verifier``: decides y from the picture's ``references`` or from the ground ``truth`` of scenes.
         """
 
         kind: Literal["calibration"]
@@ -90,7 +92,7 @@ class Calibration:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def judged(self, caption: str, item: Item) -> Judged:
-        """Returns the claims of a caption, and whether each is true."""
+        """Returns a caption's claims, each with whether it is true."""
         if self.verifier == "truth":
             return judged_by_scene(caption, item.truth)
         return judged_by_references(caption, item.references)

@@ -1,4 +1,4 @@
-"""CIDEr-D against the references as a reward (Rennie et al. 2017; papers 2 and 4)."""
+"""CIDEr-D against the references, as a reward (Rennie et al. 2017; papers 2 and 4)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.utils.options import fill_in, written_file
 
 
 def frequencies(idf: str, info: ValidationInfo) -> str:
-    """Returns the name of document frequencies, or the path of a file of them beside the recipe that names it."""
+    """Resolves ``idf``: returns a built-in name unchanged, or a file's path relative to the recipe that names it."""
     if idf in ("training", "batch"):
         return idf
     if not idf.endswith(".json"):
@@ -27,17 +27,19 @@ def frequencies(idf: str, info: ValidationInfo) -> str:
 
 
 class CiderReward:
-    """CIDEr-D of each caption against its picture's references, 0 to 10 (1.2 is what tables print as 120).
+    """CIDEr-D of each caption against its picture's references, in [0, 10] (tables print 1.2 as 120).
 
-    ``references``: of every training picture, as `batch.rows_B` numbers them: texts, or with ``end_token`` rows of
-    token ids. ``idf``: document frequencies of the "references" (the training set's), of the "batch" (paper 2's
-    program), or frozen `DocumentFrequencies`. ``end``: whether the end token is a word, for token ids: a caption that
-    was cut off has none, and its references all do.
+    ``references``: the references of every training picture, indexed by `batch.rows_B`: texts, or rows of token ids if
+    ``end_token`` is given. ``idf``: document frequencies from "references" (the training set's), from "batch" (as in
+    paper 2's code), or frozen `DocumentFrequencies`. ``end``: whether the end token counts as a word (token ids only);
+    a truncated caption has no end token, whereas all its references do.
     """
 
     @reward("CIDEr-D", help="CIDEr-D against the references.", needs=("references",))
     class Config(RewardOptions):
-        """CIDEr-D against the references. ``idf``: "training", "batch", or a file of `DocumentFrequencies.save`."""
+        """CIDEr-D against the references. ``idf``: "training", "batch", or a file that `DocumentFrequencies.save`
+        wrote.
+        """
 
         kind: Literal["cider"]
         idf: Annotated[str, AfterValidator(frequencies), PlainSerializer(written_file)] = "training"
@@ -78,7 +80,7 @@ class CiderReward:
 
     def __call__(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
         captions: Any = rollout.texts
-        if self.ids:  # padding may look like a word: a row ends where it is no longer valid
+        if self.ids:  # padding may share its id with a word, so cut each row at its valid length
             captions = [row[valid].tolist() for row, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
         pictures_R = np.repeat(batch.rows_B.numpy(), rollout.samples)
         return torch.from_numpy(self.cider(captions, pictures_R)).float().view(-1, rollout.samples)

@@ -1,8 +1,8 @@
-"""Rewards captions by the claims that they make and by how many of these are wrong (after ClaimDiff-RL, 2605.20278).
+"""Claim reward: counts the claims of a caption and how many are wrong (after ClaimDiff-RL, arXiv 2605.20278).
 
-A caption with D claims of which a are wrong earns a product of three factors: the share of right claims, a penalty for
-each wrong one, and a bonus for saying more. Two verifiers say which claims are wrong: the truth of `scenes`, an upper
-bound, and the consensus of the start model's own samples, which needs no truth.
+For a caption with D claims of which a are wrong, the reward is a product of three factors: the fraction of correct
+claims, a penalty for each wrong claim, and a bonus for detail. Two verifiers decide which claims are wrong: the ground
+truth of `scenes`, an upper bound, and the consensus of the start model's own samples, which needs no ground truth.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from tellapart.scenes.truth import count_claims
 from tellapart.types import Batch, Rollout
 
 SAMPLES = Decoding(kind="sample", samples=16, temperature=0.6)
-LEAST_SHARE = 0.05  # one of 16 samples: synonyms share a claim among them (docs/research/objectives.md)
-LEAST_DETAIL = 0.7  # of the third factor, for a caption with a single claim this much and a little more
+LEAST_SHARE = 0.05  # one of 16 samples is enough, because synonyms split the votes (docs/research/objectives.md)
+LEAST_DETAIL = 0.7  # lower bound of the third factor; a caption with a single claim gets slightly more
 Claim = tuple[str, Tuple]  # kind and words
 
 
@@ -37,7 +37,7 @@ def claim_reward(
 
         [ε + (1 − ε)(1 − a/D)^α] · exp(−a/κ) · (0.7 + 0.3 · min(1, ln(1 + D) / ln(1 + D_max)))
 
-    A caption without claims earns 0: there is nothing that could be right.
+    A caption without claims gets 0 because it contains nothing that could be correct.
     """
     if not claims:
         return 0.0
@@ -47,28 +47,28 @@ def claim_reward(
 
 
 def distinct_claims(caption: str) -> set[Claim]:
-    """Returns the claims of a caption: objects, attributes and relations. Needs HanTa (the extra words)."""
+    """Extracts the distinct claims (objects, attributes, relations) of a caption. Requires HanTa (extra ``words``)."""
     return {(kind, claim) for kind, claim, _ in claims_of(extract(caption), NO_SYNONYMS)}
 
 
 def claim_shares(claims: Sequence[Claim], samples: Sequence[str]) -> list[float]:
-    """Computes for each claim the share of the samples that make it, 0 to 1."""
+    """Computes the fraction of samples that make each claim, in [0, 1]."""
     made_by = Counter(claim for text in samples for claim in distinct_claims(text))
     return [made_by[claim] / len(samples) for claim in claims]
 
 
 class ClaimReward:
-    """`claim_reward` of each caption, B×S, 0 to 1. Without ``consensus`` the scene itself says which claims are wrong.
+    """Computes `claim_reward` of each caption, B×S, in [0, 1]. Without ``consensus`` the scene decides which are wrong.
 
-    consensus: draws the start model's samples of each picture, anew at each step. least_share: a claim that fewer of
-    the samples make is wrong.
+    consensus: samples the start model's captions of each picture anew at every step.
+    least_share: a claim is wrong if a smaller fraction of these samples makes it.
     """
 
     @reward("claims", help="How many claims the caption makes and how many of them are wrong (ClaimDiff-RL).")
     class Config(RewardOptions):
-        """Number of claims of each caption and how many are wrong, as one reward from 0 to 1 (ClaimDiff-RL).
+        """Reward in [0, 1] from the number of claims in a caption and how many are wrong (ClaimDiff-RL).
 
-        ``verifier``: ``consensus`` of the start model's own samples, or the ``truth`` of scenes, an upper bound.
+        ``verifier``: ``consensus`` of the start model's own samples, or the ground ``truth`` of scenes (upper bound).
         """
 
         kind: Literal["claims"]
@@ -117,7 +117,7 @@ class ClaimReward:
         return torch.tensor(rewards, device=rollout.tokens_RT.device).view(-1, rollout.samples)
 
     def counts(self, rollout: Rollout, batch: Batch) -> list[tuple[int, int]]:
-        """Returns for each caption the number of its wrong claims, and of all its claims."""
+        """Returns (number of wrong claims, number of claims) for each caption."""
         S = rollout.samples
         if self.consensus is None:
             scenes = [item.truth for item in batch.items for _ in range(S)]

@@ -1,8 +1,8 @@
-"""Rewards words that the start model's own samples of a picture agree on.
+"""Consensus reward: rewards words on which the start model's own samples of a picture agree.
 
-What a captioner knows of a picture it says in most of its captions, and what it makes up it says in few: the consensus
-of minimum Bayes risk decoding (Kumar and Byrne 2004), and of checking a model by its own samples (Manakul et al. 2023,
-SelfCheckGPT). The likelihood of one caption shares a belief among all the ways to say it; a share of samples does not.
+A captioner repeats what it knows about a picture in most of its samples and what it hallucinates in few. MBR decoding
+(Kumar and Byrne 2004) and SelfCheckGPT (Manakul et al. 2023) build on the same consensus. The likelihood of a caption
+divides a belief among all the ways to phrase it; the fraction of samples does not.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from tellapart.types import Batch, Rollout
 
 
 class Consensus:
-    """The share of the start model's samples that say a content word, as a mean over those of a caption: reward_BS.
+    """Computes reward_BS: the fraction of the start model's samples that contain a content word, averaged over the
+    content words of the caption.
 
-    In 0 to 1, and 0 for a caption without content words. Samples are drawn anew at each step, of each picture
-    ``decoding.samples``, whatever stands beside it in the batch. Each rank samples for its share of the pictures.
+    In [0, 1]; 0 for a caption without content words. Every step draws ``decoding.samples`` new samples of each picture,
+    independently of the rest of the batch. Each rank samples for its share of the pictures.
     """
 
     @reward("consensus", help="How many of the start model's own samples say the caption's words.", needs=("start",))
     class Config(RewardOptions):
-        """Share of the start model's own samples that say a content word, a mean over those of the caption, in 0 to 1.
+        """Fraction of the start model's own samples that contain a content word, averaged over the caption's words.
 
-        ``decoding``: of these samples, drawn anew for each picture at each step. ``words``: which words count, by a
-        closed list of English function words, or by the ``tagger`` HanTa (the extra words).
+        In [0, 1]. ``decoding``: how these samples are drawn, anew for each picture at every step. ``words``: selects
+        content words with a closed list of English function words or with the ``tagger`` HanTa (extra ``words``).
         """
 
         kind: Literal["consensus"]
@@ -73,20 +74,20 @@ class Consensus:
         return torch.tensor(rewards, device=rollout.tokens_RT.device)
 
     def samples(self, batch: Batch) -> list[str]:
-        """Generates ``decoding.samples`` captions of each picture with the start model, side by side."""
+        """Samples ``decoding.samples`` captions of each picture from the start model, grouped by picture."""
         share, seeds = ranks.share(len(batch.rows_B)), batch.seeds
         own_seeds = (
             None if seeds is None else seeds.apart("consensus")[share]
-        )  # not the numbers that the rollout drew by
+        )  # independent of the rollout's random numbers
         with torch.no_grad():
             rollout = self.speaker.start.generate(self.speaker.visual(batch, share), self.decoding, own_seeds)
         return ranks.gather_texts(rollout.texts)
 
 
 def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords = content_words) -> list[float]:
-    """Computes for each caption the share of the samples that contain a content word of it, as a mean over its words.
+    """Computes the fraction of samples that contain a content word, averaged over the words of each caption.
 
-    0 to 1, and 0 for a caption without content words. A word counts once in a caption.
+    In [0, 1]; 0 for a caption without content words. Repeated words count once per caption.
     """
     words = {text: distinct_words(text, find) for text in {*samples, *captions}}
     said_by = Counter(word for text in samples for word in words[text])
@@ -97,6 +98,6 @@ def word_shares(captions: Sequence[str], samples: Sequence[str], find: FindWords
 
 
 def distinct_words(text: str, find: FindWords) -> set[str]:
-    """Returns the content words of a caption in lower case, each once."""
+    """Returns the set of lower-cased content words of a caption."""
     lower = text.lower()
     return {lower[word.start : word.end] for word in find(lower)}

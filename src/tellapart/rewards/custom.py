@@ -1,4 +1,4 @@
-"""``kind = "custom"``: a reward of the user's own, by dotted path or by the name of an installed entry point."""
+"""``kind = "custom"``: a user-defined reward, given by its dotted path or the name of an installed entry point."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tellapart.utils.registry import PATTERN, call_factory, code_path, installed
 
 @reward("custom reward", help="A reward of your own, as module:factory.")
 class Custom(RewardOptions):
-    """A reward of the user's own: ``reward = "my.module:factory"`` is called with ``options`` and returns it.
+    """User-defined reward: ``reward = "my.module:factory"`` is called with ``options`` and returns the reward.
 
-    ``reward`` may also be the name of an installed entry point of the group ``tellapart.rewards``.
+    ``reward`` may also name an installed entry point in the group ``tellapart.rewards``.
     """
 
     kind: Literal["custom"]
@@ -24,16 +24,16 @@ class Custom(RewardOptions):
 
     @property
     def compares_pictures(self) -> bool:
-        return True  # nobody here knows
+        return True  # unknown for user code, so assume that it does
 
     def check(self) -> None:
         self.build(None)
 
     def build(self, parts: RunParts | None) -> Reward:
-        """Returns the callable that the factory makes.
+        """Calls the factory and returns its reward.
 
-        Raises `UsageError` of one line where the code is not allowed to run, there is no such module or function, it
-        fails, or it returns no callable.
+        Raises a one-line `UsageError` if user code is not allowed to run, if the module or function does not exist, or
+        if the factory fails or does not return a callable.
         """
         key = f"objective.rewards.reward = '{self.reward}'"
         if (path := code_path(self.reward, "reward")) is None:

@@ -1,4 +1,4 @@
-"""The exact truth of `scenes` as a reward: an upper bound for rewards that may not read it."""
+"""Ground truth of `scenes` as a reward: an upper bound for rewards that may not use it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tellapart.types import Batch, Rollout
 
 
 class ExactTruth:
-    """Minus the false claims of a caption, by the scene itself: only on `scenes`, and only as an upper bound.
+    """Penalizes false claims, judged by the scene's ground truth. Works only on `scenes`, as an upper bound.
 
-    ``per``: ``caption`` gives reward_BS, minus the number of false claims; ``token`` gives reward_BST, −1 on the tokens
-    of words whose claim is false and 0 on all others.
+    ``per``: ``caption`` returns reward_BS, minus the number of false claims; ``token`` returns reward_BST, −1 on the
+    tokens of words that make a false claim and 0 elsewhere.
     """
 
     @reward(
@@ -26,9 +26,9 @@ class ExactTruth:
         needs=("truth",),
     )
     class Config(RewardOptions):
-        """Minus the number of false claims of each caption, or −1 on each ``token`` of a false one.
+        """Minus the number of false claims of each caption, or −1 on each ``token`` of a false claim.
 
-        It reads the truth, so it is an upper bound for other rewards, and no method.
+        It uses ground truth, so it is an upper bound for other rewards rather than a method.
         """
 
         kind: Literal["exact_truth"]

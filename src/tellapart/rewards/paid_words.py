@@ -1,7 +1,7 @@
-"""Paid words: each content word is paid for what it is worth among look-alikes, as far as it is believed to be true.
+"""Per-word reward: pays each content word for separating look-alikes, weighted by the belief that it is true.
 
-A caption's cosine rises with a false word nearly as often as with a true one, since a further claim costs nothing. So
-each content word is judged by itself: how far does the score fall when its claim is taken out?
+The cosine of a caption rises with a false word almost as often as with a true one, because an extra claim costs
+nothing. This reward therefore measures each content word separately: how much the score drops without its claim.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
 if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
+    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK of their look-alikes
 
-SHARE = 0.5  # of the mutual information that ``both`` adds to the log-probability
+SHARE = 0.5  # weight of the mutual information that ``both`` adds to the log-probability
 
 
 @dataclass(frozen=True)
 class Price:
     """Computes the reward of a word: gate · worth − (1 − gate) · penalty − rent, in nats.
 
-    gate: sigmoid(slope · (evidence − offset)), where evidence is the start model's confidence in the word (mutual
-    information with the picture, or log-probability) + ``truth`` · what the word adds among random pictures.
-    ``rent`` sets the place on the curve of precision against recall. ``worth`` is a factor, and worths are cut at
-    ``limit`` on both sides.
+    The gate is sigmoid(slope · (evidence − offset)). The evidence is the start model's confidence in the word (mutual
+    information with the picture, or log-probability) + ``truth`` · the word's score drop among random pictures.
+    ``rent`` sets the operating point on the precision-recall curve. ``worth`` is a factor on the score drop among
+    look-alikes, which is clipped to [−``limit``, ``limit``].
     """
 
     rent: float = 0.0
@@ -57,20 +57,21 @@ class Price:
     limit: float = 3.0
 
     def gate(self, confidence: torch.Tensor, far: torch.Tensor) -> torch.Tensor:
-        """Computes the belief in each word, 0 to 1. far: its drop of the score among random pictures, in nats."""
+        """Computes the belief in each word, in [0, 1]. far: the word's score drop among random pictures, in nats."""
         return torch.sigmoid(self.slope * (confidence + self.truth * far - self.offset))
 
     def credit(self, gate: torch.Tensor, near: torch.Tensor) -> torch.Tensor:
-        """Computes the credit of each word. near: its drop of the score among look-alikes, in nats."""
+        """Computes the credit of each word. near: the word's score drop among look-alikes, in nats."""
         worth = self.worth * near.clamp(-self.limit, self.limit)
         return gate * worth - (1 - gate) * self.penalty - self.rent
 
 
 @dataclass(frozen=True)
 class JudgedWords:
-    """The content words of R captions; near_RW: worth in nats; gate_RW: belief, 0 to 1; word_RT: as `words_of_tokens`.
+    """The content words of R captions; near_RW: worth in nats; gate_RW: belief in [0, 1]; word_RT: see
+    `words_of_tokens`.
 
-    Where a caption has fewer than W words, the rest of its row means nothing.
+    If a caption has fewer than W words, the remaining entries of its row are undefined.
     """
 
     found: list[list[Word]]
@@ -80,10 +81,10 @@ class JudgedWords:
 
 
 class WordEffects:
-    """Measures how much the scorer's log-probability of the picture drops without a content word.
+    """Measures how much the scorer's log-probability of the picture drops when a content word is removed.
 
-    ``features_ND``: the scorer's features of every training picture. ``nearest``: look-alikes of training pictures.
-    ``replace``: ``neutral`` puts a neutral word of its class in the word's place, ``delete`` leaves it out.
+    ``features_ND``: the scorer's features of every training picture. ``nearest``: returns look-alikes of training
+    pictures. ``replace``: ``neutral`` substitutes a neutral word of the same class, ``delete`` removes the word.
     """
 
     def __init__(
@@ -100,9 +101,10 @@ class WordEffects:
     def __call__(
         self, texts: list[str], found: list[list[Word]], rows_B: np.ndarray
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """near_RW, among the picture's look-alikes, and far_RW, among the pictures ``rows_B``; in nats, 0 for no word.
+        """Returns near_RW, score drops among the picture's look-alikes, and far_RW, among the pictures ``rows_B``.
 
-        One row of the text tower for each caption and for each content word; pictures' features are there already.
+        In nats; 0 where there is no word. The text tower encodes one text per caption and one per content word; picture
+        features are precomputed.
         """
         captions = len(texts) // len(rows_B)
         whose = [(r, w) for r, words in enumerate(found) for w in range(len(words))]
@@ -126,7 +128,7 @@ class WordEffects:
     def _log_probs(
         self, text_ND: torch.Tensor, own_N: torch.Tensor, images_BD: torch.Tensor, candidates: torch.Tensor
     ) -> torch.Tensor:
-        """Computes log p(picture | text) among B×K×D candidates beside it, or among the B pictures themselves."""
+        """Computes log p(picture | text) against B×K×D candidates, or among the B pictures themselves."""
         own_cosine_N = (text_ND * images_BD[own_N]).sum(1)
         if candidates.ndim == 2:
             cosine_NK = text_ND @ candidates.T
@@ -137,13 +139,15 @@ class WordEffects:
 
 
 class PaidWords:
-    """`Price.credit` of every content word: on each of its tokens, reward_BST with NaN on tokens of no content word; or
-    with ``per`` = ``caption`` the sum over a caption's words, reward_BS.
+    """Computes `Price.credit` of every content word.
 
-    ``confidence``: what the start model is asked about a word: ``log_prob``, how likely it is given what stands before
-    it; ``pmi``, its mutual information with the picture; ``both``, the first + half of the second, which says best
-    which words are true (docs/research). ``shuffled``: every word gets the gate of another one of its kind, a control
-    under which as much is paid as before, but chance says for which word.
+    Returns reward_BST, the credit on each token of the word and NaN elsewhere; with ``per`` = ``caption``, reward_BS,
+    the sum over the words of a caption.
+
+    ``confidence``: the start model's measure of a word: ``log_prob``, its log-probability given the preceding text;
+    ``pmi``, its mutual information with the picture; ``both``, the first plus half of the second, the best predictor of
+    which words are true (docs/research). ``shuffled``: a control that permutes the gates among words of the same kind,
+    so that the same total is paid, but to random words.
     """
 
     @reward(
@@ -152,16 +156,15 @@ class PaidWords:
         needs=("start", "scorer"),
     )
     class Config(RewardOptions):
-        """gate · worth − (1 − gate) · penalty − rent, in nats, on the tokens of each content word.
+        """Pays gate · worth − (1 − gate) · penalty − rent, in nats, on the tokens of each content word.
 
-        ``worth``: factor on how far the scorer's score among the ``nearest`` look-alikes falls when the word's claim is
-        taken out, at most ``limit``. The gate is sigmoid(``slope`` · (confidence + ``truth`` · fall among the batch's
-        pictures − ``offset``)); confidence is the start model's: its log-probability of the word, the mutual
-        information of word and picture, against ``others`` pictures of the batch (0: their average), or ``both``.
-        ``rent`` sets the place on the curve of precision against recall.
+        ``worth``: factor on the drop of the scorer's score among the ``nearest`` look-alikes when the word's claim is
+        removed, at most ``limit``. The gate is sigmoid(``slope`` · (confidence + ``truth`` · drop among the batch's
+        pictures − ``offset``)). The confidence comes from the start model: its log-probability of the word, the mutual
+        information of word and picture against ``others`` pictures of the batch (0: their average), or ``both``.
+        ``rent`` sets the operating point on the precision-recall curve.
 
-        ``per`` = "caption" sums the credits of a caption's words. ``shuffled_gates`` deals the gates out anew: a
-        control.
+        ``per`` = "caption" sums the credits of a caption's words. ``shuffled_gates`` permutes the gates as a control.
         """
 
         kind: Literal["paid_words"]
@@ -235,7 +238,7 @@ class PaidWords:
         return credit_RT.view(-1, rollout.samples, judged.word_RT.shape[1])
 
     def judge(self, rollout: Rollout, batch: Batch) -> JudgedWords:
-        """Computes the rewarded words and the belief in them, before anything is shuffled or summed."""
+        """Returns the rewarded words and the belief in each, before shuffling and summing."""
         log_p_ORT = self.speaker.log_probs(rollout, batch)
         words = word_evidence(log_p_ORT, rollout, self.speaker.start.tokenizer, self.find)
         near_RW, far_RW = self.effects(rollout.texts, words.words_R, batch.rows_B.numpy())
@@ -243,7 +246,7 @@ class PaidWords:
         return JudgedWords(words.words_R, words.word_RT, near_RW, gate_RW)
 
     def confidence_of(self, words: WordEvidence) -> torch.Tensor:
-        """Computes confidence_RW of the start model in each word, in nats."""
+        """Computes confidence_RW, the start model's confidence in each word, in nats."""
         if self.confidence == "log_prob":
             return words.log_p_RW
         if self.confidence == "pmi":
@@ -251,7 +254,7 @@ class PaidWords:
         return words.log_p_RW + SHARE * words.evidence_RW
 
     def word_classes(self, rollout: Rollout) -> torch.Tensor:
-        """Returns class_RT: the kind of the word that a token belongs to, 0 for none."""
+        """Returns class_RT: the kind of word that each token belongs to; 0 if it belongs to none."""
         found, word_RT = words_of_tokens(rollout, self.speaker.start.tokenizer, self.find)
         kinds = torch.zeros(len(found), max(1, max(map(len, found))), dtype=torch.long)
         for r, words in enumerate(found):
@@ -261,7 +264,7 @@ class PaidWords:
 
 
 def shuffled_gates(gate_RW: torch.Tensor, found: list[list[Word]], batch: Batch) -> torch.Tensor:
-    """Deals out the gates of the batch's words anew among words of the same kind."""
+    """Permutes the gates of the batch's words among words of the same kind."""
     mixed_RW = gate_RW.clone()
     generator = torch.Generator().manual_seed(batch.seed * 1_000_003 + batch.step)
     for kind in KINDS:

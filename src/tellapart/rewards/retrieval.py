@@ -1,4 +1,4 @@
-"""Self-retrieval: does a scorer find the picture by its caption, among the pictures of the batch or of its bag?"""
+"""Self-retrieval reward: how well a scorer retrieves a picture by its caption among the pictures of a batch or bag."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellapart.scorers import load_scorer
 from tellapart.types import Batch, Rollout
 from tellapart.utils.options import ModelName
 
-TIE = 1e-6  # cosines that are closer count as equal: the order of a sum decides nothing
+TIE = 1e-6  # cosines closer than this count as equal, so summation order does not matter
 Score = Literal["log_prob", "accuracy", "cosine"]
 
 
@@ -33,20 +33,21 @@ def self_retrieval(
     candidate_BB: torch.Tensor | None = None,
     distractors_BKD: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes the self-retrieval reward_R: how well a scorer finds each caption's picture (paper 3, section 3 and B.2;
-    paper 2, eq. 1).
+    """Computes the self-retrieval reward_R: how well a scorer retrieves each caption's picture (paper 3, section 3 and
+    B.2; paper 2, eq. 1). No gradient flows through it.
 
-    texts: R = B·S captions, the S captions of a picture side by side. images: the B pictures, or their features B×D as
-    ``scorer.image_features`` gives them, which need not be made anew at each step.
-    scorer: a scorer, or a name that `tellapart.scorers.load_scorer` takes, which is loaded once.
-    score: ``log_prob`` is log p(picture | caption) under the softmax of the matches, in nats, at most 0 (chance
-    is −log K for K pictures), where a match is the scorer's cosine times its learned scale; ``accuracy`` is 1 where
-    no other picture matches better, ties counted as hits, else 0; ``cosine`` is the cosine alone.
-    bag_B: the number of each picture's bag; the candidates are then its bag's pictures instead of all B.
-    candidate_BB: True where the second picture is a candidate for the first one's captions, in place of ``bag_B``.
-    distractors_BKD: features of further candidates of each picture, NaN where there are fewer than K. A picture that
-    has no other candidate abstains (NaN), unless the score is ``cosine``. Without gradient. Raises ValueError for
-    another ``score``, for features of zeros, NaN or infinity, or where R is no multiple of B.
+    texts: R = B·S captions, the S captions of each picture consecutive.
+    images: the B pictures, or their features B×D from ``scorer.image_features``, which callers can compute once.
+    scorer: a scorer, or a name for `tellapart.scorers.load_scorer`, which is loaded once.
+    score: ``log_prob`` is log p(picture | caption), the log-softmax of the matches, in nats, at most 0 (chance is
+    −log K for K pictures); a match is the scorer's cosine times its learned scale. ``accuracy`` is 1 if no other
+    picture matches better (ties count as hits), else 0. ``cosine`` is the cosine alone.
+    bag_B: the bag index of each picture; restricts the candidates to the pictures of the same bag.
+    candidate_BB: replaces ``bag_B``; True if the second picture is a candidate for the captions of the first.
+    distractors_BKD: features of extra candidates for each picture, padded with NaN.
+
+    A picture without any other candidate abstains (NaN), unless the score is ``cosine``. Raises ValueError for an
+    unknown ``score``, for features that are zero, NaN or infinite, and if R is not a multiple of B.
     """
     if score not in get_args(Score):
         raise ValueError(f"score is '{score}'; expected one of {', '.join(get_args(Score))}")
@@ -60,7 +61,7 @@ def self_retrieval(
         if not isinstance(images, torch.Tensor):
             images = scorer.image_features(scorer.pixels([load_rgb(image) for image in images]))
         images_BD = images.to(scorer.device)
-        if not (images_BD.norm(dim=1) > 0).all() or not images_BD.isfinite().all():  # as ties are hits, all would be
+        if not (images_BD.norm(dim=1) > 0).all() or not images_BD.isfinite().all():  # ties are hits: all would be
             raise ValueError("the features of some pictures are zero, NaN or infinite; encode them again in fp32")
         text_RD, samples = scorer.text_features(texts), len(texts) // len(images)
         cosine_RN = text_RD @ images_BD.T
@@ -81,11 +82,10 @@ def self_retrieval(
 def retrieval_reward(
     cosine_RN: torch.Tensor, target_R: torch.Tensor, candidate_RN: torch.Tensor, scale: float, score: Score
 ) -> torch.Tensor:
-    """Computes reward_R of R captions from their cosines with N pictures; the three scores are those of
-    `self_retrieval`.
+    """Computes reward_R of R captions from their cosines with N pictures; see `self_retrieval` for the three scores.
 
-    target_R: the column of each caption's own picture. candidate_RN: True where a picture is a candidate, the own one
-    included. scale: the factor on the cosine.
+    target_R: the column of each caption's own picture. candidate_RN: True for candidates, including the own picture.
+    scale: multiplies the cosine.
     """
     own_R = cosine_RN.gather(1, target_R[:, None]).squeeze(1)
     if score == "cosine":
@@ -104,15 +104,16 @@ def _scorer(name: str) -> ScorerLike:
 
 
 def candidates(bag_B: torch.Tensor | None, B: int) -> torch.Tensor:
-    """Returns B×B, True where the second picture is a candidate for the captions of the first, itself included."""
+    """Returns a B×B mask: True if the second picture is a candidate for the captions of the first (or is the first)."""
     return torch.ones(B, B, dtype=torch.bool) if bag_B is None else bag_B[:, None] == bag_B[None, :]
 
 
 def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
-    """Returns candidate_BB: the other pictures of the batch that are candidates beside each picture's own distractors.
+    """Returns candidate_BB: the other pictures of the batch that complement each picture's own distractors.
 
-    So many, drawn anew in each step, that there are B candidates in all: of 100, 99 − k random ones beside k hard ones
-    (paper 3, appendix D.2). One that is among the own distractors is not counted twice. ``alone``: no others at all.
+    Each step draws enough of them for B candidates in total: for a batch of 100, 99 − k random pictures and k hard
+    distractors (paper 3, appendix D.2). A picture that is already a distractor is not counted twice. ``alone``: uses
+    only the distractors.
     """
     assert batch.distractors_BK is not None
     B = len(batch.rows_B)
@@ -127,21 +128,20 @@ def beside_distractors(batch: Batch, *, alone: bool) -> torch.Tensor:
 
 
 class SelfRetrieval:
-    """`self_retrieval` as a reward of the loop: reward_BS of a rollout and its batch.
+    """`self_retrieval` as a training reward: computes reward_BS from a rollout and its batch.
 
-    ``features_ND`` holds the scorer's features of every training picture; ``batch.rows_B`` names the batch's rows.
-    ``candidates`` are the ``batch``, or the picture's own ``bag`` (``batch.bag_B``). Where the batch has them they are
-    the picture's own distractors (``batch.distractors_BK``) and so many others of the batch that there are B; with
-    ``bag``, its own distractors alone.
+    ``features_ND`` holds the scorer's features of every training picture, indexed by ``batch.rows_B``. ``candidates``
+    selects the whole ``batch`` or the picture's own ``bag`` (``batch.bag_B``). If the batch has distractors
+    (``batch.distractors_BK``), the candidates are the picture's own distractors, filled up to B with other pictures of
+    the batch; with ``bag``, only its own distractors.
     """
 
     @reward("self-retrieval", help="The scorer retrieves the picture by its caption.", needs=("scorer",))
     class Config(RewardOptions):
-        """Self-retrieval: paper 3's three scores, among the pictures of the batch or of the picture's bag.
+        """Self-retrieval with paper 3's three scores, among the pictures of the batch or of the picture's bag.
 
-        ``scorers``: further scorers in place of [scorer]. Several are averaged, or ``alternate`` by step; or the
-        ``lowest`` reward counts of those whose own training did not have the picture (by the ids of their runs'
-        recipes).
+        ``scorers``: replaces [scorer]. Several scorers are averaged, ``alternate`` by step, or contribute the
+        ``lowest`` reward among the scorers that were not trained on the picture (by the ids in their runs' recipes).
         """
 
         kind: Literal["self_retrieval"]
@@ -216,7 +216,7 @@ class SelfRetrieval:
 
 
 class Averaged:
-    """The mean of several rewards; one that abstains is left out, and NaN remains where all do."""
+    """Averages several rewards and ignores those that abstain; NaN if all abstain."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
@@ -226,7 +226,7 @@ class Averaged:
 
 
 class Alternating:
-    """One reward at each step, in turn: by the batch's number, so that a resumed run goes on where it was."""
+    """Alternates between rewards by step. The batch number selects the reward, so resumed runs continue the cycle."""
 
     def __init__(self, rewards: Sequence[Reward]) -> None:
         self.rewards = list(rewards)
@@ -236,10 +236,10 @@ class Alternating:
 
 
 class LowestUnseen:
-    """The lowest reward of the scorers that never saw the picture: cross-fitting, and pessimism among what is left.
+    """Takes the lowest reward over the scorers that were not trained on the picture: cross-fitting plus pessimism.
 
-    A scorer flatters captions of pictures that it learned, and each flatters other captions. unseen_KN: whether scorer
-    k has not seen training picture n. NaN where all that have not seen it abstain.
+    A scorer overrates captions of its training pictures, and each scorer overrates different captions. unseen_KN: True
+    if scorer k was not trained on training picture n. NaN if all of these scorers abstain.
     """
 
     def __init__(self, rewards: Sequence[Reward], unseen_KN: np.ndarray) -> None:
@@ -255,7 +255,7 @@ class LowestUnseen:
 def unseen_by(names: Sequence[str], parts: RunParts) -> np.ndarray:
     """Returns unseen_KN: True for training pictures that a scorer was not trained on.
 
-    Raises `UsageError` where all of them have learned from one.
+    Raises `UsageError` if some picture was in the training data of every scorer.
     """
     unseen_KN = ~np.stack([parts.trained_on(name) for name in names])
     lost_N = np.flatnonzero(~unseen_KN.any(0))

@@ -1,8 +1,8 @@
-"""Rewards by the start model's likelihoods: how much likelier a caption is for its own picture than for others.
+"""Rewards from the start model's likelihoods: how much likelier a caption is for its own picture than for others.
 
-The scorer's cosine averages over what a caption claims. A likelihood multiplies: one claim that does not hold for the
-picture makes the whole caption unlikely there. Pointwise mutual information compares it with other pictures, so that a
-rare synonym costs nothing (Frank and Goodman 2012, rational speech acts; Cohn-Gordon et al. 2018, for captions).
+A scorer's cosine averages over the claims of a caption. A likelihood multiplies them: one false claim makes the whole
+caption unlikely. Pointwise mutual information compares the likelihood with that for other pictures, so that rare
+synonyms cost nothing (Frank and Goodman 2012, rational speech acts; Cohn-Gordon et al. 2018, for captions).
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tellapart.models.protocols import CaptionerLike
 from tellapart.rewards.base import Reward, RewardOptions, RunParts, reward
 from tellapart.types import Batch, Rollout
 
-OTHERS = 4  # pictures that stand for all where there is no average
-SCORES_AT_ONCE = 1 << 26  # tokens times vocabulary of one pass, float32
+OTHERS = 4  # number of pictures that represent all others if there is no average picture
+SCORES_AT_ONCE = 1 << 26  # tokens × vocabulary per pass, in float32 values
 
 
 class Speaker:
-    """Log-probabilities of captions under a frozen captioner, for their own picture and for others of the batch.
+    """Computes log-probabilities of captions under a frozen captioner for their own and other pictures of the batch.
 
-    ``others``: how many other pictures, at most all; they are spread over the batch, so that of bags that stand side by
-    side few are met. 0: the average picture, the mean of the batch's features, stands for all others. That costs one
-    further pass, and says nearly as well as eight pictures do which words are true (docs/research). Pictures that keep
-    their own shapes have no average: four others then. ``pixels``: ``batch.visual`` holds pixels, as where a vision
-    encoder is trained. Each rank scores the captions of its share of the pictures.
+    ``others``: the number of other pictures, capped at all of them. They are spread over the batch to avoid neighbours
+    from the same bag. 0 uses the average picture, the mean of the batch's features, in place of all others; this costs
+    one extra pass and predicts which words are true almost as well as eight pictures (docs/research). Pictures of
+    varying shapes have no average, so four others are used instead. ``pixels``: ``batch.visual`` holds pixels because
+    the vision encoder is trained. Each rank scores the captions of its share of the pictures.
     """
 
     def __init__(self, start: CaptionerLike, others: int = 0, *, pixels: bool = False) -> None:
@@ -49,10 +49,10 @@ class Speaker:
         self.start, self.others, self.pixels = start, others or (OTHERS if keeps_shapes else 0), pixels
 
     def log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Computes log_p_ORT in nats of each token, given those before it: first for its own picture, then for O − 1
-        others.
+        """Computes log_p_ORT of each token given the previous ones, first for its own picture, then for O − 1 others.
 
-        0 on padding. Each picture is read once for all its captions. Raises ValueError for a batch of one picture.
+        In nats, 0 on padding. Each picture is encoded once for all its captions. Raises ValueError if the batch has a
+        single picture.
         """
         if len(batch.rows_B) < 2:
             raise ValueError("mutual information compares pictures of a batch; expected at least 2, found 1")
@@ -67,7 +67,7 @@ class Speaker:
         return torch.stack(each)
 
     def own_log_probs(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Computes log_p_RT in nats of each token for the caption's own picture; 0 on padding."""
+        """Computes log_p_RT of each token for the caption's own picture, in nats; 0 on padding."""
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
             return ranks.gather_rows(self.score(self.visual(batch, share), rollout[share]))
@@ -77,7 +77,7 @@ class Speaker:
         return self.start.encode(batch[part].visual) if self.pixels else batch.visual[part]
 
     def score(self, visual: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Computes log_p_RT in nats of each token for these B pictures, as many at once as fit; 0 on padding."""
+        """Computes log_p_RT of each token for these B pictures, in nats, in chunks that fit in memory; 0 on padding."""
         at_once = self._at_once(rollout.samples * rollout.tokens_RT.shape[1])
         scored = []
         for first in range(0, len(visual), at_once):
@@ -86,7 +86,7 @@ class Speaker:
         return torch.cat(scored)
 
     def _at_once(self, tokens: int) -> int:
-        """Returns the number of pictures, of so many tokens each, that fit into one pass."""
+        """Returns the number of pictures per pass if each has ``tokens`` tokens."""
         return max(1, SCORES_AT_ONCE // (tokens * self._vocabulary))
 
     def _among_pictures(self, rollout: Rollout, batch: Batch) -> torch.Tensor:
@@ -119,7 +119,7 @@ class Speaker:
         return len(self.start.tokenizer) if head is None else len(head[0])
 
     def _score(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        states = self.start.hidden(visual, tokens_RT, valid_RT)[valid_RT]  # of tokens only, not of padding
+        states = self.start.hidden(visual, tokens_RT, valid_RT)[valid_RT]  # skip padding
         head = self.start.head()
         scores_NV = (states if head is None else F.linear(states, *head)).float()
         log_p_RT = scores_NV.new_zeros(tokens_RT.shape)
@@ -130,23 +130,24 @@ class Speaker:
 def mutual_information(log_p_OR: torch.Tensor) -> torch.Tensor:
     """Computes log p(text | its picture) − log of the mean of p(text | picture) over the other pictures, in nats.
 
-    log_p_OR: of O pictures, the text's own one first; further dimensions stay as they are.
+    log_p_OR: for O pictures, the text's own picture first; trailing dimensions are kept.
     """
     return log_p_OR[0] - log_p_OR[1:].logsumexp(0) + math.log(len(log_p_OR) - 1)
 
 
 def word_log_probs(log_p_ORT: torch.Tensor, word_RT: torch.Tensor, words: int) -> torch.Tensor:
-    """Computes log_p_ORW, the sum over the tokens of each word; 0 without a word. ``words``: W, the most in a row."""
+    """Computes log_p_ORW, the sum over the tokens of each word; 0 for missing words. ``words``: W, the row maximum."""
     belongs_RTW = word_RT[..., None] == torch.arange(words)
     return torch.einsum("ort,rtw->orw", log_p_ORT, belongs_RTW.to(log_p_ORT))
 
 
 @dataclass(frozen=True)
 class WordEvidence:
-    """The content words of R captions, and what the captioner says of them for their pictures.
+    """The content words of R captions and the captioner's evidence for them.
 
-    words_R: the words of each caption. word_RT: the number of the word that a token belongs to. log_p_RW: the
-    log-probability of each word; evidence_RW: its mutual information with the picture. Both in nats, 0 without a word.
+    words_R: the words of each caption. word_RT: the index of the word that each token belongs to. log_p_RW: the
+    log-probability of each word. evidence_RW: its mutual information with the picture. Both in nats, 0 for missing
+    words.
     """
 
     words_R: list[list[Word]]
@@ -155,7 +156,7 @@ class WordEvidence:
     evidence_RW: torch.Tensor
 
     def written(self, r: int) -> list[tuple[int, Word]]:
-        """Returns the words of a caption that the captioner's tokenizer can write; it has no belief in others."""
+        """Returns the indexed words of a caption that the captioner's tokenizer can encode; others have no evidence."""
         tokens = set(self.word_RT[r].tolist())
         return [(w, word) for w, word in enumerate(self.words_R[r]) if w in tokens]
 
@@ -168,9 +169,9 @@ def word_evidence(
     *,
     itself_KR: torch.Tensor | None = None,
 ) -> WordEvidence:
-    """Computes the evidence for each content word of captions from the log-probabilities of `Speaker.log_probs`.
+    """Computes the evidence for each content word of the captions from the output of `Speaker.log_probs`.
 
-    itself_KR: True where one of the K = O − 1 other pictures is the caption's own, and counts for nothing.
+    itself_KR: True if one of the K = O − 1 other pictures is the caption's own picture, which is then ignored.
     """
     words_R, word_RT = words_of_tokens(rollout, tokenizer, find)
     log_p_ORW = word_log_probs(log_p_ORT.cpu(), word_RT, max(1, *map(len, words_R)))
@@ -183,25 +184,26 @@ def word_evidence(
 
 
 def spread(value_RW: torch.Tensor, word_RT: torch.Tensor) -> torch.Tensor:
-    """Copies the value of each word to all its tokens, R×T; NaN on tokens of no word."""
+    """Copies the value of each word to all its tokens, R×T; NaN on tokens that belong to no word."""
     value_RW = F.pad(value_RW, (0, 1), value=math.nan)
     return value_RW.gather(1, torch.where(word_RT == NO_WORD, value_RW.shape[1] - 1, word_RT))
 
 
 class Likelihood:
-    """The mean log-probability of a caption's tokens under the start model, reward_BS in nats, as a reward of the loop.
+    """Computes reward_BS, the mean log-probability of a caption's tokens under the start model, in nats.
 
-    An empty caption has that of its end token.
+    An empty caption gets the log-probability of its end token.
     """
 
     @reward(
         "likelihood", help="How likely the start model finds the caption, for each of its tokens.", needs=("start",)
     )
     class Config(RewardOptions):
-        """Log-probability of the caption under the start model, for each of its tokens, in nats, at most 0.
+        """Mean log-probability per token of the caption under the start model, in nats, at most 0.
 
-        A scorer's cosine costs a false word nothing. The start model finds it unlikely: beside self-retrieval it is the
-        speaker of rational speech acts (Frank and Goodman 2012), as in ``self_distillation``.
+        A scorer's cosine does not penalize a false word, but the start model finds it unlikely. Combined with
+        self-retrieval, this reward is the speaker of rational speech acts (Frank and Goodman 2012), as in
+        ``self_distillation``.
         """
 
         kind: Literal["likelihood"]
@@ -218,10 +220,10 @@ class Likelihood:
 
 
 class MutualInformation:
-    """Pointwise mutual information of caption and picture under the start model, as a reward of the loop.
+    """Computes the pointwise mutual information of caption and picture under the start model, in nats.
 
-    ``per``: ``caption`` gives reward_BS; ``word`` gives reward_BST, on the tokens of content words, each given what
-    stands before it, NaN on others. In nats; 0 for what the picture says nothing about.
+    ``per``: ``caption`` returns reward_BS; ``word`` returns reward_BST on the tokens of content words, each conditioned
+    on the preceding text, and NaN on other tokens. Text that is independent of the picture gets 0.
     """
 
     @reward(
@@ -230,12 +232,12 @@ class MutualInformation:
         needs=("start",),
     )
     class Config(RewardOptions):
-        """Mutual information of caption and picture under the start model, against others of the batch, in nats.
+        """Mutual information of caption and picture under the start model, in nats.
 
-        ``others``: how many other pictures; 0: the average picture.
+        ``others``: number of other pictures of the batch to compare with; 0 uses the average picture.
 
-        ``per``: a number for each caption, or for each content ``word``. ``words``: which words these are, by a closed
-        list of English function words, or by the ``tagger`` HanTa (the extra words).
+        ``per``: one value per caption or per content ``word``. ``words``: selects content words with a closed list of
+        English function words or with the ``tagger`` HanTa (extra ``words``).
         """
 
         kind: Literal["pmi"]

@@ -1,4 +1,4 @@
-"""BLEU, METEOR and SPICE of each caption against the references of its picture, as rewards."""
+"""BLEU, METEOR and SPICE against the references of each picture, as rewards."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tellapart.types import Batch, Rollout
 
 
 class MetricReward:
-    """A metric of each caption alone against its picture's references (``batch.items``), 0 to 1.
+    """Scores each caption separately against its picture's references (``batch.items``), in [0, 1].
 
-    ``measure(captions, references)`` gives the metric of all and of each; NaN abstains.
+    ``measure(captions, references)`` returns the corpus score and the score of each caption; NaN abstains.
     """
 
     def __init__(self, measure: Callable[[Sequence[str], Sequence[Sequence[str]]], tuple[float, np.ndarray]]) -> None:
@@ -34,7 +34,7 @@ class MetricReward:
 
 @reward("BLEU", help="Sentence BLEU against the references.", needs=("references",))
 class BleuOptions(RewardOptions):
-    """Sentence BLEU-n against the references, 0 to 1, as the COCO tools."""
+    """Sentence BLEU-n against the references, in [0, 1], as computed by the COCO tools."""
 
     kind: Literal["bleu"]
     n: int = Field(4, ge=1, le=4)
@@ -45,7 +45,7 @@ class BleuOptions(RewardOptions):
 
 @reward("METEOR", help="METEOR against the references.", needs=("references",))
 class MeteorOptions(RewardOptions):
-    """METEOR against the references, 0 to 1; needs the extra meteor."""
+    """METEOR against the references, in [0, 1]; requires the extra ``meteor``."""
 
     kind: Literal["meteor"]
 
@@ -58,7 +58,7 @@ class MeteorOptions(RewardOptions):
 
 @reward("SPICE", help="SPICE against the references.", needs=("references",))
 class SpiceOptions(RewardOptions):
-    """SPICE against the references, 0 to 1; needs its tool and Java 8."""
+    """SPICE against the references, in [0, 1]; requires its tool and Java 8."""
 
     kind: Literal["spice"]
 
