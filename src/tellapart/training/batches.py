@@ -1,4 +1,4 @@
-"""Training data as batches: samplers, pixels and references; a batch is a function of the step."""
+"""Training batches: samplers, pixels and references. A batch is a function of the seed and the step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tellapart.utils.messages import say
 from tellapart.utils.rng import ItemSeeds
 
 IN_MEMORY = 2**28  # bytes of features of all training pictures
-EQUAL = 1e-4  # of a standard deviation; a step of one grey level is a hundred times as much
+EQUAL = 1e-4  # in standard deviations; one grey level is about a hundred times larger
 
 
 class TrainingPixels:
@@ -71,12 +71,12 @@ class TrainingPixels:
 
     @cached_property
     def size(self) -> tuple[int, int]:
-        """Height and width of a picture as it is stored, in pixels."""
+        """Returns the height and width of a stored picture, in pixels."""
         height, width, _ = self._bytes(Image.new("RGB", (64, 64))).shape
         return height, width
 
     def tensor(self, rows: np.ndarray) -> torch.Tensor:
-        """Returns stored rows as input of the vision encoder, on the learner's device: float B×C×H×W, or B×… ."""
+        """Converts stored rows to the vision encoder's input on the learner's device: float B×C×H×W, or B×… ."""
         block = torch.from_numpy(np.ascontiguousarray(rows)).to(self.learner.device)
         return normalise(block, self.learner.processor) if self.as_bytes else block
 
@@ -87,7 +87,7 @@ class TrainingPixels:
         return picture_CHW.transpose(1, 2, 0).round().clip(0, 255).astype(np.uint8)
 
     def _gives_bytes(self) -> bool:
-        """Returns whether normalised `_bytes` equal ``pixels``, tried on a wide and on a tall picture."""
+        """Checks on a wide and a tall picture whether normalised `_bytes` equal ``pixels``."""
         noise = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
         images = [Image.fromarray(noise), Image.fromarray(noise.transpose(1, 0, 2))]
         expected = [self.learner.pixels([image]).cpu().float() for image in images]
@@ -113,8 +113,8 @@ def normalise(pictures_BHWC: torch.Tensor, processor: Any) -> torch.Tensor:
 
 
 TRIES, OPERATIONS = 10, 2
-BLIP_DRAWS = 4 * TRIES + 1 + 3 * OPERATIONS  # random numbers of a picture
-LEVEL = 5 / 10  # of RandAugment's strength
+BLIP_DRAWS = 4 * TRIES + 1 + 3 * OPERATIONS  # random numbers per picture
+LEVEL = 5 / 10  # RandAugment's strength, as a fraction of its maximum
 GREY = (128, 128, 128)
 BLIP_OPERATIONS = (
     *("identity", "autocontrast", "brightness", "sharpness", "equalize"),
@@ -123,7 +123,7 @@ BLIP_OPERATIONS = (
 
 
 def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[float]) -> Image.Image:
-    """Returns a picture as BLIP's program augments it for training, of the given ``size`` (width, height).
+    """Applies BLIP's training augmentation and returns a picture of the given ``size`` (width, height).
 
     A random part (0.5 to 1 of its area, proportions 3:4 to 4:3) is resized, bicubic, and mirrored half the time. Then
     two of ten operations are drawn, with replacement, and each is applied half the time (`blip_operation`). ``drawn``:
@@ -141,10 +141,10 @@ def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[fl
 
 
 def resized_crop(size: tuple[int, int], drawn: Sequence[float], smallest: float = 0.5) -> tuple[int, int, int, int]:
-    """Returns the part of a picture that is kept, as (left, upper, right, lower).
-
-    The first of ten draws that fits into the picture: an area of ``smallest`` to 1 of it, width : height between 3:4
-    and 4:3, uniform in the logarithm. Where none fits, the largest part of such proportions, in the middle.
+    """Returns a random crop as (left, upper, right, lower).
+    Tries ten draws and returns the first that fits into the picture. The area is ``smallest`` to 1 of the picture's,
+    and the aspect ratio is log-uniform between 3:4 and 4:3. If none fits, returns the largest central crop in this
+    range.
     """
     width, height = size
     for share, turn, left, upper in zip(*(drawn[k : 4 * TRIES : 4] for k in range(4)), strict=True):
@@ -159,7 +159,7 @@ def resized_crop(size: tuple[int, int], drawn: Sequence[float], smallest: float 
 
 
 def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
-    """Returns a picture changed by one of `BLIP_OPERATIONS` at strength 5 of 10.
+    """Applies one of `BLIP_OPERATIONS` to a picture at strength 5 of 10.
 
     Shears are by 0.15, shifts by 5 pixels, rotations by 15 degrees, in the direction of ``sign``, over grey. Brightness
     and sharpness have the factor 1.8 · 0.5 + 0.1 = 1 at this strength, which leaves a picture as it is.
@@ -171,7 +171,7 @@ def blip_operation(image: Image.Image, name: str, sign: float) -> Image.Image:
     if name == "rotate":
         return image.rotate(sign * 30 * LEVEL, Image.Resampling.BILINEAR, fillcolor=GREY)
     shear, shift = sign * 0.3 * LEVEL, sign * 10 * LEVEL
-    maps = {  # from a place of the result to one of the picture
+    maps = {  # from output to input coordinates
         "shear_x": (1, shear, 0, 0, 1, 0), "shear_y": (1, 0, 0, shear, 1, 0),
         "translate_x": (1, 0, shift, 0, 1, 0), "translate_y": (1, 0, 0, 0, 1, shift),
     }  # fmt: skip
@@ -184,9 +184,8 @@ BLOCK = 4096  # rows hashed at a time
 
 
 def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
-    """Returns the sampler that ``training.batches`` names. Raises `UsageError` before any training.
-
-    load: loads the scorer whose features say which pictures look alike, by its name in the recipe.
+    """Builds the sampler that ``training.batches`` names. Raises `UsageError` if the data do not support it.
+    load: loads a scorer by its name in the recipe; its features decide which pictures look alike.
     """
     settings = recipe.training
     if settings.batches == "bags":
@@ -198,7 +197,7 @@ def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load:
 
 
 def families(items: Sequence[Item]) -> list[list[int]]:
-    """Returns the places of the look-alikes that come together in `scenes`. Raises `UsageError` for other pictures."""
+    """Groups the indices of look-alikes that `scenes` generated together. Raises `UsageError` for other pictures."""
     together: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         if item.truth is None:
@@ -208,7 +207,7 @@ def families(items: Sequence[Item]) -> list[list[int]]:
 
 
 def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
-    """Returns the sampler of look-alikes that ``[bags]`` describes; ``load`` as in `sampler_of`."""
+    """Builds the look-alike sampler that ``[bags]`` describes. ``load``: see `sampler_of`."""
     settings, batch_size, n = recipe.bags or Bags(), recipe.training.batch_size, len(items)
     if settings.largest > n:
         raise UsageError(f"{n} training pictures, and bags of {settings.largest} need at least as many")
@@ -223,7 +222,7 @@ def bags_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Ca
 
 
 def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, scorer: Scorer) -> np.ndarray:
-    """Returns each picture's nearest neighbours by the scorer's features, or by picture and captions: rows N×K.
+    """Finds each picture's nearest neighbours by the scorer's features, or by picture and captions: row indices N×K.
 
     The result is cached in the feature store under a hash of its inputs, so a resumed run, or another run on the same
     pictures, does not search again.
@@ -243,7 +242,7 @@ def neighbours(settings: Bags, items: Sequence[Item], store: FeatureStore, score
 
 
 def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, scorer: str) -> str:
-    """Hashes the features and, where captions count, these and the scorer that reads them."""
+    """Hashes the features and, if captions are used, the captions and the scorer that encodes them."""
     digest = hashlib.blake2b(f"{image_ND.shape} {image_ND.dtype}".encode(), digest_size=10)
     for start in range(0, len(image_ND), BLOCK):
         digest.update(np.ascontiguousarray(image_ND[start : start + BLOCK]).data)
@@ -253,7 +252,7 @@ def fingerprint(image_ND: np.ndarray, captions: Sequence[Sequence[str]] | None, 
 
 
 class ShuffleSampler:
-    """Each epoch is one shuffle of all n pictures; the incomplete last batch is dropped."""
+    """Shuffles all n pictures once per epoch and drops the incomplete last batch."""
 
     def __init__(self, n: int, batch_size: int, seed: int) -> None:
         self.n, self.batch_size, self.seed = n, min(batch_size, n), seed
@@ -267,9 +266,8 @@ class ShuffleSampler:
 
 
 class DeferredBatch(Batch):
-    """A batch whose ``visual`` is made when it is first read, so that a rank makes only its own share.
-
-    ``visual`` may be a function that makes the rows of a part of the batch.
+    """A batch that computes ``visual`` on first access, so that each rank computes only its own share.
+    ``visual`` may be a function that returns the rows of a slice of the batch.
     """
 
     __slots__ = ("_visual",)
@@ -277,7 +275,7 @@ class DeferredBatch(Batch):
 
     @property
     def visual(self) -> torch.Tensor:
-        """As `Batch.visual`."""
+        """Returns `Batch.visual`, computed on first access."""
         if not isinstance(self._visual, torch.Tensor):
             self._visual = self._visual(slice(0, len(self.rows_B)))
         return self._visual
@@ -298,13 +296,13 @@ class DeferredBatch(Batch):
 
 
 class TrainingSet:
-    """Training pictures and their references as batches.
+    """Batches of training pictures and their references.
 
     ``batch(step)`` is a function of ``seed`` and ``step`` alone, so a run can stop anywhere and resume.
 
-    visual: features of a frozen encoder, N×…, or rows of ``pixels`` where the vision encoder is trained. Rows of up to
-        `IN_MEMORY` bytes are read into memory.
-    rows: the token ids of each picture's references; None where the objective does not read references.
+    visual: features of a frozen encoder, N×…, or rows of ``pixels`` if the vision encoder is trained. Rows are read
+        into memory if they take at most `IN_MEMORY` bytes.
+    rows: the token ids of each picture's references; None if the objective does not use references.
     sampler: chooses the pictures of a batch (`tellapart.bags.sampler`).
     """
 
@@ -328,7 +326,7 @@ class TrainingSet:
         self.captions_per_picture, self.augment, self.pixels = captions_per_picture, augment, pixels
 
     def batch(self, step: int) -> Batch:
-        """Returns the batch of a step; pixels are made later, for a rank's share alone."""
+        """Returns the batch of a step. Pixels are computed lazily, for this rank's share only."""
         chosen = self.sampler(step)
         chosen_B = chosen.rows_B
         items = [self.items[i] for i in chosen_B]
@@ -353,7 +351,7 @@ class TrainingSet:
         return batch
 
     def _pick(self, chosen_B: np.ndarray, seeds: ItemSeeds) -> list[Sequence[int]]:
-        """Draws ``captions_per_picture`` references of each picture: without repetition as long as there are enough."""
+        """Draws ``captions_per_picture`` references per picture, without replacement if there are enough."""
         assert self.rows is not None
         rows_B = [self.rows[int(i)] for i in chosen_B]
         orders = seeds.orders("references", [len(rows) for rows in rows_B])
@@ -369,8 +367,8 @@ class TrainingSet:
 
 
 def random_crops(pixels_BCHW: torch.Tensor, seeds: ItemSeeds, *, flip: bool, smallest: float = 0.6) -> torch.Tensor:
-    """Crops a random part of each picture (``smallest``..1 of each side), mirrored half the time with ``flip``,
-    brightness and tint varied; resampled to the same size."""
+    """Augments each picture: a random crop (``smallest``..1 of each side) resampled to the original size, random
+    brightness and tint and, with ``flip``, a horizontal flip with probability 0.5."""
     B, device = len(pixels_BCHW), pixels_BCHW.device
     drawn = iter(seeds.uniform("crops", 9).float().to(device).unbind(1))
 

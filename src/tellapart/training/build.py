@@ -59,10 +59,9 @@ from tellapart.utils.messages import say
 
 @dataclass(eq=False)
 class TrainingSetup:
-    """The parts of one run. Models, data and what is encoded of them are made when they are first used.
-
-    upstream: returns the path or name of the model behind a name in the recipe, and trains it if need be.
-    frozen_scorers: the scorers of rewards and validation that are loaded so far.
+    """The parts of one run. Models, data and features are created on first access.
+    upstream: returns the path or name of the model behind a name in the recipe, and trains it if necessary.
+    frozen_scorers: the scorers loaded so far for rewards and validation.
     """
 
     recipe: Recipe
@@ -82,7 +81,7 @@ class TrainingSetup:
 
     @cached_property
     def scorer(self) -> Scorer | None:
-        """The frozen scorer of rewards and validation; None in a run that needs none."""
+        """The frozen scorer for rewards and validation; None if the run needs none."""
         named = self.recipe.scorer
         if self.recipe.trains == "scorer" or named is None or named.name is None:
             return None
@@ -90,7 +89,7 @@ class TrainingSetup:
 
     @cached_property
     def frozen_start(self) -> Captioner:
-        """The captioner that the run starts from, frozen, dropout off."""
+        """The captioner that the run starts from, frozen and without dropout."""
         return load_start(self)
 
     @property
@@ -107,7 +106,7 @@ class TrainingSetup:
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        """Names of the learner's parts that are trained; by default all but a captioner's vision encoder."""
+        """Names of the learner's trained parts; by default all but a captioner's vision encoder."""
         if self.recipe.trains == "captioner":
             return parts_of(self.recipe, self.captioner)
         named = self.recipe.scorer.train if self.recipe.scorer else None
@@ -125,9 +124,8 @@ class TrainingSetup:
 
     @cached_property
     def step_context(self) -> StepContext:
-        """The settings of this run's steps, read once.
-
-        Mixed precision is torch's, not accelerate's, whose state is one for the whole process.
+        """The settings of this run's steps.
+        Uses torch's autocast rather than accelerate's, whose state is shared by the whole process.
         """
         bf16 = resolve_precision(self.recipe.training.precision, self.device) == "bf16"
         return StepContext(
@@ -146,17 +144,15 @@ class TrainingSetup:
         return scorer
 
     def start(self, prompt: str = "") -> Captioner:
-        """Returns the captioner that this run starts from, frozen, dropout off; with ``prompt`` if there is one.
-
-        All that ask for it share its weights: rewards, KL and the evaluation. Raises `UsageError` where such a
-        captioner takes no prompt.
+        """Returns the captioner that this run starts from, frozen and without dropout, with ``prompt`` if given.
+        Rewards, the KL term and the evaluation share its weights. Raises `UsageError` if the captioner takes no prompt.
         """
         return self.frozen_start.with_prompt(prompt)
 
     # Data
     @cached_property
     def train_data(self) -> Dataset:
-        """The training pictures as the recipe names them, unreadable ones included."""
+        """The training data that the recipe names, including unreadable pictures."""
         dataset = open_specs(self.recipe.data.train)
         if self.recipe.data.clean == "none":
             return dataset
@@ -176,13 +172,13 @@ class TrainingSetup:
 
     @cached_property
     def view(self) -> View:
-        """The input of the model in training, if its vision encoder is not trained."""
+        """The input of the model in training if its vision encoder is frozen."""
         if isinstance(self.learner, PartsScorer):
             return EncodedView(lambda: self.learner.tower, self.store)  # type: ignore[union-attr]
         return self.view_of(self.captioner)
 
     def view_of(self, captioner: Captioner) -> View:
-        """Returns what a captioner of this run looks at."""
+        """Returns the view that provides a captioner's visual input."""
         assert self.recipe.captioner is not None
         return make_view(captioner, self.store, self.recipe.captioner.features)
 
@@ -198,7 +194,7 @@ class TrainingSetup:
         return pixels
 
     def visual(self, items: list[Item]) -> Rows:
-        """Returns what the learner looks at: pixels where a vision encoder learns, else its view; N×… rows."""
+        """Returns the learner's visual input, N×…: pixels if a vision encoder is trained, otherwise features."""
         if self.reads_pixels and keeps_nothing(self.recipe):
             return StreamedRows(items, self.pixels.maker())
         if self.reads_pixels:
@@ -206,7 +202,7 @@ class TrainingSetup:
         return self.view.rows(items)
 
     def training_set(self) -> TrainingSet:
-        """Reads, encodes and tokenizes the training data. Raises `UsageError` where a reference is missing."""
+        """Reads, encodes and tokenizes the training data. Raises `UsageError` if a required reference is missing."""
         recipe, items, rows = self.recipe, self.train_items, None
         if recipe.objective.learns_references:
             check_references(
@@ -215,7 +211,7 @@ class TrainingSetup:
             texts = [text for item in items for text in item.references]
             tokens = iter(tokenize_references(self, texts, "training references"))
             rows = [[next(tokens) for _ in item.references] for item in items]
-        # Augmented pictures are read anew at every step.
+        # Augmented pictures are read again at every step.
         streamed = self.reads_pixels and recipe.training.augment == "blip"
         return TrainingSet(
             items,
@@ -235,9 +231,9 @@ class TrainingSetup:
 
 
 def run_parts(setup: TrainingSetup) -> RunParts:
-    """Returns what the factories of objectives and rewards may ask of this run."""
+    """Returns the parts of this run that factories of objectives and rewards may use."""
     return RunParts(
-        captioner=setup.learner,  # type: ignore[arg-type]  # a scorer's objective does not ask for it
+        captioner=setup.learner,  # type: ignore[arg-type]  # a scorer's objective does not use it
         scorer=setup.scorer,
         train_items=setup.train_items,
         vision_learns=setup.vision_learns,
@@ -254,7 +250,7 @@ def run_parts(setup: TrainingSetup) -> RunParts:
 
 
 def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
-    """Loads or makes the model in training. Raises `UsageError` where a name is no model's."""
+    """Loads or creates the model in training. Raises `UsageError` if a name is not a model."""
     recipe = setup.recipe
     torch.manual_seed(recipe.seed)
     if recipe.trains == "scorer":
@@ -266,7 +262,7 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
             scorer = new_scorer(setup, recipe.scorer.new)
             scorer.model.to(setup.device)
         if isinstance(scorer, PartsScorer):
-            scorer.model.requires_grad_(False)  # what learns is told apart when the optimizer is made
+            scorer.model.requires_grad_(False)  # `TrainableParts` unfreezes the trained parts
             scorer.kept_texts, scorer.text_rows = {}, setup.store.table
         elif recipe.scorer.train is not None:
             raise UsageError(f"scorer.train is of a scorer of two encoders, and {scorer.name} is none; leave it out")
@@ -284,7 +280,7 @@ def build_learner(setup: TrainingSetup) -> Captioner | Scorer:
 
 
 def checked_levels(captioner: Captioner, levels: Levels) -> Levels:
-    """Returns the levels of detail. Raises `UsageError` for prompts that the captioner does not take or tell apart."""
+    """Validates the levels of detail. Raises `UsageError` if the captioner rejects or confuses prompts."""
     known: dict[tuple[int, ...], str] = {}
     for _, prompt in levels:
         captioner.with_prompt(prompt)
@@ -309,7 +305,7 @@ def load_start(setup: TrainingSetup) -> Captioner:
 
 
 def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
-    """Returns the same captioner, looking at as many frames of a clip as the recipe says."""
+    """Sets the number of frames per clip from the recipe and returns the captioner."""
     if options.frames is not None:
         captioner.frames = options.frames
     if captioner.frames > 1 and "vision" in (options.train or ()):
@@ -321,7 +317,7 @@ def with_frames(options: CaptionerOptions, captioner: Captioner) -> Captioner:
 
 
 def adapted(setup: TrainingSetup, captioner: Captioner) -> Captioner:
-    """Returns the same captioner, with new words, dropout and LoRA where the recipe has them."""
+    """Adds new words, dropout and LoRA to the captioner as the recipe specifies, and returns it."""
     options = setup.recipe.captioner
     assert options is not None
     if options.dropout is not None:
@@ -336,7 +332,7 @@ def adapted(setup: TrainingSetup, captioner: Captioner) -> Captioner:
 
 
 def parts_of(recipe: Recipe, captioner: Captioner) -> tuple[str, ...]:
-    """Returns the names of a captioner's parts that are trained."""
+    """Returns the names of a captioner's trained parts."""
     assert recipe.captioner is not None
     return recipe.captioner.train or tuple(part for part in captioner.parts() if part != "vision")
 
@@ -346,7 +342,7 @@ def training_texts(setup: TrainingSetup) -> Iterator[str]:
 
 
 def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
-    """Makes a captioner with random weights behind a vision encoder, or behind features from files."""
+    """Creates a captioner with random weights on top of a vision encoder or of features from files."""
     new, texts, name = options.new, training_texts(setup), setup.recipe.name
     assert new is not None
     if isinstance(new, NewCaptioner):
@@ -362,7 +358,7 @@ def new_captioner(setup: TrainingSetup, options: CaptionerOptions) -> Captioner:
 
 
 def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
-    """Makes a dual encoder of transformers with random weights: a ResNet and a CLIP text tower."""
+    """Creates a transformers dual encoder with random weights: a ResNet and a CLIP text tower."""
     tokenizer = word_tokenizer(texts, min_count=new.min_count, max_length=new.max_tokens)
     text = transformers.CLIPTextConfig(
         vocab_size=len(tokenizer),
@@ -386,7 +382,7 @@ def build_scorer(new: NewScorer, texts: Iterable[str], name: str) -> Scorer:
 
 
 def new_scorer(setup: TrainingSetup, new: NewScorer) -> Scorer:
-    """Makes a scorer from two encoders that exist, with new heads, or one with random weights throughout."""
+    """Creates a scorer from two pretrained encoders with new heads, or with random weights throughout."""
     if new.vision is None or new.text is None:
         return build_scorer(new, training_texts(setup), setup.recipe.name)
     vision, text = load_vision(setup.upstream(new.vision)), load_text(setup.upstream(new.text))
@@ -396,8 +392,7 @@ def new_scorer(setup: TrainingSetup, new: NewScorer) -> Scorer:
 
 
 def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, processor: Any, name: str) -> ClipCap:
-    """Makes a ClipCap behind a copy of the vision encoder ``tower``: with a small new GPT-2, or a language model that
-    exists."""
+    """Creates a ClipCap on a copy of the vision encoder ``tower``, with a new GPT-2 or an existing language model."""
     config: Any
     if new.language_model is not None:
         language_model, tokenizer = load_language_model(new.language_model)
@@ -423,14 +418,14 @@ def build_captioner(new: NewCaptioner, texts: Iterable[str], tower: Any, process
         if language_model is not None:
             model.language_model.load_state_dict(language_model.state_dict())
     captioner = ClipCap(model, tokenizer, processor, name)
-    # The frozen encoder, in eval mode: a probe in train mode would change the running statistics of a batch norm.
+    # Probes the frozen encoder in eval mode: train mode would change the running statistics of batch norms.
     if new.visual == "cells" and captioner.encoder.encode(captioner.pixels([Image.new("RGB", (64, 64))])).ndim != 3:
         raise UsageError(f"{new.vision} gives no features of cells; leave out captioner.new.visual")
     return captioner
 
 
 def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
-    """Returns the configuration of a new GPT-2 of whole words."""
+    """Returns the configuration of a new word-level GPT-2."""
     return transformers.GPT2Config(
         vocab_size=len(tokenizer),
         n_positions=new.max_tokens,
@@ -440,7 +435,7 @@ def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
         resid_pdrop=new.dropout,
         embd_pdrop=new.dropout,
         attn_pdrop=new.dropout,
-        activation_function="gelu_pytorch_tanh",  # GPT-2's own, in one fused kernel
+        activation_function="gelu_pytorch_tanh",  # the same function as GPT-2's, in one fused kernel
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -450,8 +445,7 @@ def small_gpt2(new: NewCaptioner, tokenizer: Any) -> Any:
 def build_recurrent(
     new: NewRecurrent, texts: Iterable[str], name: str, vision: Any = None, processor: Any = None, width: int = 0
 ) -> Recurrent:
-    """Makes paper 4's captioner with a new LSTM, behind a copy of ``vision``, or behind features of ``width``
-    numbers."""
+    """Creates paper 4's captioner with a new LSTM, on a copy of ``vision`` or on features of dimension ``width``."""
     tokenizer = word_tokenizer(texts, min_count=new.min_count)
     if vision is not None:
         width = width_of(vision.config)
@@ -477,19 +471,18 @@ def build_recurrent(
 
 
 def open_specs(specs: str | tuple[str, ...]) -> Dataset:
-    """Opens one data set, or several as one."""
+    """Opens one data set, or several concatenated."""
     return open_many([specs] if isinstance(specs, str) else specs)
 
 
 def keeps_nothing(recipe: Recipe) -> bool:
-    """Returns whether the recipe says ``features = "off"``."""
+    """Returns whether the recipe sets ``features = "off"``."""
     return recipe.captioner is not None and recipe.captioner.features == OFF
 
 
 def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
-    """Returns the pictures that can be read, each decoded once, and names the others on stderr.
-
-    Raises `UsageError` where there are none.
+    """Decodes each picture once, returns the readable ones and reports the others on stderr.
+    Raises `UsageError` if none is readable.
     """
     if setup.reads_pixels:
         streamed = keeps_nothing(setup.recipe) or setup.recipe.training.augment == "blip"
@@ -499,7 +492,7 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
         items = setup.view.readable(dataset, dataset.unreadable)
         if setup.recipe.scorer is not None and isinstance(
             setup.view, FeatureFileView
-        ):  # it sees the pictures themselves
+        ):  # the learner reads the pictures themselves
             items = setup.store.readable(items, decodable(), skipped=dataset.unreadable)
     for line in (
         dataset.missing.line(len(dataset) + len(dataset.missing), what="pictures are not there"),
@@ -513,13 +506,13 @@ def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
 
 
 def check_references(items: Sequence[Item], specs: str | tuple[str, ...], why: str) -> None:
-    """Raises `UsageError` where a picture has no reference."""
+    """Raises `UsageError` if a picture has no reference."""
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(f"{specs}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {why}")
 
 
 def tokenize_references(setup: TrainingSetup, texts: Sequence[str], what: str) -> list[list[int]]:
-    """Returns token ids of references that the learner is trained or measured on; stderr gets how many were cut."""
+    """Tokenizes the references for training or validation, and reports on stderr how many were truncated."""
     learner, limit = setup.learner, setup.recipe.training.max_reference_tokens
     if setup.recipe.data.clean == "blip":
         texts = [blip_clean(text) for text in texts]
@@ -541,7 +534,7 @@ def tokenize_references(setup: TrainingSetup, texts: Sequence[str], what: str) -
 
 
 def how_to_keep(setup: TrainingSetup) -> str:
-    """Returns what to type so that less of the references is cut; "" where nothing can be typed."""
+    """Returns the setting that reduces truncation of the references; "" if there is none."""
     captioner = setup.recipe.captioner
     if setup.recipe.training.max_reference_tokens is not None:
         return "; raise training.max_reference_tokens to learn more of them"
@@ -550,18 +543,17 @@ def how_to_keep(setup: TrainingSetup) -> str:
     return ""
 
 
-# What rewards and objectives ask of the training pictures (`RunParts`)
+# Functions on the training pictures for rewards and objectives (`RunParts`)
 
 
 def train_features(setup: TrainingSetup, scorer: FrozenScorer) -> np.ndarray:
-    """Returns features_ND of the training pictures, as this scorer sees them."""
+    """Returns this scorer's features_ND of the training pictures."""
     return np.asarray(setup.store.features(setup.train_items, scorer.encoder))
 
 
 def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
-    """Returns seen_N: which training pictures the scorer of this name learned from, by its run's recipe and their ids.
-
-    None of them where the name is not a recipe's or a run's: nobody knows what other models have seen.
+    """Returns seen_N: which training pictures the named scorer was trained on, by its run's recipe and their ids.
+    All False if the name is neither a recipe nor a run, because the training data of other models are unknown.
     """
     folder = Path(setup.upstream(name))
     run = next((place for place in (folder, folder.parent) if (place / "run.json").is_file()), None)
@@ -572,7 +564,7 @@ def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
 
 
 def train_visual(setup: TrainingSetup) -> Callable[[np.ndarray], torch.Tensor]:
-    """Returns what shows training pictures as batches do, without augmentation: rows_B to B×…, on the device."""
+    """Returns a function from rows_B to the learner's visual input B×… on the device, without augmentation."""
     rows = setup.visual(setup.train_items)
 
     def seen(rows_B: np.ndarray) -> torch.Tensor:
@@ -584,7 +576,7 @@ def train_visual(setup: TrainingSetup) -> Callable[[np.ndarray], torch.Tensor]:
 
 
 def nearest_train(setup: TrainingSetup, scorer: FrozenScorer, count: int) -> Callable[[np.ndarray], np.ndarray]:
-    """Returns what finds the look-alikes of training pictures by the scorer's features: rows_B to rows_BK."""
+    """Returns a function from rows_B to rows_BK: the nearest training pictures by the scorer's features."""
     if len(setup.train_items) <= count:
         raise UsageError(
             f"{count} look-alikes of each picture, and there are {len(setup.train_items)} training pictures; "

@@ -1,4 +1,4 @@
-"""What is checked before a recipe trains: references, trackers, and code of a user's own."""
+"""Checks before training: references, trackers and user code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tellapart.utils.registry import check_allowed, code_path
 
 
 def check_setup(setup: TrainingSetup) -> None:
-    """Raises `UsageError` where the recipe cannot run here. Loads no model."""
+    """Raises `UsageError` if the recipe cannot run on this machine. Loads no model."""
     recipe = setup.recipe
     check_trackers(recipe.training.trackers)
     check_code(recipe)
@@ -45,12 +45,12 @@ def check_setup(setup: TrainingSetup) -> None:
 
 
 def validated_items(recipe: Recipe) -> list[Item]:
-    """Returns the pictures that validation would look at, before any is read."""
+    """Returns the validation pictures without reading them."""
     return list(islice(open_specs(recipe.data.validation), recipe.validation.limit))
 
 
 def check_code(recipe: Recipe) -> None:
-    """Raises `UsageError` where a model is a user's own code that is not allowed to run, before anything is loaded."""
+    """Raises `UsageError` if a model is user code that is not allowed to run. Loads nothing."""
     captioner = recipe.captioner.name if recipe.captioner else None
     if captioner and (path := code_path(captioner.partition("?")[0], "captioner")) is not None:
         check_allowed(path, "captioner", f"recipe {recipe.name}: captioner.name")
@@ -60,7 +60,7 @@ def check_code(recipe: Recipe) -> None:
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Raises `UsageError` for a tracker that is unknown or not installed, which accelerate would leave out silently."""
+    """Raises `UsageError` for an unknown or uninstalled tracker, which accelerate would skip silently."""
     known = [str(kind.value) for kind in accelerate.utils.LoggerType if kind != accelerate.utils.LoggerType.ALL]
     installed = {str(kind.value) for kind in accelerate.tracking.get_available_trackers()}
     for name in names:
@@ -73,7 +73,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def check_ranks(objective: Objective[Any], kind: str) -> None:
-    """Raises `UsageError` where several ranks train and the objective does not share a batch between them."""
+    """Raises `UsageError` if several ranks train and the objective cannot split a batch between them."""
     if ranks.count() > 1 and not getattr(objective, "shares_batch", False):
         raise UsageError(
             f"objective '{kind}' does not share a batch between {ranks.count()} ranks (it has no shares_batch); "

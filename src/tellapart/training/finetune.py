@@ -15,7 +15,7 @@ from tellapart.utils.messages import say
 
 
 def summary(recipe: Recipe, out: Path) -> str:
-    """Returns a line that says what is trained on what, and for how long."""
+    """Returns one line with the model, the data and the length of the training."""
     specs = [recipe.data.train, recipe.data.validation, recipe.data.test or ()]
     train, validation, test = (len(open_many([one] if isinstance(one, str) else one)) for one in specs)
     steps, batch = recipe.training.steps, recipe.training.batch_size
@@ -28,9 +28,9 @@ def summary(recipe: Recipe, out: Path) -> str:
 def run_finetune(
     recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False, overwrite: bool = False
 ) -> Run:
-    """Trains the recipe into ``out``, or goes on there, also for more steps, and puts a card beside the model.
-
-    ``hub_id``: upload both. ``overwrite``: remove the run that is there.
+    """Trains the recipe into ``out``, or resumes the run there (also for more steps), and writes a model card.
+    hub_id: the repository to upload the model and the card to.
+    overwrite: removes an existing run.
     """
     repository = None if hub_id is None else check_hub(hub_id)
     run = train(recipe, out, resume=True, overwrite=overwrite, extend=True, summary=summary(recipe, out))

@@ -1,15 +1,14 @@
-"""The fingerprint of a run: a hash of everything that its result depends on, wherever it lies.
+"""The fingerprint of a run: a hash of everything that its result depends on.
+Two recipes have the same fingerprint if their settings, initial weights, training data and code versions agree,
+regardless of machine and folder:
 
-Two recipes have one fingerprint where they say the same, start from the same weights and learn from the same data with
-the same versions of the code, on whatever machine and in whatever folder:
-
-- ``training.precision = "auto"`` stands for the precision that it is here;
-- defaults are left out, so that a new key changes nothing;
-- a recipe named as a model stands for its own fingerprint, a local model for a digest of its files, a model of the
-  hub for its name;
-- data stand for their specification without paths and for a digest of what it leads to: ids, splits, references, and
-  the sizes of the picture files (to read all pictures would take as long as to encode them);
-- each part of the code that the recipe uses stands there with its version (`tellapart.utils.versions`).
+- ``training.precision = "auto"`` is replaced by the precision that it resolves to on this machine;
+- defaults are omitted, so that a new key changes no fingerprint;
+- a recipe named as a model is replaced by its own fingerprint, a local model by a digest of its files, a model on
+  the hub by its name;
+- data are replaced by their specification without paths and a digest of their ids, splits, references and picture
+  file sizes (hashing all pictures would take as long as encoding them);
+- each part of the code that the recipe uses is listed with its version (`tellapart.utils.versions`).
 """
 
 from __future__ import annotations
@@ -34,27 +33,26 @@ from tellapart.types import Item
 from tellapart.utils.options import Resolver
 from tellapart.utils.versions import VERSIONS
 
-WITHOUT_EFFECT = ("name", "about")  # keys of a recipe that no result follows from; nor from training.trackers
-# Files of a model's folder that decide what it does: weights, configuration, tokenizer, templates.
+WITHOUT_EFFECT = ("name", "about")  # recipe keys that affect no result, like training.trackers
+# Files in a model's folder that affect its output: weights, configuration, tokenizer, templates.
 DECIDING = frozenset((".safetensors", ".json", ".txt", ".model", ".jinja", ".pt", ".pth", ".bin", ".py"))
-WORDS = ("references", "training", "batch")  # what may stand where a file may, and is none
-SHOWN = 3  # differences that a message names
+WORDS = ("references", "training", "batch")  # keywords accepted in place of a file
+SHOWN = 3  # maximum number of differences in a message
 
 
 @dataclass(frozen=True)
 class RunContent:
-    """All that decides a run's result, as plain JSON: ``recipe`` (canonical) and ``code`` (part to version)."""
+    """Everything that determines a run's result, as plain JSON: ``recipe`` (canonical) and ``code`` (versions)."""
 
     document: dict[str, Any]
 
     @property
     def fingerprint(self) -> str:
-        """Eight hex digits."""
+        """Returns the fingerprint, eight hexadecimal digits."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True).encode()).hexdigest()[:8]
 
     def differences(self, other: Mapping[str, Any], without: Collection[str] = ()) -> str:
-        """Returns how another document differs from this one, such as ``training.steps 1000, now 10``; not in
-        ``without``."""
+        """Describes how another document differs, e.g. ``training.steps 1000, now 10``; skips keys in ``without``."""
         theirs, ours = (dict(flat(document)) for document in (other, self.document))
         keys = [key for key in sorted(theirs.keys() | ours.keys()) if theirs.get(key) != ours.get(key)]
         keys = [key for key in keys if key.removeprefix("recipe.") not in without]
@@ -67,7 +65,7 @@ def shown(table: Mapping[str, Any], key: str) -> str:
 
 
 def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (dotted key, value) of all that is no table."""
+    """Yields (dotted key, value) for every value that is not a table."""
     if isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flat(inner, f"{key}.{name}" if key else name)
@@ -76,37 +74,36 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def content_of(recipe: Recipe, identities: Identities | None = None) -> RunContent:
-    """Returns what this recipe's result follows from: opens its data, hashes its local models (`FeatureStore.digest`).
-
-    Raises `UsageError` where data or recipes that it names are not there, and where recipes name each other.
+    """Computes the content of a run: opens the recipe's data and hashes its local models (`FeatureStore.digest`).
+    Raises `UsageError` if data or recipes that it names are missing, or if recipes name each other.
     """
     table = canonical(recipe, identities or Identities())
     return RunContent({"recipe": table, "code": {part: VERSIONS[part] for part in code_of(recipe)}})
 
 
 def canonical(recipe: Recipe, identities: Resolver | None = None) -> dict[str, Any]:
-    """Returns the recipe as plain JSON without defaults, with ``identities`` in place of what it names."""
+    """Returns the recipe as plain JSON without defaults, with names replaced by their ``identities``."""
     table = recipe.dump(identities, mode="json", exclude_defaults=True)
     for key in WITHOUT_EFFECT:
         table.pop(key, None)
-    for key in ("trackers", "sharding"):  # where weights lie decides no number either
+    for key in ("trackers", "sharding"):  # neither affects the result
         table["training"].pop(key, None)
-    if recipe.captioner is not None and recipe.captioner.features == "off":  # where features lie decides no number
+    if recipe.captioner is not None and recipe.captioner.features == "off":  # storage does not affect results
         del table["captioner"]["features"]
     for test in table.get("evaluation", {}).get("test_sets", {}).values():
-        test.pop("needs", None)  # what is said where a file is missing
-    if recipe.training.precision == "auto":  # the one that this machine computes in
+        test.pop("needs", None)  # only the message for a missing file
+    if recipe.training.precision == "auto":  # the precision that this machine uses
         table["training"]["precision"] = resolve_precision("auto", best_device())
         if table["training"]["precision"] == Training.model_fields["precision"].default:
             del table["training"]["precision"]
     if recipe.validation.select is None and recipe.select in ("loss", "cider"):
-        table.setdefault("validation", {})["select"] = recipe.select  # follows from the rewards, which may be plug-ins
-    table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept, although it is its class's default
+        table.setdefault("validation", {})["select"] = recipe.select  # derived from the rewards, which may be plug-ins
+    table.setdefault("objective", {})["kind"] = recipe.objective.kind  # kept although it is the default of its class
     return table
 
 
 def code_of(recipe: Recipe) -> list[str]:
-    """Returns the parts of the code that this recipe's result goes through."""
+    """Returns the parts of the code that this recipe uses."""
     parts = ["samplers", "loop", *({recipe.objective.kind} & VERSIONS.keys())]  # a plug-in's objective has no number
     tests = (on.data for on in recipe.evaluation.test_sets.values())
     data = (recipe.data.train, recipe.data.validation, recipe.data.test or (), *tests)
@@ -116,7 +113,7 @@ def code_of(recipe: Recipe) -> list[str]:
         parts.append("scenes")
     if recipe.trains == "captioner":
         parts.append("decoding")
-        if recipe.select not in ("step", "loss") and not all(synthetic):  # captions choose the weights
+        if recipe.select not in ("step", "loss") and not all(synthetic):  # checkpoints are selected by their captions
             parts.append("unknown_words")
         if recipe.captioner is not None and (recipe.captioner.name or "").partition("?")[0].endswith(".pt"):
             parts.append("stop_tokens")
@@ -129,10 +126,10 @@ def code_of(recipe: Recipe) -> list[str]:
 
 
 class Identities:
-    """Returns the identity of a model, of data and of a file in a fingerprint (a `utils.options.Resolver`).
-
-    ``known``: names whose identity the caller knows (a run that is yet to be trained). ``memo``: what was found so
-    far; to be shared for as long as no file changes. ``chain``: the recipes that led here.
+    """Resolves models, data and files to their identities in a fingerprint (a `utils.options.Resolver`).
+    known: identities that the caller already has, by name (e.g. of a run that has not been trained yet).
+    memo: cache of identities; share it only as long as no file changes.
+    chain: the recipes that led to this one.
     """
 
     def __init__(
@@ -144,7 +141,7 @@ class Identities:
         self.known, self.memo, self.chain = known or {}, {} if memo is None else memo, chain
 
     def model(self, name: str) -> str:
-        """Returns a recipe's fingerprint, the digest of a local model, or the name of one that is not here."""
+        """Returns a recipe's fingerprint, the digest of a local model, or the name of any other model."""
         if name in self.known:
             return self.known[name]
         if name in self.chain:
@@ -165,8 +162,7 @@ class Identities:
         return self.memo["data", spec]
 
     def file(self, path: str) -> str:
-        """Returns the digest of a file, or of the names and sizes of a folder's files; what is no path stays as it
-        is."""
+        """Returns the digest of a file, or of the names and sizes of a folder's files; other strings are unchanged."""
         where = Path(path).expanduser()
         if path in WORDS or not where.exists():
             return path
@@ -181,7 +177,7 @@ class Identities:
 
     def _of_model(self, name: str) -> str:
         bare, mark, options = name.partition("?")
-        if bare == "clipcap":  # made of others, which its options name
+        if bare == "clipcap":  # built from other models, which its options name
             pairs = [pair.partition("=") for pair in options.split("&")]
             named = (f"{key}{equals}{self.model(value) if value else ''}" for key, equals, value in pairs)
             return bare + mark + "&".join(named)
@@ -189,8 +185,7 @@ class Identities:
 
 
 def model_identity(name: str) -> str:
-    """Returns ``weights:DIGEST`` for a folder, a run, a file or ``scenes``; else the name (of the hub, or a dotted
-    path)."""
+    """Returns ``weights:DIGEST`` for a folder, run, file or ``scenes``; otherwise the name (hub id or dotted path)."""
     where = BUILTIN if name == "scenes" else Path(name).expanduser()
     if where.is_file():
         return f"weights:{FeatureStore().digest(where)}"
@@ -207,7 +202,7 @@ def model_identity(name: str) -> str:
 
 
 def data_identity(spec: str) -> str:
-    """Returns ``kind?options#N-DIGEST``; of `scenes` domain and options alone, for nothing else decides them."""
+    """Returns ``kind?options#N-DIGEST``; for `scenes` only domain and options, which determine the data."""
     kind, path, options = parse(spec)
     pairs = sorted((key, value) for key, value in options.values.items() if key != "images")
     written = "&".join(f"{key}={value}" for key, value in pairs)
@@ -220,7 +215,7 @@ def data_identity(spec: str) -> str:
 
 
 def picture_identity(item: Item) -> int | str:
-    """Returns the size of the file that the picture lies in; of what is in no file the key of its content."""
+    """Returns the size of the picture's file, or the key of its content if it is not stored in a file."""
     try:
         return item.picture.signature()[0] if isinstance(item.picture, StoredPicture) else item.picture.key()
     except PictureError:

@@ -15,10 +15,9 @@ from tellapart.errors import TellapartError, UsageError
 
 
 def check_hub(hub_id: str) -> str:
-    """Returns the whole name of a repository that this machine's token may write to: ``USER/NAME``.
-
-    Raises `UsageError` for a name that the hub does not take or a missing token, `TellapartError` where the hub does
-    not answer or refuses the token.
+    """Returns the full name, ``USER/NAME``, of a repository that this machine's token may write to.
+    Raises `UsageError` for an invalid name or a missing token, `TellapartError` if the hub does not answer or rejects
+    the token.
     """
     try:
         huggingface_hub.utils.validate_repo_id(hub_id)
@@ -32,9 +31,8 @@ def check_hub(hub_id: str) -> str:
 
 
 def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
-    """Makes the repository where there is none, uploads the folder in a commit, and returns the page's address.
-
-    Raises `TellapartError` where the hub does not answer or refuses.
+    """Creates the repository if necessary, uploads the folder in one commit, and returns the URL of its page.
+    Raises `TellapartError` if the hub does not answer or rejects the upload.
     """
     again = f"the model is whole in {folder}; type: hf upload {hub_id} {shlex.quote(str(folder))}"
     with talking(hub_id, again):
@@ -46,8 +44,8 @@ def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
 
 @contextmanager
 def talking(hub_id: str, otherwise: str) -> Iterator[None]:
-    """Turns what goes wrong on the way to the hub into one line; ``otherwise``: what is left, and what to type."""
-    client_error: type[Exception]  # of the HTTP client below it, which is another one from version to version
+    """Turns hub errors into a one-line `TellapartError`. ``otherwise``: what the user has and what to type instead."""
+    client_error: type[Exception]  # the HTTP client's base error; the client depends on the version
     client_error = huggingface_hub.errors.HfHubHTTPError.__bases__[0]
     try:
         yield

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM during training: the step that runs is finished and saved before the process ends."""
+"""Handles Ctrl-C and SIGTERM during training: finishes and saves the current step before the process ends."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ LINE = b"tellapart: finishing this step, then saving it; press Ctrl-C again to s
 
 
 class Interruption:
-    """Holds the first SIGINT or SIGTERM of a ``with`` block back until `end`; a second one takes effect at once.
-
-    Nothing is held outside the main thread, which alone receives signals, nor where the signal is ignored.
+    """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`; a second one takes effect at once.
+    Does nothing outside the main thread, which alone receives signals, and leaves ignored signals ignored.
     """
 
     def __init__(self) -> None:
@@ -37,11 +36,11 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """True on all ranks if a signal has reached one of them."""
+        """Returns True on all ranks if any of them received a signal."""
         return ranks.anywhere(bool(self._signal))
 
     def end(self) -> None:
-        """Does what the signal that was held asks for; raises KeyboardInterrupt unless a handler ends the process."""
+        """Delivers the deferred signal; raises KeyboardInterrupt unless a handler ends the process."""
         self._take_effect(self._signal, None)
 
     def _hold(self, number: int, frame: FrameType | None) -> None:

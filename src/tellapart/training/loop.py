@@ -35,15 +35,15 @@ from tellapart.training.trainable import TrainableParts
 from tellapart.training.validation import Validator, goal_of
 from tellapart.utils.messages import Progress, say
 
-TIMED_STEPS = 4  # after which the time that is left is printed
-BEFORE_FIRST_CHECKPOINT = -1  # the step to which a log is cut then: validation comes before the checkpoint of step 0
+TIMED_STEPS = 4  # steps before the remaining time is printed
+BEFORE_FIRST_CHECKPOINT = -1  # `cut_log` step without a checkpoint: validation runs before step 0 is saved
 
 Track = Callable[[dict[str, float], int], None]  # logs and step
 
 
 @contextlib.contextmanager
 def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[Track]:
-    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …), which write into the run's folder."""
+    """Opens accelerate's trackers by name (``tensorboard``, ``wandb``, …); they write into the run's folder."""
     if not names:
         yield lambda logs, step: None
         return
@@ -54,9 +54,8 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
 
 
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
-    """Returns loss and reward of the step, the last validation's value of ``select``, and the best so far.
-
-    ``validated`` is NaN before the first validation of this process: a run that was resumed shows the best alone.
+    """Returns the step's loss and reward, the last validation's value of ``select``, and the best so far.
+    ``validated`` is NaN before this process's first validation; a resumed run then shows only the best.
     """
     shown = [f"{key} {logs[key]:.4g}" for key in ("loss", "reward") if key in logs]
     if state["best_step"] is not None:
@@ -68,7 +67,7 @@ def progress_note(logs: dict[str, float], select: str, validated: float, state: 
 
 @dataclass
 class Trainer:
-    """A run in training: its parts, and the ``state`` that a checkpoint holds beside weights and optimizer."""
+    """A run in training: its parts, and the ``state`` that a checkpoint stores besides weights and optimizer."""
 
     setup: TrainingSetup
     run: Run
@@ -93,13 +92,13 @@ class Trainer:
         """
         recipe, settings, validator = setup.recipe, setup.recipe.training, Validator(setup)
         goal = goal_of(recipe.validation.until, validator.select)
-        with ranks.main_first("pictures are encoded"):  # once; the other ranks find their features
+        with ranks.main_first("pictures are encoded"):  # once; the other ranks read the cached features
             data, objective = setup.training_set(), setup.objective()
             validator.prepare()
         check_ranks(objective, recipe.objective.kind)
         kind = TrainableParts if settings.sharding == "none" else ShardedParts
         trainable = kind(setup.learner, setup.trained_parts)
-        if recipe.trains == "captioner":  # what is saved decodes as it is evaluated
+        if recipe.trains == "captioner":  # the saved model decodes as in the evaluation
             setup.captioner.decoding = recipe.evaluation.decoding
         setup.learner.model.train()
         state: dict[str, Any] = {"step": 0, "best_value": None, "best_step": None, "objective": {}}
@@ -123,7 +122,7 @@ class Trainer:
         """Writes a checkpoint; a collective call."""
         parts = self.trainable, self.optimizer
         self.memory.update(memory_of(*parts))
-        self.optimizer.zero_grad(set_to_none=True)  # the main rank gathers the optimizer's state: not on top of these
+        self.optimizer.zero_grad(set_to_none=True)  # frees gradients before the main rank gathers the optimizer state
         self.state.update(step=step, objective=self.objective.state_dict())
         self.run.save(self.state, lambda to: save_state(to, *parts, self.scheduler))
         if not ranks.is_main():
@@ -149,7 +148,7 @@ class Trainer:
         return True
 
     def steps(self, track: Track, progress: Progress, interruption: Interruption) -> bool:
-        """Takes all steps that are left. Returns True if ``validation.until`` is reached."""
+        """Runs the remaining steps. Returns True if ``validation.until`` is reached."""
         recipe, settings, first = self.setup.recipe, self.setup.recipe.training, self.state["step"]
         freed, clock = FreedMemory(), StepClock(first, settings.steps)
         for step in range(first, settings.steps):
@@ -165,7 +164,7 @@ class Trainer:
                 self.run.log(step=done, **logs)
                 track(logs, done)
             if (done % recipe.validation.every == 0 or last) and self.validate(done):
-                return True  # without a checkpoint, as at step 0: a resumed run comes here again, and trains no further
+                return True  # no checkpoint, as at step 0: a resumed run stops here again
             if (stopping := interruption.requested) or done % settings.checkpoint_every == 0 or last:
                 self.checkpoint(done)
             if stopping:
@@ -173,7 +172,7 @@ class Trainer:
         return False
 
     def publish(self) -> None:
-        """Writes the best model as that of the run, and the memory that each rank took. A collective call.
+        """Writes the best checkpoint as the run's model, and each rank's memory use. A collective call.
 
         Raises `TellapartError` if no validation gave a finite value.
         """
@@ -187,16 +186,14 @@ class Trainer:
 
 
 def fit(setup: TrainingSetup, run: Run) -> None:
-    """Trains ``setup``'s recipe from the last checkpoint of ``run`` (or the start) to ``model/`` in its folder.
-
-    One loop for all objectives: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of which
-    names the first as its captioner. Log, checkpoints and ``model/`` are in ``run.folder``. ``model/`` is what was best
-    by ``validation.select``, the untouched start included (paper 1, section 3.3: by self-retrieval).
+    """Trains ``setup``'s recipe from the last checkpoint of ``run`` (or from the start) and writes ``model/``.
+    All objectives use the same loop: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of
+    which names the first as its captioner. ``run.folder`` holds the log, checkpoints and ``model/``, the best model by
+    ``validation.select``, including the untrained start (paper 1, section 3.3: by self-retrieval).
 
     Raises:
-        TellapartError: for a loss that is not finite, for validations that never gave a finite value, and for a
-            checkpoint of another model.
-        UsageError: for a part that the learner does not have.
+        TellapartError: the loss or every validation is not finite, or a checkpoint is from another model.
+        UsageError: the learner has no part of a given name.
     """
     recipe, trainer = setup.recipe, Trainer.open(setup, run)
     reached = False
@@ -216,7 +213,7 @@ def fit(setup: TrainingSetup, run: Run) -> None:
 
 
 def kept_start(recipe: Recipe) -> str:
-    """Returns the line that says that no step of training was kept."""
+    """Returns the message that validation selected the untrained start."""
     return (
         f"validation kept step 0: no step of training had a better {recipe.select}, so the saved model has the weights "
         "that training started from; train longer, change training.learning_rate, or set validation.select"
@@ -224,13 +221,13 @@ def kept_start(recipe: Recipe) -> str:
 
 
 class StepClock:
-    """Says after a few steps how long the others will take. The first one, which is slower, is not counted."""
+    """Prints the remaining time after a few steps. Does not count the first step, which is slower."""
 
     def __init__(self, first: int, steps: int) -> None:
         self._first, self._steps, self._started = first, steps, 0.0
 
     def advance(self, done: int) -> None:
-        """Records that ``done`` steps of the run are done."""
+        """Records that ``done`` steps are complete."""
         if done == self._first + 1:
             self._started = time.monotonic()
         elif done == self._first + TIMED_STEPS:
@@ -238,6 +235,6 @@ class StepClock:
 
 
 def say_minutes(seconds_a_step: float, steps: int) -> None:
-    """Says how long these steps will take, where it is a minute or more."""
+    """Prints how long these steps will take if it is a minute or more."""
     if (minutes := seconds_a_step * steps / 60) >= 1:
         say(f"about {minutes:,.0f} minutes for the {steps:,} steps that are left, validation not counted")

@@ -1,4 +1,4 @@
-"""The memory of a training process: measured, and given back to the system."""
+"""Measures the memory of a training process and returns freed memory to the system."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellapart.training.trainable import TrainableParts
 
 
 def memory_of(trainable: TrainableParts, optimizer: Optimizer) -> dict[str, int]:
-    """Returns the bytes on this rank of trained weights, gradients and optimizer state, and its peak memory.
+    """Returns this rank's bytes of trained weights, gradients and optimizer state, and its peak memory.
 
     The peak is the accelerator's, or the resident set of the process on a CPU.
     """
@@ -45,15 +45,14 @@ def peak_memory(device: torch.device) -> int:
 
 
 class FreedMemory:
-    """Gives back to the system, every so many ``seconds``, what the C library keeps of freed memory.
-
-    Tensors of many sizes leave holes in glibc's heap, which it keeps: in a long training on a CPU as much again as is
-    used (docs/research). A call takes a tenth of a second for a few gigabytes.
+    """Returns the C library's freed memory to the system every ``seconds`` seconds.
+    Tensors of many sizes fragment glibc's heap: a long training on a CPU can hold twice the memory in use
+    (docs/research). A call takes a tenth of a second for a few gigabytes.
     """
 
     def __init__(self, seconds: float = 30.0) -> None:
         self._seconds, self._last = seconds, time.monotonic()
-        # Other C libraries have no such call, and need none.
+        # Other C libraries neither have nor need this call.
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
 
     def give_back(self) -> None:

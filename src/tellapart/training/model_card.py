@@ -1,4 +1,4 @@
-"""The model card of a run: results before and after, and code that uses the model."""
+"""Writes a run's model card: results before and after training, and code that uses the model."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ print(captioner.caption(["photo.jpg"], decoding)[0])
 
 
 def model_card(run: Run, hub_id: str | None = None) -> str:
-    """Returns the card of a run's model. ``hub_id``: its name on the hub; by default the snippet names the folder."""
+    """Returns the card of a run's model. ``hub_id``: the model's hub id for the snippet; default: the local folder."""
     recipe, folder = run.recipe, run.folder / "model"
     assert recipe.captioner is not None and recipe.captioner.name is not None and recipe.scorer is not None
     results, _ = read_results(run.folder)
@@ -102,8 +102,7 @@ def model_card(run: Run, hub_id: str | None = None) -> str:
 
 
 def metadata(folder: Path, recipe: Recipe) -> str:
-    """Returns the card's YAML. What the hub would refuse (a base model or data set that is a folder here) is left
-    out."""
+    """Returns the card's YAML, without values that the hub rejects (base models and data sets in local folders)."""
     assert recipe.captioner is not None and recipe.captioner.name is not None
     data = huggingface_hub.ModelCardData(
         base_model=hub_base(recipe.captioner.name),
@@ -116,8 +115,8 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 
 
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
-    """Returns code that captions ``photo.jpg``: plain transformers for BLIP, which needs no more; else tellapart's
-    own."""
+    """Returns code that captions ``photo.jpg``, with transformers alone if it can load the model, else with
+    tellapart."""
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")
@@ -138,12 +137,12 @@ def model_type(folder: Path) -> str:
 
 
 def of_transformers(folder: Path) -> bool:
-    """Returns whether transformers has the class of this model without tellapart and without code of somebody's own."""
+    """Returns whether transformers alone can load this model, without tellapart and without remote code."""
     return model_type(folder) in configuration_auto.CONFIG_MAPPING_NAMES and "made_by" not in saved_options(str(folder))
 
 
 def hub_base(name: str) -> str | None:
-    """Returns the hub's name of the model that this one comes from: its own, or what the card of its folder says."""
+    """Returns the hub id of the base model: the name itself, or the base model in its folder's card."""
     bare = name.partition("?")[0]
     if bare == "scenes" or Path(bare).expanduser().is_dir():
         card = Path(model_folder(bare, "captioner")) / CARD
@@ -161,7 +160,7 @@ def hub_base(name: str) -> str | None:
 
 
 def hub_datasets(recipe: Recipe) -> Iterator[str]:
-    """Yields the published sets among the training data, by the hub's names or their own."""
+    """Yields the published data sets among the training data, by hub id or by their own name."""
     train = recipe.data.train
     for spec in (train,) if isinstance(train, str) else train:
         kind, path, _ = parse(spec)
@@ -172,7 +171,7 @@ def hub_datasets(recipe: Recipe) -> Iterator[str]:
 
 
 def setting(candidates: dict[str, Any] | None) -> str:
-    """Returns the cells of a recall's candidates and chance; empty for other metrics."""
+    """Returns the table cells with a recall's candidates and chance level; empty for other metrics."""
     return " | " if candidates is None else f"{Candidates(**candidates)} | {candidates['chance']:.1f}"
 
 

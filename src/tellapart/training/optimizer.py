@@ -17,10 +17,9 @@ from tellapart.training.trainable import TrainableParts
 
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
-    """Makes Adam or AdamW; vectors and scalars (norms, biases, the scale) are decayed only where all are.
-
-    A part with a learning rate of its own has two groups of its own. Raises `UsageError` for one of a part that does
-    not learn.
+    """Builds Adam or AdamW. Vectors and scalars (norms, biases, the scale) are decayed only if all parameters are.
+    A part with its own learning rate gets its own two parameter groups. Raises `UsageError` for the learning rate of a
+    part that is not trained.
     """
     if idle := sorted(settings.learning_rates.keys() - trainable.modules.keys()):
         raise UsageError(
@@ -40,8 +39,7 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
     """Returns whether to use the fused optimizer: on CUDA, and on a CPU for models that exceed its caches.
-
-    The fused kernel rounds sums in another order, so small models on a CPU do without it.
+    The fused kernel sums in another order and so rounds differently; small models on a CPU do not use it.
     """
     if {p.device.type for p in parameters} == {"cuda"}:
         return True
@@ -49,7 +47,7 @@ def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
 
 
 def make_scheduler(optimizer: Optimizer, settings: Training) -> LRScheduler:
-    """Makes the schedule of the recipe; after the warm-up it changes each ``schedule_every`` steps."""
+    """Builds the recipe's learning rate schedule; after warm-up the rate changes every ``schedule_every`` steps."""
 
     name = "constant_with_warmup" if settings.schedule == "constant" else settings.schedule
     every, warmup, steps = settings.schedule_every, settings.warmup, settings.steps

@@ -24,13 +24,13 @@ from tellapart.recipe.schema import Recipe, Training
 from tellapart.training.fingerprint import picture_identity
 from tellapart.types import Item
 
-CLIP = "openai/clip-vit-base-patch32"  # the listener where none is named: small, and known to everybody
+CLIP = "openai/clip-vit-base-patch32"  # default scorer: small and widely known
 SAMPLED = {"kind": "sample", "temperature": 0.5, "samples": 4}
 RATE, LORA_RATE = 3e-5, 3e-4
-TOKENS_A_WORD = 1.4  # about what tokenizers of English make of a caption's words, punctuation counted
+TOKENS_A_WORD = 1.4  # average for English tokenizers, including punctuation
 STEPS, BATCH = 300, 50
-MIN_PICTURES = 8  # pictures: two held out for the table, two for validation, and some to learn from
-MEMORY_SHARE = 0.4  # of the free memory, for what the backward pass keeps
+MIN_PICTURES = 8  # two for the test set, two for validation, the rest for training
+MEMORY_SHARE = 0.4  # share of free memory for activations kept for the backward pass
 
 
 def plan(
@@ -50,25 +50,25 @@ def plan(
     folder: Path | None = None,
     overwrite: bool = False,
 ) -> Recipe:
-    """Returns the recipe for this captioner and these pictures.
-
-    A tenth of the pictures is held out for validation and another for the table before and after (a quarter each of
-    fewer than forty).
+    """Plans the recipe for a captioner and pictures.
+    Holds out a tenth of the pictures for validation and another tenth for the before-and-after table (a quarter each if
+    there are fewer than forty).
 
     Args:
-        objective: a preset; default `default_objective`.
-        scorer: default ``scenes`` for pictures of the synthetic world, else `CLIP`.
-        steps: default `STEPS`, or those of the run in ``folder``.
-        epochs: passes over the training pictures, in place of ``steps``.
-        batch_size: pictures per step, default `BATCH` or all; the backward pass is split into as many parts as free
-            memory requires.
-        settings: further keys as ``--set`` has them, which overrule all else.
-        folder: the run's. Its precision and parts of a batch are reused, because they are part of what is trained.
-        overwrite: ignore the run in ``folder``.
+        objective: name of a preset. Default: `default_objective`.
+        scorer: name of the scorer. Default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`.
+        steps: number of training steps. Default: `STEPS`, or the steps of the run in ``folder``.
+        epochs: number of passes over the training pictures; replaces ``steps``.
+        batch_size: pictures per step. Default: `BATCH` or all. The backward pass is split into micro-batches to fit
+            into free memory.
+        settings: further keys as in ``--set``; they override everything else.
+        folder: the run's folder. An existing run's precision and micro-batches are reused, because they affect the
+            result.
+        overwrite: ignores the run in ``folder``.
 
     Raises:
-        UsageError: for an unknown objective, too few pictures, pictures without the references that the objective
-            reads, and fewer steps than the run in ``folder`` has.
+        UsageError: the objective is unknown, there are too few pictures, pictures lack references that the objective
+            reads, or the run in ``folder`` has more steps.
     """
     if steps is not None and epochs is not None:
         raise UsageError("--steps and --epochs both say how long to train; leave one of them out")
@@ -116,7 +116,7 @@ def plan(
 
 
 def steps_after(before: Training | None, steps: int | None, folder: Path | None) -> int:
-    """Returns the steps of a run that ``before`` has begun in ``folder``; raises `UsageError` if those are fewer."""
+    """Returns the steps of the run that ``before`` began in ``folder``. Raises `UsageError` if ``steps`` is smaller."""
     if before is not None and steps is not None and steps < before.steps:
         raise UsageError(
             f"{folder} holds a run of {before.steps:,} steps; expected more of them, to go on with it (--steps "
@@ -126,7 +126,7 @@ def steps_after(before: Training | None, steps: int | None, folder: Path | None)
 
 
 def check_pictures(pictures: Sequence[str], objective: str, table: Mapping[str, Any]) -> tuple[int, int]:
-    """Returns the number of pictures and the words of their longest reference.
+    """Returns the number of pictures and the number of words in their longest reference.
 
     Raises `UsageError` if there are too few, or if some lack the references that the objective reads.
     """
@@ -145,16 +145,16 @@ def parts_of_data(count: int) -> int:
 
 
 def split_data(pictures: Sequence[str], count: int) -> tuple[dict[str, list[str]], int]:
-    """Returns the table ``data``, and the number of pictures that are learned from."""
+    """Returns the table ``data`` and the number of training pictures."""
     parts = parts_of_data(count)
     places = {"train": range(1, parts - 1), "validation": [parts - 1], "test": [parts]}
     data = {name: [part_of(spec, chosen, parts) for spec in pictures] for name, chosen in places.items()}
-    # limit=… in a specification is of each part, so this is not (parts − 2) / parts of all.
+    # limit=… in a specification applies to each part, so this is not (parts − 2) / parts of all.
     return data, len(open_many(data["train"]))
 
 
 def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[str, Any]:
-    """Returns the keys of ``training`` that follow from these."""
+    """Returns the keys of ``training`` that depend on these arguments."""
     return {
         "steps": steps,
         "batch_size": batch_size,
@@ -166,7 +166,7 @@ def training_table(steps: int, batch_size: int, learning_rate: float) -> dict[st
 
 
 def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
-    """Returns the recipe of a table with ``settings``, which selects by the objective's own metric."""
+    """Validates a table with ``settings`` applied and returns a recipe that selects by the objective's own metric."""
     for setting in settings:
         apply_override(table, setting)
     recipe = check_recipe(table, "finetune")
@@ -178,14 +178,14 @@ def checked(table: dict[str, Any], settings: Sequence[str]) -> Recipe:
 
 
 def as_long(objective: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
-    """Returns this table [objective] with ``max_tokens`` of its samples, and of those that its rewards draw."""
+    """Returns the table [objective] with ``max_tokens`` set for its samples and for those that its rewards draw."""
     longer = {"decoding": {**objective["decoding"], "max_tokens": max_tokens}} if "decoding" in objective else {}
     rewards = [as_long(reward, max_tokens) for reward in objective.get("rewards", ())]
     return {**objective, **longer} | ({"rewards": rewards} if rewards else {})
 
 
 def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
-    """Counts the pictures, those without a reference, and the words of the longest reference."""
+    """Counts the pictures, the pictures without a reference, and the words of the longest reference."""
     dataset = open_many(list(pictures))
     count = len(dataset)
     if count < MIN_PICTURES:
@@ -203,9 +203,9 @@ def survey(pictures: Sequence[str]) -> tuple[int, int, int]:
 
 
 def different_pictures(dataset: Dataset) -> int:
-    """Counts the pictures that are no copies of each other, by their bytes, up to `MIN_PICTURES`."""
+    """Counts distinct pictures by their bytes, up to `MIN_PICTURES`."""
     identities: set[int | str] = set()
-    for identity in (picture_identity, key_of):  # by their files' sizes, where these say enough
+    for identity in (picture_identity, key_of):  # by file sizes first, which often suffice
         identities = set()
         for item in dataset:
             identities.add(identity(item))
@@ -215,8 +215,7 @@ def different_pictures(dataset: Dataset) -> int:
 
 
 def key_of(item: Item) -> str:
-    """Returns the key of the picture's content, or its id where it cannot be read: that is told where it is to be
-    encoded."""
+    """Returns the key of the picture's content, or its id if it is unreadable, which is reported when it is encoded."""
     try:
         return item.picture.key()
     except PictureError:
@@ -224,28 +223,27 @@ def key_of(item: Item) -> str:
 
 
 def part_of(spec: str, chosen: Sequence[int], parts: int) -> str:
-    """Returns the specification of some of its parts; a bare folder is one of kind ``folder``."""
+    """Returns the specification of the chosen parts of the data; a bare folder gets the kind ``folder``."""
     if "part=" in spec:
         raise UsageError(f"{spec} has a part of its own, and finetune holds parts out; leave part=… away")
     return f"{spec}{'&' if '?' in spec else '?'}part={','.join(map(str, chosen))}/{parts}"
 
 
 def planned(folder: Path | None) -> Training | None:
-    """Returns the settings of the run in this folder; None where none has begun."""
+    """Returns the training settings of the run in this folder; None if no run has begun."""
     if folder is None or not (folder / "run.json").is_file() or not (folder / "recipe.toml").is_file():
         return None
     return read_recipe(folder / "recipe.toml").training
 
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:
-    """Returns the number of micro-batches with which the activations of the language model fit into memory.
-
-    A token keeps some 34 hidden vectors a layer and three rows of scores (Korthikanti et al. 2022, table 2), each of
-    four bytes. 1 where the model's size cannot be read before it is loaded.
+    """Returns the number of micro-batches with which the language model's activations fit into memory.
+    Each token keeps about 34 hidden vectors per layer and three rows of logits (Korthikanti et al. 2022, table 2), at
+    four bytes per number. Returns 1 if the model's size cannot be read before it is loaded.
     """
 
     bare, _, options = model.partition("?")
-    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, and of published weights of one
+    named = dict(parse_qsl(options)).get("language_model", bare)  # of a ClipCap, including published weights
     try:
         text = transformers.AutoConfig.from_pretrained(
             checked_model_folder(named, "captioner"), trust_remote_code=False
@@ -257,7 +255,7 @@ def parts_of_batch(model: str, captions: int, tokens: int) -> int:
 
 
 def free_memory() -> int:
-    """Returns bytes, of the GPU where there is one; the main rank's, for all ranks plan the same run."""
+    """Returns the main rank's free memory in bytes, on the GPU if there is one; all ranks plan the same run."""
     if torch.cuda.is_available():
         return int(ranks.from_main(torch.cuda.mem_get_info()[0]))
 

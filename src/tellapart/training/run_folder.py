@@ -1,8 +1,8 @@
 """The run folder: stamp, log, atomic checkpoints, resume.
 
-recipe.toml      as resolved             run.json       when, with what, how long; "finished" once done
-log.jsonl        one line a record       checkpoints/   step-N (to resume from) and best-N (kept by validation)
-model/           the result              captions/ results.json gallery.json report.html   once evaluated
+recipe.toml      the resolved recipe     run.json       times, versions, content; "finished" once done
+log.jsonl        one record per line     checkpoints/   step-N (to resume from) and best-N (best by validation)
+model/           the best model          captions/ results.json gallery.json report.html   after evaluation
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from tellapart.training.fingerprint import RunContent, content_of
 from tellapart.utils.files import check_sums, locked, readable_weights, replace_text, temporary_beside, write_sums
 from tellapart.utils.messages import parse_json, say, typed_command
 
-# What a run writes into its folder, in the order in which `Run.clear` removes it.
+# Files that a run writes, in the order in which `Run.clear` removes them.
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")
 BEGUN = ("checkpoints", "log.jsonl", "recipe.toml", "run.json")
 CHECKPOINTS = ("step-", "best-")
-LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "validation.every")  # all follow from steps
+LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "validation.every")  # all derived from steps
 
 
 @contextmanager
 def writing(what: Path) -> Iterator[None]:
-    """Turns a full disk, or one that may not be written, into an error of one line."""
+    """Turns write errors, such as a full or read-only disk, into a one-line `TellapartError`."""
 
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
         if isinstance(error, RuntimeError) and "inline_container" not in str(error):
-            raise  # torch.save says a full disk in that way; any other RuntimeError is not the disk's
+            raise  # torch.save reports a full disk this way; other RuntimeErrors pass
         cause = "torch.save failed, as on a full disk" if isinstance(error, RuntimeError) else str(error)
         raise TellapartError(
             f"cannot write {what}: {getattr(error, 'strerror', None) or cause}; "
@@ -58,7 +58,7 @@ def writing(what: Path) -> Iterator[None]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file whole or not at all. Raises `TellapartError` where the disk is full or may not be written."""
+    """Writes a file atomically. Raises `TellapartError` if the disk is full or not writable."""
     with writing(path):
         replace_text(path, text)
 
@@ -68,7 +68,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
-    """Writes a folder whole or not at all. ``path`` must be new, or is replaced."""
+    """Writes a folder atomically, replacing ``path`` if it exists."""
     temporary = temporary_beside(path)
     with writing(path):
         try:
@@ -87,7 +87,7 @@ def write_folder(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Reads a file of JSON that is a table. Raises ValueError where it is not, OSError where it cannot be read."""
+    """Reads a JSON object from a file. Raises ValueError if it is not an object, OSError if it cannot be read."""
     table = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(table, dict):
         raise ValueError(f"a {type(table).__name__}; expected a table")
@@ -96,7 +96,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 @dataclass
 class Checkpoint:
-    """Holds what a resume needs: the next step, who is best so far, the objective's state, and two folders."""
+    """The state to resume from: the next step, the best step so far, the objective's state, and two folders."""
 
     step: int
     best_value: float | None
@@ -109,7 +109,7 @@ Write = TypeVar("Write", bound=Callable[..., None])
 
 
 def by_main_rank(write: Write) -> Write:
-    """Wraps a method so that the main rank alone runs it: one process writes."""
+    """Wraps a method so that only the main rank runs it, i.e. only one process writes."""
 
     @wraps(write)
     def on_one(*positional: Any, **named: Any) -> None:
@@ -120,16 +120,15 @@ def by_main_rank(write: Write) -> Write:
 
 
 class Run:
-    """One training run's folder. ``content``: what its result follows from, where the caller knows it already.
-
-    Of several ranks all read, and the main one writes.
+    """One training run's folder. ``content``: what determines its result, if the caller has computed it already.
+    All ranks read; only the main rank writes.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, content: RunContent | None = None) -> None:
         self.folder, self.recipe, self._content = folder, recipe, content
         self.checkpoints = folder / "checkpoints"
-        self._kept: set[str] = set()  # the folders of the newest whole checkpoint
-        self._damaged: set[Path] = set()  # checkpoints that were told to be damaged
+        self._kept: set[str] = set()  # folders of the newest complete checkpoint
+        self._damaged: set[Path] = set()  # checkpoints already reported as damaged
 
     @property
     def content(self) -> RunContent:
@@ -139,9 +138,8 @@ class Run:
         return self._content
 
     def difference(self, *, but_length: bool = False) -> str:
-        """Returns what the run that lies here was made of and this recipe is not, in a few words; "" if nothing.
-
-        ``but_length``: a recipe that trains for more steps is the same.
+        """Describes briefly how the run in this folder differs from this recipe; "" if it does not.
+        ``but_length``: treats a recipe that trains for more steps as the same.
         """
         if "content" not in (recorded := self.info):
             return "its run.json does not record what it was made of"
@@ -158,7 +156,7 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """The steps of the run that lies here, done or still to do."""
+        """The total steps of the run in this folder, done or not."""
         return int(self.info["content"]["recipe"]["training"]["steps"])
 
     @property
@@ -179,19 +177,20 @@ class Run:
 
     @property
     def reported(self) -> bool:
-        """True if the run is trained, evaluated and has its page."""
+        """True if the run is trained, evaluated and has its report."""
         return self.trained and self.evaluated and self.finished and (self.folder / "report.html").is_file()
 
     @property
     def started(self) -> bool:
-        """True if the folder holds more than a stamp, which alone (a wrong path or model) does not occupy it."""
+        """True if the folder holds more than a stamp; a stamp alone (e.g. after a wrong path or model) may be
+        replaced."""
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
 
     @contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
-        """Holds the folder for this process. Raises `UsageError` where other files lie there, or another process holds
-        it and ``wait`` is False."""
+        """Locks the folder for this process.
+        Raises `UsageError` if it has other files, or if another process holds the lock and ``wait`` is False."""
         if not ranks.is_main():
             yield
             return
@@ -204,7 +203,7 @@ class Run:
 
     @by_main_rank
     def stamp(self, device: str) -> None:
-        """Writes what this run is, before anything is trained. Raises `UsageError` where other files lie there."""
+        """Writes recipe.toml and run.json before training. Raises `UsageError` if the folder has other files."""
 
         self._keep_off_others()
         versions = {
@@ -227,14 +226,14 @@ class Run:
         }
         with writing(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / "run.json", info)  # first: it says that the others are a run's
+        write_json(self.folder / "run.json", info)  # first: it marks the other files as a run's
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
         with writing(self.folder):
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Returns the names of a few files in the folder that are not ``ours``, all where no run began; "" where
-        there are none."""
+        """Names a few files in the folder that are not ``ours`` (any files if no run has begun); "" if there are
+        none."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
         ours = ours if "fingerprint" in self.info else ()
@@ -243,11 +242,11 @@ class Run:
         return ", ".join(others[:3]) + (", …" if len(others) > 3 else "")
 
     def _keep_off_others(self) -> None:
-        if some := self._others(BEGUN):  # what is begun is of a run that ended before its first step
+        if some := self._others(BEGUN):  # `BEGUN` files are left by runs that ended before their first step
             raise UsageError(f"{self.folder} holds no run, but {some}; expected a new folder; type: --out DIR")
 
     def check_clear(self) -> None:
-        """Raises `UsageError` where `clear` would have to leave something."""
+        """Raises `UsageError` if the folder has files that `clear` would not remove."""
         some = self._others((*RESULT, *BEGUN, self.recipe.name))  # trackers write into a folder of this name
         kept = [path for path in self.checkpoints.glob("*") if not path.name.lstrip(".").startswith(CHECKPOINTS)]
         if some := some or (f"checkpoints/{kept[0].name}" if kept else ""):
@@ -257,13 +256,13 @@ class Run:
 
     @by_main_rank
     def clear(self) -> None:
-        """Removes the run in this folder. Raises `UsageError` as `check_clear` does."""
+        """Removes the run in this folder. Raises `UsageError`, see `check_clear`."""
         self.check_clear()
         self._remove((*RESULT, self.recipe.name, *BEGUN))
 
     @by_main_rank
     def extend(self) -> None:
-        """Makes the run that lies here one of this recipe, which trains for more steps; its results are removed."""
+        """Extends the run in this folder to this recipe, which trains for more steps, and removes its results."""
         extension = {"at": now(), "from": self.steps, "to": self.recipe.training.steps}
         self._remove(RESULT)
         write_text(self.folder / "recipe.toml", to_toml(self.recipe))
@@ -285,10 +284,10 @@ class Run:
 
     @by_main_rank
     def note(self, **more: Any) -> None:
-        """Adds to what ``run.json`` says."""
+        """Adds keys to ``run.json``."""
         write_json(self.folder / "run.json", {**self.info, **more})
 
-    # The log: a line a record. After a kill it may run ahead of the last checkpoint, and is cut back.
+    # The log has one record per line. After a kill it may be ahead of the last checkpoint and is truncated.
     @property
     def log_path(self) -> Path:
         return self.folder / "log.jsonl"
@@ -300,7 +299,7 @@ class Run:
 
     @by_main_rank
     def cut_log(self, step: int) -> None:
-        """Drops records of steps that will be done again, and a half-written last line."""
+        """Drops records of steps that will be repeated, and an incomplete last line."""
         if not self.log_path.is_file():
             return
         kept, damaged = [], 0
@@ -317,8 +316,7 @@ class Run:
 
     @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
-        """Writes a checkpoint at ``state['step']``, whole or not at all; then all but it and the one before are
-        dropped."""
+        """Writes a checkpoint at ``state['step']`` atomically, then drops all but it and the previous one."""
         step = checkpoint_state["step"]
 
         def everything(folder: Path) -> None:
@@ -338,9 +336,8 @@ class Run:
         return self.checkpoints / self._best_name(step)
 
     def last(self) -> Checkpoint | None:
-        """Returns the newest whole checkpoint, or None; a damaged one is passed over with a line.
-
-        Raises `TellapartError` where all are damaged.
+        """Returns the newest intact checkpoint, or None; reports and skips damaged ones.
+        Raises `TellapartError` if all are damaged.
         """
         folders = sorted(self.checkpoints.glob("step-*"), reverse=True) if self.checkpoints.is_dir() else []
         folders = [folder for folder in folders if (folder / "state.json").is_file()]
@@ -362,14 +359,14 @@ class Run:
 
     @by_main_rank
     def publish(self, source: Path) -> None:
-        """Writes the result: ``model/``, a copy of the best checkpoint's model. What a kill left of others goes."""
+        """Writes ``model/``, a copy of the best checkpoint's model, and removes leftovers of killed processes."""
         self._drop({folder.name for folder in self.checkpoints.iterdir() if not folder.name.startswith(".")})
         write_folder(self.folder / "model", lambda to: shutil.copytree(source, to, dirs_exist_ok=True))
 
     def _drop(self, keep: set[str]) -> None:
         for folder in self.checkpoints.iterdir():
             if folder.name not in keep and folder.name.lstrip(".").startswith(CHECKPOINTS):
-                half = temporary_beside(folder)  # never half a checkpoint under its name
+                half = temporary_beside(folder)  # its name must never hold half a checkpoint
                 with contextlib.suppress(OSError):
                     folder.replace(half)
                 shutil.rmtree(half, ignore_errors=True)
@@ -381,8 +378,7 @@ class Run:
 
 @lru_cache
 def commit() -> str | None:
-    """Returns the commit of tellapart's own source, with ``-dirty`` where files differ from it; None where it is no
-    clone."""
+    """Returns the commit of tellapart's source, with ``-dirty`` if files differ from it; None outside a clone."""
     source = Path(__file__).parents[3]
     if not (source / ".git").exists():
         return None

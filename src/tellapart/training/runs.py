@@ -1,4 +1,4 @@
-"""A run from its recipe to its report: train, evaluate, and the runs that it starts from."""
+"""Takes a run from its recipe to its report: trains upstream recipes, trains, and evaluates."""
 
 from __future__ import annotations
 
@@ -43,18 +43,16 @@ from tellapart.utils.rng import ItemSeeds
 
 
 def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
-    """Returns the recipe with the run's folder in place of each recipe that it names whose run is adopted (name to
-    folder)."""
+    """Replaces each named recipe that has an adopted run (name to folder) by that run's folder; returns the recipe."""
     if not adopted:
         return recipe
     return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
 
 
 def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
-    """Returns the runs to adopt by name.
-
-    Raises `UsageError` for what is no trained run, two of one name, and one of a name that neither this recipe nor
-    those that it names have as a model.
+    """Returns the runs to adopt, by name.
+    Raises `UsageError` for a folder without a trained run, for two runs of the same name, and for a run whose name is
+    not used as a model by this recipe or by the recipes that it names.
     """
     adopted: dict[str, Path] = {}
     for folder in folders:
@@ -74,19 +72,19 @@ def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
 
 
 def named_recipes(recipe: Recipe, known: dict[str, None] | None = None) -> dict[str, None]:
-    """Returns the names of the recipes that this one names as models, and of those that they name."""
+    """Returns the names of the recipes that this one uses as models, directly or indirectly."""
     known, places = {} if known is None else known, Places({})
     recipe.dump(places)
     for path in places.recipes:
         other = read_recipe(Path(path))
-        if other.name not in known:  # recipes that name each other end here
+        if other.name not in known:  # stops cycles of recipes that name each other
             known[other.name] = None
             named_recipes(other, known)
     return known
 
 
 class Places:
-    """Finds models on disk (a `utils.options.Resolver`): recipes become their adopted runs, other names stay."""
+    """Resolves recipes to their adopted runs and leaves other names unchanged (a `utils.options.Resolver`)."""
 
     def __init__(self, adopted: Mapping[str, Path]) -> None:
         self.adopted, self.recipes = adopted, list[str]()
@@ -119,15 +117,22 @@ def train(
     extend: bool = False,
     summary: str = "",
 ) -> Run:
-    """Trains what ``recipe`` says into ``folder`` (default ``runs/NAME-FINGERPRINT``), measure, report.
-
-    Recipes named as models are trained first, where they have not been, or stand for the runs that are ``adopted`` in
-    their place, by their names. A finished run is returned as it is. Where another process works on the folder,
-    ``wait`` for it. Several ranks train together (`models.ranks`); the main one alone writes and measures.
-    ``overwrite``: remove the run that lies in the folder, once the models are loaded. ``extend``: where this recipe
-    trains for more steps than that run, go on with it. ``summary``: a line that is shown before training begins.
-    Raises `UsageError` where the folder holds another run, or an unfinished one and ``resume`` is False, and where
-    another process works on it and ``wait`` is False.
+    """Trains ``recipe``, evaluates the result and writes the report. Returns a finished run unchanged.
+    Trains the recipes named as models first, unless they are trained or ``adopted``. Several ranks train together
+    (`models.ranks`); only the main rank writes and evaluates.
+    
+    Args:
+        folder: the run's folder. Default: ``runs/NAME-FINGERPRINT``.
+        resume: resumes an unfinished run in the folder.
+        evaluate: evaluates the result on the test data.
+        wait: waits if another process works on the folder.
+        adopted: runs to use in place of recipes named as models, by name.
+        overwrite: removes the run in the folder once the models are loaded.
+        extend: continues the run in the folder if this recipe trains for more steps.
+        summary: a line to print before training.
+    
+    Raises:
+        UsageError: the folder holds another run, an unfinished run without ``resume``, or is in use without ``wait``.
     """
     ranks.start()
     recipe = adopt(recipe, adopted or {})
@@ -135,7 +140,7 @@ def train(
     run = Run(folder or RUNS / f"{recipe.name}-{content.fingerprint}", recipe, content)
 
     def done() -> bool:
-        """Returns whether nothing is to do; on all ranks alike."""
+        """Returns whether there is nothing to do; the same on all ranks."""
         if overwrite:
             check_overwrite(run)
             return False
@@ -144,19 +149,19 @@ def train(
         return bool(ranks.from_main(is_done and not (extend and run.difference())))
 
     if not done():
-        if wait and folder is None and not run.started:  # a recipe that another one names as a model
+        if wait and folder is None and not run.started:  # a recipe that another recipe names as a model
             tell_of_older(run)
         with run.lock(wait=wait):
             ranks.barrier(f"the main rank locks {run.folder}", ranks.LONGEST)
             if not overwrite:
                 check_resumed(run, resume)
-            if not done():  # another process may have done it while this one waited
+            if not done():  # another process may have finished it meanwhile
                 complete(run, evaluate, adopted or {}, overwrite, summary)
     return run
 
 
 def check_same(run: Run, extend: bool = False) -> None:
-    """Raises `UsageError` where the folder holds a run of another recipe; see `train` for ``extend``."""
+    """Raises `UsageError` if the folder holds a run of another recipe; see `train` for ``extend``."""
     if run.started and (difference := run.difference(but_length=extend)):
         raise UsageError(
             f"{run.folder} holds a run of another recipe ({difference}); type: --out with another folder, or "
@@ -165,7 +170,7 @@ def check_same(run: Run, extend: bool = False) -> None:
 
 
 def check_overwrite(run: Run) -> None:
-    """Raises `UsageError` where the folder holds more than a run, or a model that this run needs."""
+    """Raises `UsageError` if the folder holds files of the user or a model that this run needs."""
     run.check_clear()
     captioner, folder = run.recipe.captioner, run.folder.resolve()
     for name in (captioner and captioner.name, *(name for _, name in run.recipe.scorers())):
@@ -175,7 +180,7 @@ def check_overwrite(run: Run) -> None:
 
 
 def tell_of_older(run: Run) -> None:
-    """Names a trained run of this name that is not used, for it was made of something else, with what adopts it."""
+    """Reports a trained run of the same name that is not reused because it differs, and how to adopt it."""
     if (older_with_reason := older_run(run)) is not None:
         older, difference = older_with_reason
         say(
@@ -185,7 +190,7 @@ def tell_of_older(run: Run) -> None:
 
 
 def older_run(run: Run) -> tuple[Path, str] | None:
-    """Returns the newest trained run of this recipe's name in the default folder, and its differences."""
+    """Returns the newest trained run with this recipe's name in the default folder, and its differences."""
     candidates = []
     for folder in RUNS.glob(f"{glob.escape(run.recipe.name)}-*"):
         other = Run(folder, run.recipe, run.content)
@@ -195,7 +200,7 @@ def older_run(run: Run) -> tuple[Path, str] | None:
 
 
 def check_resumed(run: Run, resume: bool) -> None:
-    """Raises `UsageError` where the folder holds an unfinished run and nobody asked to go on with it."""
+    """Raises `UsageError` if the folder holds an unfinished run and ``resume`` is False."""
     if run.started and not run.trained and not resume:
         at = run.last()
         raise UsageError(
@@ -205,16 +210,16 @@ def check_resumed(run: Run, resume: bool) -> None:
 
 
 def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: bool = False, summary: str = "") -> None:
-    """Does what is still to do of a run: train, measure, report. ``overwrite``, ``summary``: see `train`."""
+    """Completes a run: trains, evaluates and reports as necessary. ``overwrite``, ``summary``: see `train`."""
 
-    longer = run.started and not overwrite and bool(run.difference())  # `check_same` lets nothing else through
+    longer = run.started and not overwrite and bool(run.difference())  # `check_same` rejects all other differences
     setup, started = TrainingSetup(run.recipe, partial(upstream, adopted=adopted)), time.monotonic()
     check_setup(setup)
     if evaluate:
         check_tests(setup)
     if overwrite or longer or not run.trained:
         train_upstream(setup)
-        _ = setup.learner, setup.scorer  # a name that is no model's is an error before there is a run
+        _ = setup.learner, setup.scorer  # reports wrong model names before the run begins
         if summary:
             say(summary)
     ranks.barrier("the models are loaded")
@@ -242,8 +247,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
 
 def train_upstream(setup: TrainingSetup) -> None:
     """Trains every recipe that this one names as a model, on all ranks together.
-
-    Held-out scorers, which the final evaluation alone needs, are left out.
+    Skips held-out scorers, which only the final evaluation needs.
     """
     places = Places({})
     setup.recipe.dump(places, exclude={"evaluation"})
@@ -252,9 +256,8 @@ def train_upstream(setup: TrainingSetup) -> None:
 
 
 def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
-    """Returns the model behind a name in a recipe: another recipe's result (trained now if need be), or the name.
-
-    Where another process trains that recipe, this one waits.
+    """Returns the model behind a name in a recipe: another recipe's result (trained if necessary), or the name.
+    Waits if another process is training that recipe.
     """
     if not name.endswith(".toml"):
         return name
@@ -263,9 +266,8 @@ def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
 
 
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
-    """Writes ``captions/``, the gallery and, last, ``results.json``. None where there is nothing to measure.
-
-    ``results.json`` says that the rest is there: a run killed before it is measured again.
+    """Writes ``captions/``, the gallery and ``results.json``. Returns None if there are no test data.
+    ``results.json`` is written last and marks the evaluation as complete: a run killed before is evaluated again.
     """
     if setup.recipe.data.test is None:
         return None
@@ -284,8 +286,8 @@ def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
 
     systems = written("", setup.test_items, settings.decoding)
     of_tests = {name: written(name, test.items, test.decoding) for name, test in tests.items()}
-    start = next(iter(captioners.values()), None)  # what the run starts from, where it starts from one
-    captioners.clear()  # the other one's memory is free from here on
+    start = next(iter(captioners.values()), None)  # the captioner before training, if there is one
+    captioners.clear()  # frees the other captioner's memory
     scorer = load_scorer(str(run.folder), setup.device) if setup.recipe.trains == "scorer" else setup.scorer
     results = measured(setup, systems, setup.test_items, scorer)
     if scorer is not None and settings.gallery:
@@ -314,7 +316,7 @@ def write_captions(folder: Path, systems: Mapping[str, Mapping[str, str]]) -> No
 
 @dataclass(frozen=True)
 class OpenedTest:
-    """A further test set. items: those that get captions, of ``dataset``; decoding: of these."""
+    """A further test set. items: the items of ``dataset`` to caption; decoding: how to caption them."""
 
     name: str
     on: TestSet
@@ -324,9 +326,8 @@ class OpenedTest:
 
 
 def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
-    """Opens a test set of ``evaluation.test_sets``; with ``read`` its unreadable pictures are left out.
-
-    Raises `UsageError` where a file is missing, or a bag asks for a picture that is not there.
+    """Opens a test set of ``evaluation.test_sets``; with ``read`` unreadable pictures are left out.
+    Raises `UsageError` if a file is missing or a bag names a missing picture.
     """
     where = f"evaluation.test_sets.{name}"
     for missing, why in on.absent().items():
@@ -346,7 +347,7 @@ def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True
 
 
 def candidates_of(test: OpenedTest) -> CandidateInputs:
-    """Reads the bags and the hard pool of a test set. Raises `UsageError` where they and the captions do not fit."""
+    """Reads the bags and the hard pool of a test set. Raises `UsageError` if they do not match the captions."""
     ids = [item.id for item in test.items]
     sets, notes = read_bag_sets([Path(path) for path in test.on.bags], test.dataset)
     try:
@@ -357,7 +358,7 @@ def candidates_of(test: OpenedTest) -> CandidateInputs:
 
 
 def check_tests(setup: TrainingSetup) -> None:
-    """Raises `UsageError`, before anything is trained, for a test set that could not be measured afterwards."""
+    """Raises `UsageError` before training if a test set could not be evaluated afterwards."""
     for name, on in setup.recipe.evaluation.test_sets.items():
         test = open_test(setup, name, on, read=False)
         candidates_of(test)
@@ -372,7 +373,7 @@ def measured(
     scorer: Scorer | None,
     test: OpenedTest | None = None,
 ) -> Results:
-    """Measures captions of data.test, or of a further test set with its bags, hard pool and references."""
+    """Evaluates captions of data.test, or of a further test set with its bags, hard pool and references."""
     settings = setup.recipe.evaluation
     if scorer is not None and test is not None and not test.on.has_pictures:
         scorer = None
@@ -403,7 +404,7 @@ def measured(
 
 
 def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
-    """Returns the captioner before (where the run had a start) and after."""
+    """Returns the captioner before (if the run started from one) and after training."""
     captioners: dict[str, Captioner] = {}
     if setup.recipe.captioner is not None and setup.recipe.captioner.name is not None:
         captioners["before"] = setup.start()
@@ -414,8 +415,7 @@ def captioners_of(setup: TrainingSetup, run: Run) -> dict[str, Captioner]:
 def captioner_systems(
     setup: TrainingSetup, captioners: dict[str, Captioner], items: list[Item], decoding: Decoding, test: str = ""
 ) -> dict[str, dict[str, str]]:
-    """Generates each captioner's captions of the test pictures, by id; where the decoding asks a scorer, it is
-    [scorer]."""
+    """Generates each captioner's captions of the test pictures, by id. Decodings with a scorer use [scorer]."""
     chooser, of_test = None, f" of {test}" if test else ""
     if decoding.asks_scorer:
         assert setup.scorer is not None
@@ -435,7 +435,8 @@ def captioner_systems(
 
 
 def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
-    """Returns what a scorer is measured on: the first reference of each picture, by id. ``key``: who names them."""
+    """Returns the texts to evaluate a scorer on: each picture's first reference, by id. ``key``: names the data in
+    errors."""
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
             f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; "
@@ -447,7 +448,7 @@ def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
 def load_eval_scorers(
     setup: TrainingSetup, names: tuple[str, ...], items: list[Item]
 ) -> dict[str, tuple[Scorer, np.ndarray]]:
-    """Loads further scorers, with their features of the test pictures, by short name."""
+    """Loads further scorers and their features of the test pictures, by short name."""
     scorers: dict[str, tuple[Scorer, np.ndarray]] = {}
     for name in names:
         short = Path(name).name.removesuffix(".toml")
@@ -459,14 +460,14 @@ def load_eval_scorers(
 
 
 def write_gallery(folder: Path, sets: dict[str, Any], items: list[Item]) -> None:
-    """Writes ``gallery.json`` and a small copy of each picture that it shows; of a clip four frames."""
+    """Writes ``gallery.json`` and a small copy of each picture in it; four frames for a clip."""
     with writing(folder / "gallery"):
         pictures = save_pictures(folder, sets, items)
     write_json(folder / "gallery.json", {**sets, "pictures": pictures})
 
 
 def truncation_lines(scorers: Sequence[Scorer]) -> list[str]:
-    """Returns a line for each scorer that captions were too long for: it reads as much as its window holds."""
+    """Returns a line for each scorer that truncated captions to its context window."""
     return [
         f"{scorer.cut_texts:,} captions were longer than the window of {scorer.window} tokens of {scorer.name}; it "
         "scored what fits"

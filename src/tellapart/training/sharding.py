@@ -1,4 +1,4 @@
-"""Parts of a learner that FSDP2 shards over the ranks."""
+"""Shards the trained parts of a learner over the ranks with FSDP2."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from tellapart.models import ranks
 from tellapart.models.protocols import Learner
 from tellapart.training.trainable import TrainableParts
 
-GROUP_NUMBERS = 2**24  # numbers that are gathered, and whose gradients are summed, at once
+GROUP_NUMBERS = 2**24  # parameters gathered, and gradients reduced, at once
 
-Place = tuple[nn.Module, str]  # a module and the name of a parameter of its own
+Place = tuple[nn.Module, str]  # a module and the name of one of its own parameters
 
 
 class Holder(nn.Module):
-    """Shares the parameter table of a module, so that FSDP replaces that module's own parameters.
-
-    FSDP also hooks the module that it manages, ``state_dict`` included; so the model itself stays without hooks.
+    """Shares a module's parameter table, so that FSDP replaces that module's own parameters.
+    FSDP also hooks the module that it manages, including ``state_dict``; this keeps the model itself free of hooks.
     """
 
     def __init__(self, owner: nn.Module) -> None:
@@ -35,29 +34,29 @@ class Holder(nn.Module):
 
 
 class GatherGroup(nn.Module):
-    """A group of parameters that are gathered together; not a part of the model."""
+    """A group of parameters that are gathered together; not part of the model."""
 
     def __init__(self, owners: list[nn.Module]) -> None:
         super().__init__()
         self.holders = nn.ModuleList(map(Holder, owners))
 
     def forward(self, one: torch.Tensor) -> torch.Tensor:
-        """Returns the same number; its backward pass reduces the gradients."""
+        """Returns its input; its backward pass reduces the gradients."""
         return one * 1
 
 
 class ShardedParts(TrainableParts):
-    """`TrainableParts` that are sharded over the ranks from `shard` on; with one rank they stay whole."""
+    """`TrainableParts` that `shard` distributes over the ranks; with one rank they stay whole."""
 
     def __init__(self, learner: Learner, parts: tuple[str, ...]) -> None:
         super().__init__(learner, parts)
         if hasattr(learner, "graphs"):
-            learner.graphs = None  # they read weights where they were recorded, and gathered ones lie anywhere
+            learner.graphs = None  # CUDA graphs read weights at fixed addresses; gathered ones move
         self._roots = [learner.model, *self.modules.values()]
         self._groups: list[fsdp.FSDPModule] = []
         for name, module in learner.model.named_modules():
             for parameter_name, parameter in module.named_parameters(recurse=False):
-                single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # which keeps a second list
+                single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # an RNN keeps a second list of weights
                 if parameter.requires_grad and (single or recurrent):
                     why = "a single number" if single else "of a recurrent network"
                     raise UsageError(
@@ -67,7 +66,7 @@ class ShardedParts(TrainableParts):
                     )
 
     def shard(self) -> None:
-        """Keeps only this rank's shards. Make optimizers after it, as ``parameters`` are replaced."""
+        """Keeps only this rank's shards. Create optimizers afterwards, because this replaces ``parameters``."""
         if ranks.count() == 1:
             return
         if not hasattr(fsdp.FSDPModule, "set_force_sum_reduction_for_comms"):
@@ -86,7 +85,7 @@ class ShardedParts(TrainableParts):
             others = {p for p in group.parameters() if id(p) not in mine}
             fsdp.fully_shard(group, mesh=mesh, reshard_after_forward=False, ignored_params=others)
             managed = cast("fsdp.FSDPModule", group)
-            managed.set_gradient_divide_factor(1.0)  # losses are divided by the counts of the whole batch already
+            managed.set_gradient_divide_factor(1.0)  # losses are already divided by the whole batch's counts
             managed.set_force_sum_reduction_for_comms(True)
             self._groups.append(managed)
         self.parameters = [getattr(*places[id(parameter)][0]) for parameter in self.parameters]
@@ -121,7 +120,7 @@ class ShardedParts(TrainableParts):
         return float(norm.full_tensor() if isinstance(norm, dtensor.DTensor) else norm)
 
     def optimizer_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Returns the state as a single process has it, on the main rank; a collective call."""
+        """Returns the unsharded optimizer state on the main rank; a collective call."""
         state = optimizer.state_dict()
         whole = {
             number: {name: _gathered(value) for name, value in values.items()}
@@ -140,7 +139,7 @@ class ShardedParts(TrainableParts):
         optimizer.load_state_dict(state)
 
     def _places(self) -> dict[int, list[Place]]:
-        """Finds where each parameter that learns lies, by its id; tied ones lie in several places."""
+        """Finds the modules and names of each trained parameter, by its id; tied parameters have several."""
         places: dict[int, list[Place]] = {id(parameter): [] for parameter in self.parameters}
         for module in {id(m): m for root in self._roots for m in root.modules()}.values():
             for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
@@ -152,9 +151,8 @@ class ShardedParts(TrainableParts):
 def _groups(
     parameters: list[nn.Parameter], places: dict[int, list[Place]]
 ) -> Iterator[tuple[list[nn.Module], set[int]]]:
-    """Yields groups of about `GROUP_NUMBERS` numbers: the modules that own them, and the ids of their parameters.
-
-    All parameters of a module are in one group, and all modules of a tied parameter.
+    """Yields groups of about `GROUP_NUMBERS` parameters: the modules that own them, and the parameters' ids.
+    All parameters of a module, and all modules of a tied parameter, are in the same group.
     """
     taken: set[int] = set()
     owners: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""The weights, optimizer and scheduler of a checkpoint: saved and loaded."""
+"""Saves and loads the weights, optimizer and scheduler of a checkpoint."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def load_weights(folder: Path, trainable: TrainableParts) -> None:
 
 
 def load_optimizer(folder: Path, trainable: TrainableParts, optimizer: Optimizer, scheduler: LRScheduler) -> None:
-    """Loads optimizer and scheduler as `save_state` wrote them."""
+    """Loads the optimizer and scheduler that `save_state` wrote."""
     saved = torch.load(folder / "optimiser.pt", weights_only=True)
     trainable.load_optimizer_state(optimizer, saved["optimiser"])
     scheduler.load_state_dict(saved["scheduler"])

@@ -30,10 +30,9 @@ def train_step(
 ) -> dict[str, float]:
     """Takes one optimizer step and returns its logs.
 
-    All randomness is drawn from (seed, step), so nothing but weights, optimizer and the objective's state carries over:
-    numbers for an item belong to that item (`Batch.seeds`), and torch's own generator serves dropout, which differs
-    from rank to rank. Raises `TellapartError` for a loss that is not finite, `UsageError` for a batch with fewer
-    pictures than ranks.
+    All randomness depends only on (seed, step), so only the weights, the optimizer and the objective's state carry over
+    between steps. Each item has its own random numbers (`Batch.seeds`); torch's generator drives dropout, which differs
+    between ranks. Raises `TellapartError` for a loss that is not finite, `UsageError` for fewer pictures than ranks.
     """
     recipe, context = setup.recipe, setup.step_context
     logs: dict[str, float] = {}
@@ -51,7 +50,7 @@ def train_step(
             raise TellapartError(f"the loss is {float(loss.value)} at step {step + 1}; lower training.learning_rate")
         loss.value.backward()
         for key, value in {"loss": float(loss.value.detach()), **loss.logs}.items():
-            logs[key] = logs.get(key, 0.0) + value  # micro-batches add up
+            logs[key] = logs.get(key, 0.0) + value  # sums over micro-batches
 
     optimizer.zero_grad(set_to_none=True)
     with trainable.whole():

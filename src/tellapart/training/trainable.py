@@ -19,7 +19,7 @@ from tellapart.models.protocols import Learner
 class TrainableParts:
     """The trained parts of a learner: parameters for the optimizer, and all tensors for a checkpoint.
 
-    In a part with LoRA only LoRA's parameters are trained; everything else is frozen. Raises `UsageError` for a part
+    In a part with LoRA only the LoRA parameters are trained; everything else is frozen. Raises `UsageError` for a part
     that the learner does not have.
     """
 
@@ -37,7 +37,8 @@ class TrainableParts:
         self.parameters = list({id(p): p for p in learning}.values())
 
     def parameters_of(self, part: str | None, others: Collection[str]) -> list[nn.Parameter]:
-        """Returns what learns in a part; None: in all parts but ``others``. Tied ones belong to the first of them."""
+        """Returns a part's trained parameters; None: those of all parts except ``others``. Tied ones count for the
+        first."""
         owner: dict[int, str] = {}
         for name, module in self.modules.items():
             for parameter in module.parameters():
@@ -47,9 +48,8 @@ class TrainableParts:
         return [p for p in self.parameters if (owner[id(p)] == part if part else owner[id(p)] not in others)]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Returns parameters and buffers (the running means of a batch norm move too) by name; tied ones once.
-
-        A part with LoRA gives only the weights that LoRA adds, and buffers: its other parameters stay as they are.
+        """Returns parameters and buffers (e.g. batch norm's running statistics) by name; tied ones once.
+        A part with LoRA contributes only its LoRA weights and buffers, because its other parameters do not change.
         """
         named: dict[str, torch.Tensor] = {}
         for part, module in self.modules.items():
@@ -62,22 +62,22 @@ class TrainableParts:
 
     # With ``training.sharding`` the following are collective calls of all ranks.
     def shard(self) -> None:
-        """Keeps only this rank's shards between steps; here everything."""
+        """Keeps only this rank's shards between steps. A no-op here."""
 
     def whole(self) -> AbstractContextManager[None]:
         """Returns a context in which this rank has all weights."""
         return nullcontext()
 
     def add_up_gradients(self) -> None:
-        """Replaces gradients by their sums over the ranks."""
+        """Replaces gradients with their sums over the ranks."""
         ranks.add_up_gradients(self.parameters)
 
     def clip_gradients(self, max_norm: float) -> float:
-        """Scales the gradients down to ``max_norm``; returns the norm that they had."""
+        """Clips the gradients to ``max_norm`` and returns their norm before clipping."""
         return float(torch.nn.utils.clip_grad_norm_(self.parameters, max_norm))
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Returns the whole state of the optimizer, for a checkpoint."""
+        """Returns the complete optimizer state for a checkpoint."""
         return optimizer.state_dict()
 
     def load_optimizer_state(self, optimizer: Optimizer, state: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Validation during training: the metrics that choose the checkpoint, and the value at which training stops."""
+"""Validation during training: the metrics that select the checkpoint, and the value at which training stops."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_VALUES = (
 
 
 class Validator:
-    """Validation of a run's learner. What stays the same from step to step is computed once, on first use."""
+    """Validates a run's learner. Values that do not change between steps are computed once, on first use."""
 
     def __init__(self, setup: TrainingSetup) -> None:
         self.setup = setup
@@ -41,13 +41,13 @@ class Validator:
         return self.setup.validation_items
 
     def prepare(self) -> None:
-        """Encodes what validation looks at."""
+        """Encodes the validation pictures."""
         _ = self.pictures
         if self.setup.scorer is not None:
             _ = self.lookalikes
 
     def run(self) -> dict[str, float]:
-        """Computes every metric on the validation pictures, with dropout off: recalls and CIDEr-D in percent, loss in
+        """Computes all metrics on the validation pictures, without dropout: recall and CIDEr-D in percent, loss in
         nats."""
         self.setup.learner.model.eval()
         with torch.no_grad():
@@ -65,7 +65,7 @@ class Validator:
         captions: list[str] = []
         total, tokens = 0.0, 0
         held, freed = self._held(pictures), FreedMemory()
-        for start in range(share.start, share.stop, held):  # patches of all would be 9 GB of a BLIP, for 5,000 pictures
+        for start in range(share.start, share.stop, held):  # all patches of 5,000 pictures would take 9 GB with BLIP
             freed.give_back()
             block = slice(start, min(start + held, share.stop))  # a slice of all that is longer would read it all
             visual: Rows | torch.Tensor = pictures[block]
@@ -93,12 +93,12 @@ class Validator:
 
     @cached_property
     def token_rows(self) -> list[list[int]]:
-        """Tokens of the first reference of each validation picture."""
+        """The token ids of each validation picture's first reference."""
         return tokenize_references(self.setup, [item.references[0] for item in self.items], "validation references")
 
     @cached_property
     def image_features_ND(self) -> np.ndarray:
-        """The frozen scorer's view of the validation pictures."""
+        """The frozen scorer's features of the validation pictures."""
         assert self.setup.scorer is not None
         return np.asarray(self.setup.store.features(self.items, self.setup.scorer.encoder))
 
@@ -112,19 +112,19 @@ class Validator:
         return torch.cat([at_least_float32(encode(self.setup.pixels.tensor(rows))) for rows in blocks])
 
     def _held(self, rows: Rows) -> int:
-        """Returns how many pictures are held at once: fewer of large rows where memory is the machine's."""
+        """Returns the number of pictures held in memory at once; on a CPU fewer if rows are large."""
         if self.setup.device.type != "cpu" or not len(rows):
             return MAX_PICTURES
         return max(1, min(MAX_PICTURES, MAX_VALUES // math.prod(rows[:1].shape[1:])))
 
     def _loss(self, visual: Rows | torch.Tensor, rows: Sequence[Sequence[int]]) -> tuple[float, int]:
-        """Computes the mean negative log-likelihood of a token of these references, in nats, and how many there are."""
+        """Computes the mean negative log-likelihood per reference token, in nats, and the number of tokens."""
         tokens_RT, valid_RT = (x.to(self.setup.device) for x in self.setup.captioner.pad(rows))
         visual_R = torch.as_tensor(visual).to(self.setup.device)
         return float(mle_of_references(self.setup.captioner, visual_R, tokens_RT, valid_RT)), int(valid_RT.sum())
 
     def _of_scorer(self) -> dict[str, float]:
-        """Computes R@1 of the references themselves, mean over the first five."""
+        """Computes R@1 of the references, averaged over the first five."""
         items = self.items
         images_ND = self._scorer_images().cpu().numpy()
         lookalikes = lookalike_sets(images_ND, self.setup.recipe.evaluation.lookalike)
@@ -136,7 +136,7 @@ class Validator:
         return {key: float(np.mean([recall[key] for recall in recalls])) for key in recalls[0]}
 
     def _scorer_images(self) -> torch.Tensor:
-        """Computes the features N×D that the scorer in training gives of the validation pictures."""
+        """Computes the features N×D of the validation pictures with the scorer in training."""
         pictures, scorer = self.pictures, self.setup.trained_scorer
         if self.setup.reads_pixels:
             return self.encode_pixels(pictures, scorer.image_features)
@@ -152,20 +152,19 @@ class Validator:
 
     @property
     def _pool_size(self) -> int:
-        """Pictures in a random pool of validation: a hundred, or all where there are fewer."""
+        """Returns the size of validation's random pool: 100, or all pictures if there are fewer."""
         return min(100, len(self.items))
 
     @property
     def select(self) -> str:
-        """The key of the validation value that chooses the checkpoint; it names the size of the pool as it is."""
+        """The key of the validation value that selects the checkpoint, with the actual pool size."""
         select = self.setup.recipe.select
         return f"recall@1.random{self._pool_size}" if select == "recall@1.random100" else select
 
 
 def goal_of(until: float | str | None, select: str) -> float | None:
-    """Returns the value at which training stops; that of a run is the best that its validations logged.
-
-    Raises `UsageError` for what is no run, or one that never logged ``select``.
+    """Returns the value at which training stops; for a run, the best value that its validations logged.
+    Raises `UsageError` if ``until`` is not a run or the run never logged ``select``.
     """
     if not isinstance(until, str):
         return until
