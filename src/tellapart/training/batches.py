@@ -143,8 +143,7 @@ def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[fl
 def resized_crop(size: tuple[int, int], drawn: Sequence[float], smallest: float = 0.5) -> tuple[int, int, int, int]:
     """Returns a random crop as (left, upper, right, lower).
     Tries ten draws and returns the first that fits into the picture. The area is ``smallest`` to 1 of the picture's,
-    and the aspect ratio is log-uniform between 3:4 and 4:3. If none fits, returns the largest central crop in this
-    range.
+    and the aspect ratio is log-uniform between 3:4 and 4:3. If none fits, returns the largest such central crop.
     """
     width, height = size
     for share, turn, left, upper in zip(*(drawn[k : 4 * TRIES : 4] for k in range(4)), strict=True):

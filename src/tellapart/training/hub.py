@@ -16,8 +16,7 @@ from tellapart.errors import TellapartError, UsageError
 
 def check_hub(hub_id: str) -> str:
     """Returns the full name, ``USER/NAME``, of a repository that this machine's token may write to.
-    Raises `UsageError` for an invalid name or a missing token, `TellapartError` if the hub does not answer or rejects
-    the token.
+    Raises `UsageError` for an invalid name or a missing token, `TellapartError` if the hub fails or rejects the token.
     """
     try:
         huggingface_hub.utils.validate_repo_id(hub_id)

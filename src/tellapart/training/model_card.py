@@ -115,8 +115,7 @@ def metadata(folder: Path, recipe: Recipe) -> str:
 
 
 def snippet(folder: Path, model: str, recipe: Recipe) -> str:
-    """Returns code that captions ``photo.jpg``, with transformers alone if it can load the model, else with
-    tellapart."""
+    """Returns code that captions ``photo.jpg``, with transformers alone if it suffices, otherwise with tellapart."""
     decoding = recipe.evaluation.decoding
     options = saved_options(str(folder))
     prompt, maker = options.get("prompt"), options.get("made_by")

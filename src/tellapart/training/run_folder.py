@@ -38,7 +38,7 @@ from tellapart.utils.messages import parse_json, say, typed_command
 RESULT = ("model", "report.html", "results.json", "gallery.json", "gallery", "captions")
 BEGUN = ("checkpoints", "log.jsonl", "recipe.toml", "run.json")
 CHECKPOINTS = ("step-", "best-")
-LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "validation.every")  # all derived from steps
+LENGTH = ("training.steps", "training.warmup", "training.checkpoint_every", "validation.every")  # derived from steps
 
 
 @contextmanager
@@ -182,8 +182,7 @@ class Run:
 
     @property
     def started(self) -> bool:
-        """True if the folder holds more than a stamp; a stamp alone (e.g. after a wrong path or model) may be
-        replaced."""
+        """True if the folder holds more than a stamp, which a wrong path or model leaves and which may be replaced."""
         done = self.trained or (self.folder / "results.json").is_file() or self.last() is not None
         return (self.folder / "run.json").is_file() and done
 
@@ -232,8 +231,7 @@ class Run:
             self.checkpoints.mkdir(exist_ok=True)
 
     def _others(self, ours: Collection[str]) -> str:
-        """Names a few files in the folder that are not ``ours`` (any files if no run has begun); "" if there are
-        none."""
+        """Names a few files in the folder that are not ``ours``, or any if no run has begun; "" if there are none."""
         if self.folder.exists() and not self.folder.is_dir():
             raise UsageError(f"{self.folder} is a file; expected a new folder; type: --out DIR")
         ours = ours if "fingerprint" in self.info else ()
@@ -316,7 +314,7 @@ class Run:
 
     @by_main_rank
     def save(self, checkpoint_state: dict[str, Any], fill: Callable[[Path], None]) -> None:
-        """Writes a checkpoint at ``state['step']`` atomically, then drops all but it and the previous one."""
+        """Writes a checkpoint at ``state['step']`` atomically, then drops all but the two newest."""
         step = checkpoint_state["step"]
 
         def everything(folder: Path) -> None:

@@ -43,7 +43,7 @@ from tellapart.utils.rng import ItemSeeds
 
 
 def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
-    """Replaces each named recipe that has an adopted run (name to folder) by that run's folder; returns the recipe."""
+    """Replaces named recipes by the folders of their adopted runs (name to folder) and returns the recipe."""
     if not adopted:
         return recipe
     return check_recipe(recipe.dump(Places(adopted), mode="json", exclude_none=True), recipe.name)
@@ -120,7 +120,7 @@ def train(
     """Trains ``recipe``, evaluates the result and writes the report. Returns a finished run unchanged.
     Trains the recipes named as models first, unless they are trained or ``adopted``. Several ranks train together
     (`models.ranks`); only the main rank writes and evaluates.
-    
+
     Args:
         folder: the run's folder. Default: ``runs/NAME-FINGERPRINT``.
         resume: resumes an unfinished run in the folder.
@@ -130,7 +130,7 @@ def train(
         overwrite: removes the run in the folder once the models are loaded.
         extend: continues the run in the folder if this recipe trains for more steps.
         summary: a line to print before training.
-    
+
     Raises:
         UsageError: the folder holds another run, an unfinished run without ``resume``, or is in use without ``wait``.
     """
@@ -170,7 +170,7 @@ def check_same(run: Run, extend: bool = False) -> None:
 
 
 def check_overwrite(run: Run) -> None:
-    """Raises `UsageError` if the folder holds files of the user or a model that this run needs."""
+    """Raises `UsageError` if the folder holds files that are not a run's, or a model that this run needs."""
     run.check_clear()
     captioner, folder = run.recipe.captioner, run.folder.resolve()
     for name in (captioner and captioner.name, *(name for _, name in run.recipe.scorers())):
@@ -435,8 +435,7 @@ def captioner_systems(
 
 
 def scorer_systems(items: list[Item], key: str) -> dict[str, dict[str, str]]:
-    """Returns the texts to evaluate a scorer on: each picture's first reference, by id. ``key``: names the data in
-    errors."""
+    """Returns the texts to evaluate a scorer on: each picture's first reference, by id. ``key``: data key in errors."""
     if bare := [item.id for item in items if not item.references]:
         raise UsageError(
             f"{key}: {len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; "

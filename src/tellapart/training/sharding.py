@@ -56,7 +56,7 @@ class ShardedParts(TrainableParts):
         self._groups: list[fsdp.FSDPModule] = []
         for name, module in learner.model.named_modules():
             for parameter_name, parameter in module.named_parameters(recurse=False):
-                single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # an RNN keeps a second list of weights
+                single, recurrent = parameter.ndim == 0, isinstance(module, nn.RNNBase)  # RNNs list weights twice
                 if parameter.requires_grad and (single or recurrent):
                     why = "a single number" if single else "of a recurrent network"
                     raise UsageError(

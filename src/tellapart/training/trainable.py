@@ -37,8 +37,8 @@ class TrainableParts:
         self.parameters = list({id(p): p for p in learning}.values())
 
     def parameters_of(self, part: str | None, others: Collection[str]) -> list[nn.Parameter]:
-        """Returns a part's trained parameters; None: those of all parts except ``others``. Tied ones count for the
-        first."""
+        """Returns a part's trained parameters (None: of all parts but ``others``). Tied ones belong to the first
+        part."""
         owner: dict[int, str] = {}
         for name, module in self.modules.items():
             for parameter in module.parameters():
