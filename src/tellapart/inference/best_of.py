@@ -1,4 +1,4 @@
-"""Choosing among sampled captions, without training: by a scorer, or by a scorer and the agreement of the samples.
+"""Best-of-n reranking and scorer-weighted MBR decoding over sampled captions, without training.
 
 `BestOf` keeps the caption by which the scorer finds the picture best, alone (``--best-of``) or together with the
 agreement of the samples (``--consensus --scorer``).
@@ -22,15 +22,15 @@ from tellapart.scorers.base import Scorer
 from tellapart.types import Item, Rows
 from tellapart.utils.rng import ItemSeeds
 
-RANKED = 100  # pictures whose samples are scored at once
-DISTRACTORS = 99  # with the picture itself a set of a hundred, as the papers evaluate
+RANKED = 100  # pictures per scoring batch
+DISTRACTORS = 99  # plus the picture itself: sets of 100, as in the papers' evaluation
 
 
 class BestOf:
     """Ranks sampled captions by how well the scorer finds their picture among its look-alikes.
 
-    ``places``: id to row of ``vectors``, of the pictures that can be read. ``near``: row to the rows of a picture's
-    look-alikes.
+    places: maps the id of each readable picture to its row in ``vectors``.
+    near: maps a picture's row to the rows of its look-alikes.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class BestOf:
         distractors: int = DISTRACTORS,
         progress: bool = True,
     ) -> BestOf:
-        """Encode the pictures and find their look-alikes: the ``distractors`` nearest in the whole data set.
+        """Encodes the pictures and finds their look-alikes: the ``distractors`` nearest in the whole data set.
 
-        Nearest by the scorer's image features (ties: `tellapart.features.nearest`). Those of the ``wanted`` pictures
-        (ids; None: all) are found by one search, in blocks.
+        Distances are between the scorer's image features (for ties see `tellapart.features.nearest`). One blockwise
+        search finds the look-alikes of all ``wanted`` pictures (ids; None: all).
         """
 
         store = store or FeatureStore()
@@ -73,7 +73,7 @@ class BestOf:
         distractors: int = DISTRACTORS,
         progress: bool = True,
     ) -> BestOf:
-        """The same from the scorer's features of the pictures, whose ``ids`` are in the rows' order."""
+        """Same as `among`, from the scorer's image features N×D; ``ids`` are in the order of the rows."""
 
         places = {id_: place for place, id_ in enumerate(ids)}
         gallery = Vectors.of(image_ND)
@@ -85,26 +85,26 @@ class BestOf:
         return cls(scorer, places, gallery, dict(zip(row_W.tolist(), near_WK, strict=True)))
 
     def rank(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> list[tuple[tuple[str, float], ...]]:
-        """For each item its captions with their scores in nats, best first; equal scores keep their order."""
+        """Returns each item's captions with their scores in nats, best first; equal scores keep their order."""
         return [
             tuple(sorted(zip(group, row.tolist(), strict=True), key=lambda pair: -pair[1]))
             for group, row in zip(groups, self._scores(items, groups), strict=True)
         ]
 
     def consensus(self, items: Sequence[Item], groups: Sequence[Sequence[str]], weight: float) -> list[str]:
-        """For each item the sample with the highest agreement (0 to 5) + ``weight`` x score in nats.
+        """Returns the sample of each item with the highest agreement (0 to 5) + ``weight`` x score in nats.
 
-        The agreement is that of `tellapart.captioners.consensus`; the first of equal ones is taken.
+        `tellapart.captioners.consensus` computes the agreement; ties go to the first sample.
         """
 
         scores_BS = self._scores(items, groups).double().numpy()
         return [consensus(group, weight * row_S) for group, row_S in zip(groups, scores_BS, strict=True)]
 
     def _scores(self, items: Sequence[Item], groups: Sequence[Sequence[str]]) -> torch.Tensor:
-        """scores_BS in nats: log-probability of each picture among its look-alikes, by each of its S captions."""
+        """Returns scores_BS: log-probability in nats of each picture among its look-alikes given each of S captions."""
         sets_BKD = self._sets([self.places[item.id] for item in items])
         texts = [text for group in groups for text in group]
-        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}  # samples are often the same
+        row_of = {text: row for row, text in enumerate(dict.fromkeys(texts))}  # samples often repeat
         text_UD = self._scorer.text_features(list(row_of)).cpu().float()
         text_BSD = text_UD[[row_of[text] for text in texts]].reshape(len(items), -1, text_UD.shape[-1])
         score_BSK = self._scorer.scale * torch.einsum("bsd,bkd->bsk", text_BSD, sets_BKD)
@@ -112,7 +112,7 @@ class BestOf:
         return score_BSK.log_softmax(-1)[..., 0] if sets_BKD.shape[1] > 1 else score_BSK[..., 0]
 
     def _sets(self, rows: Sequence[int]) -> torch.Tensor:
-        """sets_BKD: the features of each picture (first) and of its nearest neighbours."""
+        """Returns sets_BKD: the features of each picture (first) and of its nearest neighbours."""
         near_BK = np.stack([self._near[row] for row in rows])
         row_BK = np.concatenate([np.array(rows)[:, None], near_BK], axis=1)
         return torch.from_numpy(self._vectors.given_ND[row_BK])
@@ -126,7 +126,7 @@ def chosen_captions(
     chooser: BestOf,
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Captions of the ``items`` from their features N×…: the consensus of samples, by a decoding that asks a scorer."""
+    """Captions ``items`` from their features N×… by MBR decoding, reranked by the scorer of ``chooser``."""
 
     texts = generate_captions(captioner, visual, decoding.drawn, seeds=seeds)
     each = decoding.drawn.samples

@@ -1,8 +1,8 @@
-"""Captions a data set with a model on this machine, into a file, for as many pictures as there are.
+"""Captions a data set of any size into a file, with a model on this machine.
 
-`caption_pictures` streams, resumes, and leaves out what cannot be read. `tellapart.inference.engine` reads, encodes and
+`caption_pictures` streams, resumes, and skips unreadable pictures. `tellapart.inference.engine` reads, encodes and
 captions; `tellapart.captions.writers` writes JSON lines, CSV, or a text file beside each picture;
-`tellapart.inference.best_of` chooses among samples without training.
+`tellapart.inference.best_of` reranks samples without training.
 """
 
 from __future__ import annotations
@@ -36,8 +36,13 @@ from tellapart.utils.messages import Progress
 
 @dataclass(frozen=True)
 class CaptionSummary:
-    """The outcome of `caption_pictures`. ``already`` had a caption before; ``cut_texts`` were longer than the
-    scorer's window; of ``generated`` captions, samples included, ``cut_captions`` were cut at ``max_tokens``."""
+    """Result of `caption_pictures`.
+
+    already: number of pictures that had a caption before.
+    cut_texts: number of texts that exceeded the scorer's context window.
+    generated: number of generated captions, samples included.
+    cut_captions: number of generated captions that were truncated at ``max_tokens``.
+    """
 
     out: Path | None
     written: int
@@ -51,7 +56,7 @@ class CaptionSummary:
     max_tokens: int = 0
 
     def lines(self) -> list[str]:
-        """Returns what is to be said of captions that were cut."""
+        """Returns warnings about truncated captions."""
         if not self.cut_captions:
             return []
         return [
@@ -81,26 +86,26 @@ def caption_pictures(
 ) -> CaptionSummary:
     """Captions every picture of ``dataset`` into ``out`` (``.jsonl`` or ``.csv``; None with ``format="txt"``).
 
-    What is sampled of a picture depends on its id alone: not on the batch size, on other pictures, or on where a run
-    was resumed. The order of the captions is the data set's; a resumed run appends.
+    The random numbers for a picture depend only on its id, not on the batch size, on other pictures, or on where a run
+    was resumed. Captions are written in the order of the data set; a resumed run appends.
 
     Args:
-        decoding: several samples of a picture all go into its line of a ``.jsonl`` file; with a ``scorer_weight`` the
-            scorer chooses a consensus, too (`BestOf.consensus`).
-        best_of: samples that many captions at ``decoding.temperature`` and keeps the one with the highest log-softmax
-            of scale x cosine(caption, picture) among the picture and its 99 nearest neighbours of the whole data set by
-            the scorer's image features.
-        resume: goes on in a file that the same settings began, and skips the pictures that it has.
-        overwrite: begins the file anew, without replacing texts that a person wrote or edited.
+        decoding: if it draws several samples per picture, all go into the picture's line of a ``.jsonl`` file; with a
+            ``scorer_weight``, the scorer takes part in MBR decoding (`BestOf.consensus`).
+        best_of: number of captions to sample at ``decoding.temperature``. Keeps the one with the highest log-softmax of
+            scale x cosine(caption, picture) over the picture and its 99 nearest neighbours in the whole data set by the
+            scorer's image features.
+        resume: continues a file that the same settings began, and skips the pictures that it has.
+        overwrite: begins the file anew, but keeps texts that a person wrote or edited.
         replace_edited: replaces those, too, and keeps a backup.
-        store: keeps the captioner's features, which is worth it where the pictures are used again.
-        features: files with features by item id, in place of the captioner's encoder (`tellapart.features.views`).
-        drop_guesses: drops or softens words that are no likelier for the picture than for others (`Beliefs`).
-        prompts: prompts of single pictures; None: those of the captioner's own prompt, where that has fields.
+        store: caches the captioner's features, which pays off if the pictures are used again.
+        features: files with features by item id, which replace the captioner's encoder (`tellapart.features.views`).
+        drop_guesses: removes or generalises words that are no likelier for the picture than for others (`Beliefs`).
+        prompts: one prompt per picture; None: made from the captioner's own prompt if that has fields.
 
     Raises:
-        UsageError: for a request that cannot be met.
-        TellapartError: for a full disk (what was written stays, whole), and where not one picture could be read.
+        UsageError: if the request cannot be met.
+        TellapartError: if the disk is full (complete lines stay), or if no picture can be read.
     """
     started = time.monotonic()
     check_choice(decoding, best_of, scorer is not None)
@@ -143,7 +148,7 @@ def caption_pictures(
 def _write_captions(
     engine: CaptionEngine, todo: Sequence[Item], chooser: BestOf | None, writer: Writer, progress: bool
 ) -> tuple[int, int]:
-    """Writes the captions of some items; returns how many, and how many of them are empty."""
+    """Captions ``todo``; returns the number of captions written, and how many of them are empty."""
     written = empty = 0
     with packed_linears(engine.captioner.model), Progress(len(todo), "captioning", enabled=progress) as shown:
         for count, captions in engine.captions(todo, chooser):
@@ -155,7 +160,7 @@ def _write_captions(
 
 
 def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
-    """Raises `UsageError` where captions cannot be rid of guesses: several samples of a picture, a single picture."""
+    """Raises `UsageError` if ``drop_guesses`` cannot apply: several samples per picture, or fewer than two pictures."""
     if drop_guesses and best_of is not None:
         raise UsageError("--drop-guesses edits captions, and --best-of scores them as they were sampled; leave one out")
     if drop_guesses and decoding.samples > 1:
@@ -182,12 +187,11 @@ def nothing_left(
     drop_guesses: bool = False,
     prompts: Prompts | None = None,
 ) -> bool:
-    """Returns whether `caption_pictures` would find a caption of every picture, without loading a model.
+    """Returns whether every picture already has the caption that `caption_pictures` would write; loads no model.
 
-    ``captioner`` and ``scorer`` are names, ``precision`` is that of the captioner's weights.
+    ``captioner`` and ``scorer`` are names, ``precision`` is the precision of the captioner's weights.
 
-    False where that is unknown: the file was begun with other settings, or
-    the models' files are others than then.
+    Returns False if the file was begun with other settings, or if the models' files have changed since.
     """
     request = caption_request(
         dataset.spec, captioner, decoding, best_of, scorer, features, precision, drop_guesses, prompts
@@ -206,7 +210,7 @@ def caption_request(
     drop_guesses: bool,
     prompts: Prompts | None = None,
 ) -> dict[str, Any]:
-    """The settings of a run: a run with other settings must not append to the same file."""
+    """Returns the settings of a run; runs with different settings must not append to the same file."""
     return {
         "captioner": captioner,
         "captioner_files": files_digest(captioner.partition("?")[0], "captioner"),
@@ -224,7 +228,7 @@ def caption_request(
 
 
 def settings_fingerprint(captioner: Captioner) -> str:
-    """A hash of what a captioner is asked by beside its weights: configuration, vocabulary and chat template."""
+    """Returns a hash of a captioner's settings besides its weights: configuration, vocabulary and chat template."""
     tokenizer = captioner.tokenizer
     templates = [getattr(own, "chat_template", None) for own in (tokenizer, getattr(captioner, "whole", None))]
     parts = [settings_of(captioner.model), tokenizer.get_vocab(), templates]
@@ -232,7 +236,7 @@ def settings_fingerprint(captioner: Captioner) -> str:
 
 
 def weights_of(captioner: Captioner, scorer: Scorer | None) -> dict[str, Any]:
-    """The settings that only the loaded models know."""
+    """Returns the settings that are known only once the models are loaded."""
     return {
         "captioner_weights": weights_fingerprint(captioner.model, captioner.processor),
         "captioner_options": captioner.chosen,

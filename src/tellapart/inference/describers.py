@@ -1,8 +1,8 @@
-"""Describers of `tellapart.boost`: chat models, captioners of every family, and captions that a file holds.
+"""Describers for `tellapart.boost`: chat models, captioners of every family, and files of captions.
 
 openai:MODEL@URL, local:FOLDER, scripted   chat models (`tellapart.boost.backends`)
-local:NAME                                 a captioner, where the model has no chat template: InstructBLIP, BLIP, …
-file:CAPTIONS                              captions that were written before, by ``tellapart caption``, say
+local:NAME                                 a captioner, if the model has no chat template: InstructBLIP, BLIP, …
+file:CAPTIONS                              existing captions, e.g. from ``tellapart caption``
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tellapart.utils.messages import say
 def open_backends(
     llm: str | None, mllm: str | None, dataset: Dataset | None, device: str = "auto", precision: str = "auto"
 ) -> tuple[Backend | None, Backend | None]:
-    """Returns the models that blend and that describe the pictures of ``dataset``; None where none is named.
+    """Returns the model that blends and the model that describes the pictures of ``dataset``; None if not named.
 
-    Equal names share one: a local model is loaded once, a server's rate limit applies to both.
+    Equal names share one backend: a local model is loaded once, and a server's rate limit applies to both.
     """
     blends = open_backend(llm, device, precision) if llm else None
     if not mllm or mllm == llm:
@@ -41,9 +41,9 @@ def open_backends(
 
 
 def open_describer(spec: str, dataset: Dataset | None, device: str = "auto", precision: str = "auto") -> Backend:
-    """Returns the describer of a specification (see the module) of the pictures of ``dataset``.
+    """Returns the describer for a specification (see the module docstring) and the pictures of ``dataset``.
 
-    Raises `UsageError` for a form that is unknown, and for a file without captions of these pictures.
+    Raises `UsageError` if the form is unknown, or if the file has no captions of these pictures.
     """
     kind, _, rest = spec.partition(":")
     if kind == "file":
@@ -59,10 +59,10 @@ def _is_captioner(name: str) -> bool:
 
 
 class CaptionerBackend:
-    """A captioner as a describer: pictures that are asked about at the same time are captioned in one batch.
+    """A captioner as a describer; captions pictures of concurrent requests in one batch.
 
-    A captioner that answers questions is asked the request's last one, unless its name has a ``?prompt=``; the others
-    write their captions. Greedy at temperature 0.
+    A captioner that answers questions gets the request's last message, unless its name has a ``?prompt=``; others
+    ignore the request's text. Decodes greedily at temperature 0.
     """
 
     def __init__(self, captioner: Captioner) -> None:
@@ -75,7 +75,7 @@ class CaptionerBackend:
         self._batcher = Batcher(self._write, self._like, "describing")
 
     def complete(self, request: Request) -> Answer:
-        """One description. Raises `BackendError` for a request without a picture, `PictureError` for a bad one."""
+        """Describes a picture. Raises `BackendError` if the request has none, `PictureError` if it cannot be read."""
         if request.picture is None:
             raise BackendError(f"{self.name}: a captioner describes pictures alone; name it with --mllm", fatal=True)
         return self._batcher.answer(request)
@@ -105,20 +105,20 @@ class CaptionerBackend:
         ]
 
     def _answer(self, text: str, most: int) -> Answer:
-        """An answer; one whose tokens and end are more than ``most`` was cut."""
+        """Returns an answer; it counts as truncated if its tokens, end token included, exceed ``most``."""
         (row,) = self._captioner.tokenize([text], max_tokens=2 * most)
         return Answer(text, completion_tokens=min(len(row), most), finish="length" if len(row) > most else "stop")
 
 
 class CaptionFileBackend:
-    """Descriptions that a file holds, by the ids of the data set's pictures."""
+    """Serves descriptions from a file, by the ids of the data set's pictures."""
 
     def __init__(self, name: str, texts: dict[str, str]) -> None:
         self.name, self._texts = name, texts
 
     @classmethod
     def open(cls, path: str, dataset: Dataset | None) -> CaptionFileBackend:
-        """Read the file and match its ids with the data set's. Raises `UsageError` where none, or several fit."""
+        """Reads the file and matches its ids with the data set's. Raises `UsageError` if none match, or several."""
         if not path:
             raise UsageError("file: names no file; type file:captions.jsonl")
         if dataset is None:
@@ -135,7 +135,7 @@ class CaptionFileBackend:
         return cls(f"file:{Path(path).name}-{digest.hexdigest()}", texts)
 
     def complete(self, request: Request) -> Answer:
-        """The picture's description. Raises `BackendError` where the file has none."""
+        """Returns the picture's description. Raises `BackendError` if the file has none."""
         if (text := self._texts.get(request.item)) is None:
             raise BackendError(f"{self.name}: has no caption of this picture")
         return Answer(text)

@@ -1,7 +1,7 @@
-"""Finds words that a captioner does not mean for a picture: it finds them no likelier for this one than for others.
+"""Finds words that a captioner guessed: words that are no likelier for this picture than for others.
 
-A content word that is no likelier for this picture than for others was a guess, and is dropped or softened by rules of
-English grammar without a tagger (``--drop-guesses``). It needs no training.
+``--drop-guesses`` removes or generalises such content words by rules of English grammar, without a tagger. It needs no
+training.
 """
 
 from __future__ import annotations
@@ -16,22 +16,21 @@ from tellapart.models.decoding import EVIDENCE
 from tellapart.rewards.speaker import Speaker, word_evidence
 from tellapart.types import Rollout
 
-CONTRASTS = 8  # pictures that a caption's own is compared with
+CONTRASTS = 8  # pictures that each caption's own picture is compared with
 
 
 class Beliefs:
-    """Computes how much likelier the captioner finds each content word of its captions for their picture than for
-    others.
+    """Computes how much likelier the captioner finds each content word for its own picture than for others.
 
-    ``contrast_K``: features of the other pictures as the captioner takes them, K rows; ``ids_K``: their items' ids, so
-    that no picture is compared with itself.
+    contrast_K: the captioner's input for the K other pictures.
+    ids_K: the ids of their items, so that no picture is compared with itself.
     """
 
     def __init__(self, captioner: Captioner, contrast_K: torch.Tensor, ids_K: Sequence[str]) -> None:
         self.captioner, self.contrast_K, self.ids_K = captioner, contrast_K, ids_K
 
     def __call__(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[list[float]]:
-        """For each of the B captions the nats of each of its `content_words`; ``visual`` has B rows."""
+        """Returns the evidence in nats for each of the `content_words` of B captions; ``visual`` has B rows."""
         tokens_RT, valid_RT = (x.to(self.captioner.device) for x in self.captioner.pad(self.captioner.tokenize(texts)))
         rollout, speaker, K = Rollout(tokens_RT, valid_RT, list(texts)), Speaker(self.captioner), len(self.contrast_K)
         training = self.captioner.model.training
@@ -48,6 +47,6 @@ class Beliefs:
         return [row[: len(own)] for row, own in rows]
 
     def without_guesses(self, visual: torch.Tensor, ids: Sequence[str], texts: Sequence[str]) -> list[str]:
-        """The captions without the words whose evidence is below `EVIDENCE`."""
+        """Returns the captions without the words whose evidence is below `EVIDENCE`."""
         beliefs = self(visual, ids, texts)
         return [soften(text, [nats < EVIDENCE for nats in row]) for text, row in zip(texts, beliefs, strict=True)]

@@ -1,8 +1,8 @@
-"""Reads pictures ahead of a captioner, and encodes and captions them in batches, in order.
+"""Prefetches pictures, and encodes and captions them in batches, in order.
 
-Threads decode, resize and normalize with the captioner's own processor while the model works. Inputs of different
-lengths (prompts, pictures that keep their shapes) are captioned in batches of like length, which need less padding.
-Where memory runs out, batches become half as large.
+Threads decode, resize and normalize with the captioner's own processor while the model runs. Inputs of different
+lengths (prompts, pictures at native resolution) are batched by length, which needs less padding. When memory runs out,
+the batch size is halved.
 """
 
 from __future__ import annotations
@@ -33,13 +33,16 @@ from tellapart.rewards.speaker import Speaker
 from tellapart.types import Encoder, Item, Picture, Rollout
 from tellapart.utils.rng import ItemSeeds
 
-WINDOW = 4  # batches that are sorted by length together, and written to the file together
-CPU_ENCODING = 8  # pictures encoded at once on a CPU, whose caches hold the states of no more
+WINDOW = 4  # batches that are sorted by length and written to the file together
+CPU_ENCODING = 8  # encoder batch size on a CPU; hidden states of larger batches do not fit its caches
 
 
 class CaptionEngine:
-    """Captions of items by one captioner. ``source``: its encoder, of which nothing is kept, or a view of the items;
-    ``prompts``: of each item by its id."""
+    """Captions items with one captioner.
+
+    source: the captioner's encoder, whose features are not cached, or a view of the items' features.
+    prompts: the prompt of each item by its id.
+    """
 
     def __init__(
         self,
@@ -58,8 +61,8 @@ class CaptionEngine:
         self._encoding = BatchSize(min(batch_size, CPU_ENCODING) if on_cpu else batch_size, "encoding")
         self._writing = BatchSize(batch_size, "writing captions")
         self._beliefs: Beliefs | None = None
-        self._pictures: dict[str, PictureRecord | None] = {}  # of the items of the last window
-        self.cut: set[str] = set()  # captions of the last `WINDOW` that were cut at the most tokens
+        self._pictures: dict[str, PictureRecord | None] = {}  # by id, for the items of the last window
+        self.cut: set[str] = set()  # captions of the last `WINDOW` that were truncated at max_tokens
 
     @classmethod
     def open(
@@ -72,9 +75,9 @@ class CaptionEngine:
         batch_size: int = 32,
         prompts: Mapping[str, str] | None = None,
     ) -> CaptionEngine:
-        """The captions' engine. ``store``: keeps features; None: pictures are encoded and forgotten.
+        """Returns an engine. ``store`` caches features; None: features are not kept.
 
-        ``features``: files that take the place of the captioner's encoder, or "off".
+        features: files that replace the captioner's encoder, or "off".
         """
         if captioner.makes_features and store is None and features is None:
             return cls(captioner, decoding, captioner.encoder, skipped, batch_size, prompts)
@@ -83,15 +86,16 @@ class CaptionEngine:
         return cls(captioner, decoding, view, skipped, batch_size, prompts)
 
     def doubt_words(self, items: Sequence[Item], name: str) -> None:
-        """Drop or soften from now on what the captioner would as soon write of other pictures, a few of ``items``.
+        """Removes or generalises, from now on, words that the captioner finds as likely for a few other ``items``.
 
-        Which ones depends on the data set alone. Raises `UsageError` with its ``name`` where only one can be read.
+        The choice of these items depends only on the data set. Raises `UsageError` with the data set's ``name`` if
+        fewer than two can be read.
         """
         spread = dict.fromkeys(len(items) * k // CONTRASTS for k in range(CONTRASTS))
         rest = (place for place in range(len(items)) if place not in spread)
         ids: list[str] = []
         rows: list[torch.Tensor] = []
-        for place in (*spread, *rest):  # the rest stand in for those that cannot be read
+        for place in (*spread, *rest):  # the rest replace unreadable pictures
             if len(ids) == CONTRASTS:
                 break
             some = [items[place]]
@@ -100,19 +104,19 @@ class CaptionEngine:
                 rows += [self.captioner.inputs(visual)[0]] if kept else []
         if len(ids) < 2:
             raise UsageError(f"--drop-guesses compares pictures; of {name} only {len(ids)} can be read; leave it out")
-        contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # pictures may differ in their regions
+        contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # the number of regions may vary
         self._beliefs = Beliefs(self.captioner, contrast_K, ids)
 
     def captions(self, items: Sequence[Item], chooser: BestOf | None = None) -> Iterator[tuple[int, list[Written]]]:
-        """For some items after another how many they are, and the captions of those that can be read, in order."""
+        """Yields, per window, the number of items and the captions of the readable ones, in order."""
         for count, kept, visual in self._windows(items):
             written = self._write(kept, visual, chooser) if kept else []
             yield count, [replace(one, picture=self._pictures.get(one.item.id)) for one in written]
 
     def log_probs(self, item: Item, text: str | None = None) -> tuple[Rollout, torch.Tensor] | None:
-        """Generates the captions of a picture, or takes this ``text``; computes log_p_RT in nats of each token.
+        """Generates captions of a picture, or takes ``text`` as given; computes log_p_RT in nats of each token.
 
-        The log-probabilities are those of the captioner itself, at temperature 1. None where it cannot be read.
+        The log-probabilities are the captioner's at temperature 1. Returns None if the picture cannot be read.
         """
         ((_, kept, visual),) = self._windows([item])
         if not kept:
@@ -134,11 +138,11 @@ class CaptionEngine:
 
     # The captioner's input
     def _windows(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
-        """Windows of items: how many, those that can be read, and their features."""
+        """Yields windows of items: the number of items, the readable ones, and their features."""
         return self._encoded(items) if isinstance(self._source, Encoder) else self._viewed(items, self._source)
 
     def _encoded(self, items: Sequence[Item]) -> Iterator[tuple[int, list[Item], Any]]:
-        """The windows as the captioner's own encoder makes them."""
+        """Yields the windows with features from the captioner's own encoder."""
         buffer = self._window + self._encoding.size
         threads = None if self.captioner.pixels_in_threads else 1
         work = ahead(self._prepare, map(self._opened, items), buffer=buffer, threads=threads, size=_held)
@@ -159,7 +163,7 @@ class CaptionEngine:
 
     @staticmethod
     def _opened(item: Item) -> Opened:
-        """The picture, read now if its neighbours lie in the same file, which is quick in their order alone."""
+        """Opens a picture; reads it now if it is a member of a larger file, which is fast only in file order."""
         if not isinstance(item.picture, StoredPicture) or isinstance(item.picture, FilePicture):
             return Opened(item.picture)
         record = PictureRecord.of(item.picture, "")
@@ -169,14 +173,14 @@ class CaptionEngine:
             return Opened(error)
 
     def _prepare(self, opened: Opened) -> tuple[torch.Tensor, PictureRecord | None] | PictureError:
-        """Pixels F×… of a picture (F is 1) or of the frames of a clip, by the captioner's processor, and the record of
-        the bytes that they were decoded from; in a thread."""
+        """Returns pixels F×… of a picture (F = 1) or a clip's frames, from the captioner's processor, and the record of
+        the decoded bytes. Runs in a thread."""
         if isinstance(opened.content, PictureError):
             return opened.content
         assert isinstance(self._source, Encoder)
         picture, record = opened.content, opened.record
         try:
-            with in_flight():  # until it is small
+            with in_flight():  # until the picture is resized
                 if isinstance(picture, StoredPicture):
                     record = PictureRecord.of(picture, "")
                     picture = picture.read()
@@ -188,7 +192,7 @@ class CaptionEngine:
         return pixels_FCHW, replace(record, content=picture.key())
 
     def _encode(self, all_FCHW: Sequence[torch.Tensor], some: slice) -> torch.Tensor:
-        """Features of some pictures or clips, one row each."""
+        """Encodes some pictures or clips; returns one row of features each."""
         assert isinstance(self._source, Encoder)
         pixels_FCHW = all_FCHW[some]
         pixels = torch.cat(list(pixels_FCHW))
@@ -202,7 +206,7 @@ class CaptionEngine:
         return self.captioner.inputs(visual)
 
     def _viewed(self, items: Sequence[Item], view: View) -> Iterator[tuple[int, list[Item], Any]]:
-        """The same from a feature store, from files of features, or from prompts."""
+        """Yields the windows with features from a feature store or feature files, or with prompts."""
         for start in range(0, len(items), self._window):
             some = items[start : start + self._window]
             before = [PictureRecord.of(item.picture) for item in some]
@@ -216,7 +220,7 @@ class CaptionEngine:
 
     # Its output
     def _write(self, items: Sequence[Item], visual: torch.Tensor, chooser: BestOf | None) -> list[Written]:
-        """Captions of items from their features, those behind one prompt and of like length together."""
+        """Captions items from their features; batches items with the same prompt by length."""
 
         lengths = self.captioner.input_lengths(visual) or [0] * len(items)
         prompts = [(self._prompts or {}).get(item.id, "") for item in items]
@@ -234,13 +238,13 @@ class CaptionEngine:
 
         written: list[str] = []
         self.cut = set()
-        if self._prompts:  # found out once, not behind every prompt
+        if self._prompts:  # computed once, not for every prompt
             self.captioner.head()
         for prompt, some in groupby(order, key=prompts.__getitem__):
             places, asked = list(some), self.captioner.with_prompt(prompt)
             for texts in self._writing.batches(len(places), partial(generate, asked, places)):
                 written += texts
-            if prompt:  # another object, which counts for itself
+            if prompt:  # a separate object with its own counters
                 self.captioner.generated, self.captioner.cut_captions = asked.generated, asked.cut_captions
         samples = len(written) // len(items)
         groups: list[tuple[str, ...]] = [()] * len(items)
@@ -258,7 +262,7 @@ class CaptionEngine:
         return captions if self._beliefs is None else self._without_doubted(captions, visual)
 
     def _without_doubted(self, captions: list[Written], visual: torch.Tensor) -> list[Written]:
-        """The captions without the words that the captioner does not believe."""
+        """Returns the captions without the words that the captioner guessed."""
         assert self._beliefs is not None
         edited: list[Written] = []
         for start in range(0, len(captions), self._writing.size):
@@ -273,12 +277,12 @@ class CaptionEngine:
 
 @dataclass(frozen=True)
 class Opened:
-    """A picture on its way to the model: itself, its bytes if they were read already, or why they cannot be."""
+    """A prefetched picture: the picture, its bytes if they were read already, or the error that reading raised."""
 
     content: Picture | PictureError
     record: PictureRecord | None = None
 
 
 def _held(opened: Opened) -> int:
-    """Bytes that a picture holds in memory before it is decoded."""
+    """Returns the bytes that an encoded picture occupies in memory."""
     return len(opened.content.data) if isinstance(opened.content, BytesPicture) else 0

@@ -1,4 +1,4 @@
-"""Captions a data set as the command line asks for it, with a model on this machine or behind a server."""
+"""Implements ``tellapart caption``: captions a data set with a model on this machine or behind a server."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def caption_folder(
 
     Args:
         plan: the options, resolved for the model.
-        log: the file whose hidden log gets the captions; None: they go where the options say.
+        log: the file whose hidden log gets the captions; None: the options name the destination.
 
     Returns:
-        What loads the captioner, for a second look at captions; None for a model behind a server.
+        A function that loads the captioner, to check captions later; None for a model behind a server.
 
     Raises:
-        UsageError: for a request that cannot be met.
-        TellapartError: where a server left pictures without an answer, or most pictures cannot be read.
+        UsageError: if the request cannot be met.
+        TellapartError: if the server left pictures without an answer, or if most pictures cannot be read.
     """
     out, format = _destination(options, dataset) if log is None else (log, LOG)
     if plan.served:
@@ -50,13 +50,13 @@ def caption_folder(
 
 
 def check_destination(options: CaptionOptions) -> None:
-    """Raises `UsageError` for a destination to which only a job writes. Reads no data."""
+    """Raises `UsageError` if only a job can write to the destination. Reads no data."""
     if options.out is not None and is_url(options.out):
         raise UsageError(f"{options.out}: an address, to which a job writes; add --workers 1, or name a file on disk")
 
 
 def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
-    """Returns the file and the format; the one caption of a single picture is printed where no file is named."""
+    """Returns the file and the format; prints the caption of a single picture if no file is named."""
     if options.out is None and options.format is None and len(dataset) == 1:
         return PRINTED, "txt"
     return (None if options.out is None else Path(options.out)), options.format
@@ -148,7 +148,7 @@ def _caption_by_server(
 
 
 def warn_of_other_author(dataset: Dataset, author: Author) -> None:
-    """Says which text files beside the pictures stay that another model, prompt or decoding wrote."""
+    """Warns about text files beside the pictures that another model, prompt or decoding wrote and that stay."""
     captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
     others = [one.author for one in captions if one.author is not None and not one.author.is_person
               and one.author != UNKNOWN and not _is_same(one.author, author)]  # fmt: skip
@@ -159,7 +159,7 @@ def warn_of_other_author(dataset: Dataset, author: Author) -> None:
 
 
 def _is_same(one: Author, other: Author) -> bool:
-    """Returns whether two authors are one model, however its folder is spelled, with the same prompt and decoding."""
+    """Returns whether two authors are the same model (by resolved path), with the same prompt and decoding."""
     (model, _, options), (other_model, _, other_options) = (each.model.partition("?") for each in (one, other))
     same = model == other_model or (Path(model).exists() and Path(model).resolve() == Path(other_model).resolve())
     prompts = "prompt=" in options or one.prompt == other.prompt

@@ -1,4 +1,4 @@
-"""The settings of ``tellapart caption``, each spelled once: the command line is made of them."""
+"""The settings of ``tellapart caption``; the command line is generated from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 @dataclass(frozen=True)
 class CaptionOptions:
-    """The options of ``tellapart caption``, without the models, the pictures and the workers."""
+    """Options of ``tellapart caption``, except models, pictures and workers."""
 
     out: Annotated[
         str | None,

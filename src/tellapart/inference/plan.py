@@ -1,4 +1,4 @@
-"""Resolves `CaptionOptions` for one model: its name with all settings, and how it decodes."""
+"""Resolves `CaptionOptions` for one model: its name with all settings, and its decoding."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CONSENSUS_TEMPERATURE = 0.6
 
 @dataclass(frozen=True)
 class CaptionPlan:
-    """What `CaptionOptions` amount to with one model: its name with all settings, and how it decodes.
+    """`CaptionOptions` resolved for one model: its name with all settings, and its decoding.
 
     Args:
-        model: the captioner's name, with the prompt if that has no fields.
-        template: a prompt with fields, of a captioner on this machine.
-        features: files with features that take the place of the captioner's encoder.
-        ledger: the file of a server's answers; None: beside the captions.
+        model: the captioner's name, including the prompt if that has no fields.
+        template: a prompt with fields (captioners on this machine only).
+        features: files with features, which replace the captioner's encoder.
+        ledger: the file that stores a server's answers; None: beside the captions.
     """
 
     model: str
@@ -45,7 +45,7 @@ class CaptionPlan:
 
 
 def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
-    """Resolves the options for a model. Raises `UsageError` for an option that would have no effect."""
+    """Resolves the options for a model. Raises `UsageError` if an option would have no effect."""
     served = is_server(model)
     model, own = without_setting(model, "ledger" if served else "features")
     template = options.prompt if options.prompt is not None and not served and has_fields(options.prompt) else None
@@ -67,7 +67,7 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
 
 
 def without_setting(model: str, key: str) -> tuple[str, str | None]:
-    """Returns a model's name without one setting (``NAME?key=value``), and the value of that; None if it has none."""
+    """Returns a model's name without one setting (``NAME?key=value``), and the setting's value (None if absent)."""
     name, _, written = model.partition("?")
     pairs = written.split("&") if written else []
     values = [pair.partition("=")[2] for pair in pairs if pair.startswith(f"{key}=")]
@@ -84,7 +84,7 @@ def _with_prompt(model: str, prompt: str) -> str:
 
 
 def refuse(options: Mapping[str, Any], why: str) -> None:
-    """Raises `UsageError` for an option that is given and would have no effect."""
+    """Raises `UsageError` if an option that would have no effect was given."""
     for option, value in options.items():
         if value is not None:
             raise UsageError(f"{option} {why}; leave it out")
@@ -106,7 +106,7 @@ def _rule(text: str) -> str:
     return text
 
 
-# The rare settings of decoding: how each is read, and what is expected of it.
+# Rarely used decoding settings: the parser of each, and a description of valid values for error messages.
 DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
     "temperature": (_number(0.01, 100), "a number from 0.01 to 100"),
     "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
@@ -118,7 +118,7 @@ DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
 def key_values(
     option: str, values: Sequence[str] | None, known: Mapping[str, tuple[Callable[[str], Any], str]]
 ) -> dict[str, Any]:
-    """Reads KEY=VALUE of a repeatable option, several with commas between. Raises `UsageError`."""
+    """Parses KEY=VALUE pairs, separated by commas, of a repeatable option. Raises `UsageError`."""
     result: dict[str, Any] = {}
     for pair in (part.strip() for text in values or () for part in text.split(",")):
         key, equals, value = pair.partition("=")
@@ -133,9 +133,9 @@ def key_values(
 
 
 def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
-    """Returns the decoding settings of ``caption``: those of the options, else the ``default`` of the model.
+    """Returns the decoding settings of ``caption``: from the options, otherwise the model's ``default``.
 
-    Raises `UsageError` for an option that would have no effect.
+    Raises `UsageError` if an option would have no effect.
     """
     rare = key_values("--decoding", options.decoding, DECODING)
     if options.scorer is not None and options.consensus is not None:
@@ -149,7 +149,7 @@ def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
 
 
 def _kind_of_decoding(options: CaptionOptions, temperature: float | None, default: Decoding) -> Decoding:
-    """Returns greedy decoding, beams, samples or a consensus, as the options ask for."""
+    """Returns the decoding that the options select: greedy, beam search, sampling or MBR decoding (consensus)."""
     beams, best_of, samples, consensus = options.beams, options.best_of, options.samples, options.consensus
     max_tokens = options.max_tokens or default.max_tokens
     rule = default.length_penalty_over

@@ -1,14 +1,14 @@
-"""Prompts of single pictures: a text with fields that are filled with what is known of each.
+"""Per-picture prompts: a template whose fields are filled with each picture's metadata.
 
-``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` is "none" for pictures without tags, ``{{tags}}`` is no
-field. Fields are
+Example: ``Tags: {tags}. Folder: {folder}. {text}``. ``{tags|none}`` becomes "none" for pictures without tags;
+``{{tags}}`` is literal. Fields are
 
-- ``id``, ``name`` (the file's, without its suffix), ``folder`` (the name of its folder) and ``text`` (what a text file
-  beside the picture says, or the references of the data, unless tellapart wrote it);
+- ``id``, ``name`` (the file name without its suffix), ``folder`` (the name of its folder) and ``text`` (the text file
+  beside the picture, or the data set's references, unless tellapart wrote it);
 - the keys of a ``.json`` beside the picture (``cat.json`` or ``cat.jpg.json``);
-- the columns of a table: one that is named, else the data's own, where it is JSON, CSV or Parquet.
+- the columns of a table: the named one, otherwise the data set's own if it is JSON, CSV or Parquet.
 
-Of two with one name the later in this list counts. Lists are joined by commas; empty values are none.
+If names collide, the later entry in this list wins. Lists are joined by commas; empty values count as missing.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ def has_fields(prompt: str) -> bool:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The prompt of each picture by its id, and the ``template`` of which they were made."""
+    """The prompt of each picture by its id, and the ``template`` that they were made from."""
 
     template: str
     by_id: Mapping[str, str]
 
     @classmethod
     def read(cls, template: str, dataset: Dataset, table: Path | None = None) -> Prompts | None:
-        """Returns the prompts of a data set's pictures; None for a template without fields.
+        """Returns the prompts of a data set's pictures; None if the template has no fields.
 
-        table: a file of records with an id or a file name each, for their fields. Raises `UsageError` for a field that
-        no picture has, or that is missing of some and has no other text, and where the table is of other pictures.
+        table: a file of records with fields, each with an id or a file name. Raises `UsageError` if no picture has a
+        field, if some pictures lack a field without a default, or if the table lists other pictures.
         """
         names = {match["name"] for match in _FIELD.finditer(template)}
         if not names:
@@ -90,7 +90,7 @@ class Prompts:
 
 
 def filled(template: str, fields: Mapping[str, str]) -> str:
-    """Returns the template with its fields."""
+    """Fills the template with ``fields``."""
     text = _FIELD.sub(lambda match: fields.get(match["name"], match["otherwise"] or ""), template)
     return text.replace("{{", "{").replace("}}", "}").strip()
 
@@ -112,7 +112,7 @@ def _of_item(item: Item, files: OwnFiles) -> dict[str, str]:
 
 
 def _own_table(dataset: Dataset) -> Path | None:
-    """The file of the data set's own records; None where it has none, or several."""
+    """Returns the file with the data set's own records; None if it has none, or several."""
     try:
         path = parse(dataset.spec)[1]
     except UsageError:  # several parts, or a pattern of files
@@ -123,7 +123,7 @@ def _own_table(dataset: Dataset) -> Path | None:
 
 
 def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[str]) -> dict[str, dict[str, str]]:
-    """The fields of these ``names`` of a table's records, by the picture's id; all names are added to ``seen``."""
+    """Returns the fields ``names`` of a table's records by picture id; adds all field names to ``seen``."""
     path = table or _own_table(dataset)
     if path is None:
         return {}
@@ -136,7 +136,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
         bare += key == str(number)
         own = _texts(record)
         if table is None and path.name in METADATA_FILES:
-            own.pop("text", None)  # a text file beside the picture stands before it, and then it is the reference
+            own.pop("text", None)  # a text file beside the picture takes precedence, then the reference
         seen.update(own)
         rows[key] = {name: own[name] for name in names & own.keys()} | rows.get(key, {})
         if file:
@@ -160,7 +160,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
 
 
 def _texts(record: Mapping[str, Any]) -> dict[str, str]:
-    """The fields of a record that are text, numbers or lists of these, on one line; empty ones are left out."""
+    """Returns a record's fields that are text, numbers or lists of these, each on one line; omits empty ones."""
     fields: dict[str, str] = {}
     for name, value in record.items():
         parts: Sequence[Any] = value if isinstance(value, list) else [value]

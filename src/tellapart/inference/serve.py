@@ -1,10 +1,10 @@
-"""An OpenAI-compatible endpoint of a captioner: ``POST /v1/chat/completions`` and ``GET /v1/models``.
+"""OpenAI-compatible server for a captioner: ``POST /v1/chat/completions`` and ``GET /v1/models``.
 
-A request holds one picture, as a ``data:`` address (nothing is fetched), and may ask for what ``tellapart caption``
-offers: ``consensus``, ``best_of``, ``confidence`` and ``drop_guesses`` (or ``truthful``, the same) beside OpenAI's own
-``n``, ``temperature``, ``max_tokens`` and ``logprobs``, and vLLM's ``prompt_logprobs``: the log-probabilities of a text
-that the last message, the assistant's, begins. A field that would have no effect is refused. Pictures are captioned one
-request after the other, each in one batch of all its samples.
+A request contains one picture as a ``data:`` URL (nothing is fetched). It accepts the options of ``tellapart caption``
+(``consensus``, ``best_of``, ``confidence`` and ``drop_guesses``, alias ``truthful``), OpenAI's ``n``, ``temperature``,
+``max_tokens`` and ``logprobs``, and vLLM's ``prompt_logprobs``: the log-probabilities of the text in the last message,
+whose role is assistant. Fields that would have no effect are rejected. Requests are processed one at a time, each in
+one batch of all its samples.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from tellapart.utils.web import HEADERS, own_origins
 
 LARGEST_BODY = 20 * 2**20  # bytes; a photo of 14 MB in base64
 MOST_SAMPLES = 256
-WAITING = 64  # requests that may wait for the model; more are told to come again
-# Fields that clients send and that say nothing here, with the values that they may have.
+WAITING = 64  # requests that may wait for the model; further ones are told to retry
+# Fields that clients send and that have no effect here, with their permitted values.
 WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
     "user": (), "metadata": (), "store": (), "safety_identifier": (), "prompt_cache_key": (),
     "top_p": (1, None), "presence_penalty": (0, None), "frequency_penalty": (0, None), "top_logprobs": (0, None),
@@ -58,7 +58,7 @@ WITHOUT_EFFECT: Mapping[str, tuple[Any, ...]] = {
 
 
 class StreamOptions(BaseModel):
-    """Says whether the last event of a stream has the answer's ``usage``."""
+    """Streaming options: ``include_usage`` adds the answer's ``usage`` to the last event."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -66,7 +66,7 @@ class StreamOptions(BaseModel):
 
 
 class Asked(BaseModel):
-    """The body of a request, as OpenAI's chat completions have it, and what is ours."""
+    """The body of a request: the fields of OpenAI's chat completions, and our extensions."""
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False)
 
@@ -93,7 +93,7 @@ class Asked(BaseModel):
 
     @property
     def given(self) -> str | None:
-        """The text whose log-probabilities are asked for. Raises `UsageError` for fields that contradict each other."""
+        """Returns the text to score for ``prompt_logprobs``, if any. Raises `UsageError` if fields are inconsistent."""
         last = self.messages[-1]
         continues = bool(self.continue_final_message) and self.add_generation_prompt is False
         if self.prompt_logprobs is None:
@@ -114,7 +114,7 @@ class Asked(BaseModel):
         return str(last["content"])
 
     def decoding(self, default: Decoding) -> Decoding:
-        """Returns how captions are generated. Raises `UsageError` where fields contradict each other."""
+        """Returns the decoding settings of the request. Raises `UsageError` if fields are inconsistent."""
         if self.consensus and self.best_of:
             raise UsageError("consensus and best_of each choose one of several samples; send one of them")
         if self.n > 1 and (self.consensus or self.best_of):
@@ -143,8 +143,8 @@ class Asked(BaseModel):
 class Service:
     """A captioner that answers requests.
 
-    scorer: of ``best_of`` and of ``consensus`` with ``scorer_weight``. decoding: where a request does not say. key:
-    that every request must carry; None asks for none. contrast: pictures that ``drop_guesses`` compares with.
+    scorer: required for ``best_of`` and for ``consensus`` with ``scorer_weight``. decoding: the default settings. key:
+    the API key that every request must carry; None: no key. contrast: pictures that ``drop_guesses`` compares with.
     """
 
     captioner: Captioner
@@ -156,7 +156,7 @@ class Service:
     _waiting: int = 0
 
     def answer(self, asked: Asked) -> dict[str, Any]:
-        """Returns the body of an answer. Raises `UsageError` for a request that cannot be met."""
+        """Returns the body of an answer. Raises `UsageError` if the request cannot be met."""
         extra = asked.model_extra or {}
         for name, value in extra.items():
             if name not in WITHOUT_EFFECT:
@@ -171,7 +171,7 @@ class Service:
         given = asked.given
         picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
         started, captions, more = time.monotonic(), [""], {}
-        cut = [True]  # after one token, of a text that is scored
+        cut = [True]  # scoring a given text stops after one token
         tokens: list[list[dict[str, Any]]] | None = None
         if given is not None:
             ((_, scored, _),) = self.scored(picture, asked, given)
@@ -211,19 +211,19 @@ class Service:
         return answer
 
     def fitted(self, decoding: Decoding) -> Decoding:
-        """Returns it with no more tokens than the captioner has room for: clients ask for 256 or 4,096 unasked."""
+        """Limits max_tokens to the captioner's maximum, because clients request 256 or 4,096 by default."""
         most = self.most_tokens
         return decoding if most is None else decoding.model_copy(update={"max_tokens": min(decoding.max_tokens, most)})
 
     @cached_property
     def most_tokens(self) -> int | None:
-        """The longest caption of the captioner, in tokens; may run its encoder once."""
+        """Returns the captioner's maximum caption length in tokens; may run its encoder once."""
         return self.captioner.max_caption_tokens
 
     def captions(self, picture: BytesPicture, asked: Asked) -> tuple[list[str], list[bool]]:
-        """Returns the captions that a request asks for, and whether each was cut at the most tokens.
+        """Returns the captions that a request asks for, and whether each was truncated at max_tokens.
 
-        One caller at a time uses the model.
+        Only one caller may use the model at a time.
         """
         decoding = asked.decoding(self.decoding)
         guesses = asked.drop_guesses or asked.truthful
@@ -250,9 +250,9 @@ class Service:
     def scored(
         self, picture: BytesPicture, asked: Asked, text: str | None = None
     ) -> list[tuple[str, list[dict[str, Any]], bool]]:
-        """Returns captions, or this ``text``, each with its tokens as ``logprobs`` has them, and whether it was cut.
+        """Returns captions, or ``text``, each with its tokens in ``logprobs`` format, and whether it was truncated.
 
-        With a ``text`` a token also has its ``id``, and its text under the name that vLLM's ``prompt_logprobs`` use.
+        With a ``text``, tokens also have their ``id``, and their text under the key of vLLM's ``prompt_logprobs``.
         """
         if asked.consensus or asked.best_of or asked.confidence or asked.drop_guesses or asked.truthful:
             raise UsageError(
@@ -281,7 +281,7 @@ class Service:
 
 
 def seeded(picture: BytesPicture, seed: int | None) -> Item:
-    """Returns the item of a request: the same content and seed draw the same samples."""
+    """Returns the item of a request; equal content and seed give equal samples."""
     return Item(content_key(f"{picture.key()}|{seed}".encode()), picture)
 
 
@@ -290,7 +290,7 @@ def _unreadable(skipped: Skipped) -> UsageError:
 
 
 def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
-    """Returns the one picture of the messages and their text. Raises `UsageError` for none or several pictures."""
+    """Returns the messages' picture and text. Raises `UsageError` unless there is exactly one picture."""
     pictures: list[BytesPicture] = []
     texts: list[str] = []
     for message in messages:
@@ -316,7 +316,7 @@ def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
 
 
 def read_picture(address: str) -> BytesPicture:
-    """Returns the picture of a ``data:…;base64,…`` address. Raises `UsageError` for any other."""
+    """Returns the picture of a ``data:…;base64,…`` URL. Raises `UsageError` for any other URL."""
     head, comma, data = address.partition(",")
     if not head.startswith("data:") or not head.endswith(";base64") or not comma:
         raise UsageError("image_url: expected data:image/…;base64,…; this server fetches no addresses")
@@ -327,7 +327,7 @@ def read_picture(address: str) -> BytesPicture:
 
 
 def plain_pictures() -> list[Item]:
-    """Returns pictures that show nothing, which ``drop_guesses`` compares with where there are no others."""
+    """Returns blank pictures, which ``drop_guesses`` compares with by default."""
     found = []
     for name, colour in (("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("black", (0, 0, 0))):
         buffer = io.BytesIO()
@@ -337,13 +337,13 @@ def plain_pictures() -> list[Item]:
 
 
 def create_app(service: Service, port: int, hosts: frozenset[str] | None = None) -> ASGIApp:
-    """Returns the application. hosts: names under which it may be addressed; default those of loopback at ``port``."""
+    """Returns the ASGI application. hosts: allowed Host headers. Default: the loopback names with ``port``."""
 
     def error(status: int, text: str, **headers: str) -> JSONResponse:
         kind = "invalid_request_error" if status < 500 else "server_error"
         return JSONResponse({"error": {"message": text, "type": kind, "code": status}}, status, headers)
 
-    turn = Lock()  # one picture after the other; a request whose client has left meanwhile is not answered
+    turn = Lock()  # one picture at a time; requests whose client disconnected while waiting are dropped
 
     def models(_: Request) -> Response:
         model = {"id": service.captioner.name, "object": "model", "created": 0, "owned_by": "tellapart"}
@@ -382,7 +382,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         return JSONResponse(answer)
 
     def unknown(request: Request, wrong: Exception) -> Response:
-        """What OpenAI's servers answer for a path or method that there is not, in JSON."""
+        """Answers unknown paths and methods in JSON, as OpenAI's servers do."""
         assert isinstance(wrong, HTTPException)
         asked = f"{request.method} {request.url.path}"
         text = f"{asked} is not served here; expected POST /v1/chat/completions, GET /v1/models"
@@ -398,7 +398,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
 
 
 def _events(answer: dict[str, Any], usage: bool) -> Iterator[str]:
-    """Yields an answer as server-sent events, each caption in one piece, and last its ``usage`` if asked."""
+    """Yields an answer as server-sent events: each caption in one piece, then ``usage`` if requested."""
     head = {key: value for key, value in answer.items() if key not in ("choices", "usage")}
     head |= {"object": "chat.completion.chunk"} | ({"usage": None} if usage else {})
     for choice in answer["choices"]:
@@ -413,9 +413,9 @@ def _events(answer: dict[str, Any], usage: bool) -> Iterator[str]:
 
 
 class Guard:
-    """Middleware that answers only under the server's own names, to requests with the key, and not to web pages.
+    """Middleware that rejects foreign Host headers, requests without the key, and requests from web pages.
 
-    A browser sends ``Origin`` with what a page of another site posts; clients of the API send none.
+    Browsers send ``Origin`` with cross-site posts; API clients do not.
     """
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str], key: str | None, error: Any) -> None:

@@ -1,10 +1,10 @@
-"""Captions by a model behind a server, through the backends and the ledger of `tellapart.boost`.
+"""Captions data sets with a model behind a server, through the backends and the ledger of `tellapart.boost`.
 
-The server batches (vLLM and SGLang do); requests are sent many at a time, and captions are written in the order of the
-data set. Every answer is in the ledger before it counts, so that no answer is paid for twice. An answer that is no
-caption (empty, a refusal, cut off) is requested once more, sampled; a second one is a failure, listed with its reason.
+The server batches (as vLLM and SGLang do): requests are sent concurrently, and captions are written in the order of the
+data set. Every answer is stored in the ledger before it is used, so no answer is paid for twice. An invalid answer
+(empty, a refusal, truncated) is requested once more with sampling; a second one is listed as a failure with its reason.
 
-`captions_of` writes the captions of any captioner, of this machine or behind a server.
+`captions_of` writes the captions of any captioner, on this machine or behind a server.
 """
 
 from __future__ import annotations
@@ -42,17 +42,22 @@ from tellapart.types import Item
 from tellapart.utils.messages import Progress, say
 
 PROMPT = "Describe the image in one sentence."
-MAX_TOKENS = 256  # a longer answer is an essay
+MAX_TOKENS = 256  # longer answers are not captions
 CONCURRENCY = 16
-SHOWN = 20  # pictures that failed, by name
+SHOWN = 20  # failed pictures listed by name
 
 
 @dataclass(frozen=True)
 class ServerSummary:
-    """The outcome of `caption_by_server`. ``failed``: pictures without a caption and why; ``unanswered``: how many of
-    these because the server gave no answer, which the same call asks again. ``tally``: requests, tokens and cost.
-    ``samples_lost``: answers that are no captions, among which none was chosen. ``unspelled``: captions that the
-    server's tokens do not spell, so that no word has a probability, and none was left out."""
+    """Result of `caption_by_server`.
+
+    failed: pictures without a caption, with the reason.
+    unanswered: number of these for which the server gave no answer; the same call requests them again.
+    tally: requests, tokens and cost.
+    samples_lost: number of invalid answers among samples; these are never chosen.
+    unspelled: number of captions that do not match the server's tokens, so that words have no probability and none was
+        removed.
+    """
 
     out: Path | None
     ledger: Path
@@ -67,7 +72,7 @@ class ServerSummary:
     unspelled: int = 0
 
     def lines(self) -> list[str]:
-        """Returns what was asked and what it cost; each picture that failed, up to `SHOWN`, with its reason."""
+        """Returns the number of requests, tokens and cost, and up to `SHOWN` failed pictures with their reasons."""
         used = self.tally
         cost = "" if used.cost is None else f", cost {used.cost:.2f}"
         several = f" to {used.requests:,} requests" if used.requests != used.asked else ""
@@ -87,7 +92,7 @@ class ServerSummary:
         return [*found, f"no caption of {more:,} more"] if more > 0 else found
 
     def refuse_unanswered(self) -> None:
-        """Raises `TellapartError` where pictures have no caption because the server failed, or none has one."""
+        """Raises `TellapartError` if the server left pictures without an answer, or if no picture has a caption."""
         if self.unanswered:
             reason = next((why for _, why in self.failed if why.startswith("no answer: ")), "no answer")
             raise TellapartError(
@@ -102,7 +107,7 @@ class ServerSummary:
 
 
 def open_server(name: str) -> tuple[Backend, str]:
-    """The backend of ``openai:MODEL@URL?prompt=TEXT&key=…``, and the prompt. Raises `UsageError`."""
+    """Returns the backend of ``openai:MODEL@URL?prompt=TEXT&key=…``, and the prompt. Raises `UsageError`."""
     body, _, query = name.partition("?")
     pairs = query.split("&") if query else []
     prompts = [unquote(pair.removeprefix("prompt=")) for pair in pairs if pair.startswith("prompt=")]
@@ -137,22 +142,22 @@ def caption_by_server(
 ) -> ServerSummary:
     """Captions every picture of ``dataset`` into ``out``, as `caption_pictures` does with a model on this machine.
 
-    Prints how many requests are expected and how many there are at most, and what they cost, where the name has prices.
+    Prints the expected and the maximum number of requests, and their cost if the name has prices.
 
     Args:
-        decoding: ``greedy`` asks for one caption, at the server's own temperature unless the name has one
-            (``?temperature=0``); ``sample`` asks for ``samples`` captions of a picture, ``consensus`` for its
-            candidates. ``confidence`` as in `caption_pictures`.
+        decoding: ``greedy`` requests one caption, at the server's default temperature unless the name sets one
+            (``?temperature=0``); ``sample`` requests ``samples`` captions per picture, ``consensus`` its candidates.
+                ``confidence`` as in `caption_pictures`.
         best_of, scorer: as in `caption_pictures`.
-        drop_guesses: as in `caption_pictures`; guesses are found by comparison with a grey picture.
-        ledger: keeps the answers; None: a file beside ``out``.
-        prompts: prompts of single pictures; None: those of the name's prompt, where that has fields.
+        drop_guesses: as in `caption_pictures`, but compares with a grey picture.
+        ledger: the file that stores the answers; None: a file beside ``out``.
+        prompts: one prompt per picture; None: made from the prompt in the name if that has fields.
         retry: options of `tellapart.boost.retries.RetryingBackend`.
 
     Raises:
-        UsageError: for a request that cannot be met.
-        TellapartError: where no request can succeed, or the server lacks the log-probabilities that are needed;
-            captions and answers up to then stay.
+        UsageError: if the request cannot be met.
+        TellapartError: if no request can succeed, or if the server does not return the required log-probabilities;
+            captions and answers up to then are kept.
     """
     started = time.monotonic()
     check_request(decoding, best_of, scorer, drop_guesses, concurrency)
@@ -187,7 +192,7 @@ def caption_by_server(
 
 @dataclass
 class Counts:
-    """What became of the pictures of a run."""
+    """Counts the results of a run."""
 
     written: int = 0
     unanswered: int = 0
@@ -198,7 +203,7 @@ class Counts:
 def check_request(
     decoding: Decoding, best_of: int | None, scorer: Scorer | None, drop_guesses: bool, concurrency: int
 ) -> None:
-    """Raises `UsageError` for settings that a server cannot meet, or that contradict each other."""
+    """Raises `UsageError` if a server does not support the settings, or if they are inconsistent."""
     if decoding.kind == "beam":
         raise UsageError("a server writes greedy or sampled captions, not beams; leave --beams out")
     if concurrency < 1:
@@ -218,7 +223,7 @@ def _settings(
     scorer: Scorer | None,
     drop_guesses: bool,
 ) -> dict[str, Any]:
-    """Returns the settings of a run: a run with other settings must not append to the same file."""
+    """Returns the settings of a run; runs with different settings must not append to the same file."""
     settings: dict[str, Any] = {
         **{"captioner": backend.name, "captioner_files": None, "prompt": prompt, "data": dataset.spec},
         **{"decoding": decoding.model_dump(), "best_of": best_of, "scorer": scorer.name if scorer else None},
@@ -240,7 +245,7 @@ def _write_answers(
     already: int,
     progress: bool,
 ) -> None:
-    """Asks for the captions of some items, and writes those that are good."""
+    """Requests the captions of ``todo``, and writes the valid ones."""
     try:
         with Progress(len(todo), "captioning", enabled=progress) as shown:
             for done in job.run(iter(todo), shown.advance):
@@ -262,7 +267,7 @@ def _write_answers(
 
 
 def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
-    """Returns what stays after a failure; ``goes_on``: whether the same command may succeed."""
+    """Returns a message about what is kept after a failure; ``goes_on``: whether the same command may succeed."""
     kept = f"{captions:,} captions and {len(ledger):,} answers are kept"
     return f"{kept}, and the same command resumes from there" if goes_on else kept
 
@@ -278,7 +283,7 @@ def _total(by_stage: Mapping[str, Tally]) -> Tally:
 
 
 def _announce(captions: ServerCaptions, todo: list[Item], ledger: Path) -> None:
-    """Says how many requests there are, and what they cost."""
+    """Prints the number of requests and their estimated cost."""
     backend = captions.backend
     few, one_each, most = captions.load(todo)
     several = few.requests != one_each.requests
@@ -288,12 +293,12 @@ def _announce(captions: ServerCaptions, todo: list[Item], ledger: Path) -> None:
 
 
 def captions_of(name: str, data: str, device: str = "auto", precision: str = "auto") -> Path:
-    """The file with the captions of ``data`` by a captioner; what it lacks is written now.
+    """Returns the file with a captioner's captions of ``data``, after writing the missing ones.
 
-    The file is called after the captioner, and so is its system. A model behind a server writes greedy captions of at
-    most 256 tokens; one of this machine decodes as it was saved, else with five beams and at most 30. Raises as
-    `caption_pictures` and `caption_by_server`, and `UsageError` where a file of that name has captions of other
-    settings.
+    The file and the system are named after the captioner. A model behind a server writes greedy captions of at most
+    256 tokens; a model on this machine uses its saved decoding, by default five beams and at most 30 tokens. Raises
+    the errors of `caption_pictures` and `caption_by_server`, and `UsageError` if a file of that name has captions with
+    other settings.
     """
     out, dataset = Path(f"{system_name(name)}.jsonl"), open_data(data)
     if is_server(name):
@@ -310,8 +315,8 @@ def captions_of(name: str, data: str, device: str = "auto", precision: str = "au
 
 
 def system_name(captioner: str) -> str:
-    """The last part of a captioner's name, fit for a file: ``openai:org/vlm-2:7b@URL?key=K`` is ``vlm-2-7b``, and
-    ``runs/apart?detail=0.5`` is ``apart-detail-0.5``."""
+    """Returns the last part of a captioner's name as a file name: ``vlm-2-7b`` for ``openai:org/vlm-2:7b@URL?key=K``,
+    ``apart-detail-0.5`` for ``runs/apart?detail=0.5``."""
     bare, _, options = captioner.partition("?")
     if is_server(captioner):
         bare = bare.partition("@http")[0].partition(":")[2]

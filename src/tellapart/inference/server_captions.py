@@ -1,4 +1,4 @@
-"""The stages of captions by a server, and what becomes of their answers."""
+"""Request stages of captioning by a server, and the processing of their answers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from tellapart.language.words import Word, content_words, spelled_spans, word_of
 from tellapart.models.decoding import EVIDENCE, Decoding
 from tellapart.types import Item, Picture
 
-RETRY_TEMPERATURE = 0.7  # at temperature 0 the same question gets the same answer
-GREY_SIDE = 336  # pixels of the picture that shows nothing
+RETRY_TEMPERATURE = 0.7  # at temperature 0, a repeated request returns the same answer
+GREY_SIDE = 336  # side of the blank picture in pixels
 
 
 @cache
 def grey_picture() -> Picture:
-    """Returns a plain grey picture, which shows nothing."""
+    """Returns a blank grey picture."""
 
     file = io.BytesIO()
     Image.new("RGB", (GREY_SIDE, GREY_SIDE), (128, 128, 128)).save(file, "PNG")
@@ -42,10 +42,10 @@ def grey_picture() -> Picture:
 
 @dataclass
 class ServerCaptions:
-    """The stages of captions by a server, and what becomes of their answers.
+    """Request stages of captioning by a server, and the processing of their answers.
 
-    A picture has one request, or as many samples as are wanted, with a seed each; with ``drop_guesses`` two more, which
-    score the caption that was chosen for the picture and for a grey one. ``chooser``: of ``best_of``, and of a
+    Each picture needs one request, or one per sample, each with its own seed. ``drop_guesses`` adds two requests, which
+    score the chosen caption given the picture and given a grey one. ``chooser`` is required for ``best_of`` and for a
     consensus with ``scorer_weight``.
     """
 
@@ -56,7 +56,7 @@ class ServerCaptions:
     drop_guesses: bool = False
     prompts: Prompts | None = None
     chooser: BestOf | None = None
-    lost: int = 0  # samples that are no captions, of pictures that have one
+    lost: int = 0  # invalid samples of pictures that have a caption
     unspelled: int = 0
     _chosen: dict[str, Written] = field(default_factory=dict)  # by item, until it is written
     _pictures: dict[str, PictureRecord | None] = field(default_factory=dict)  # as they were before they were sent
@@ -70,11 +70,11 @@ class ServerCaptions:
 
     @property
     def chooses(self) -> bool:
-        """Returns whether one of several samples is kept."""
+        """Returns whether one caption is chosen among several samples."""
         return self.best_of is not None or self.decoding.kind == "consensus"
 
     def trouble(self, done: Boosted) -> str | None:
-        """Returns why a picture has no caption; None where it has one: of samples to choose from, some must be good."""
+        """Returns why a picture has no caption, None if it has one; choosing among samples requires a valid sample."""
         good = [stage for stage in self.samples if stage.name in done.texts]
         if not done.bad or (self.chooses and good and not done.unanswered):
             return None
@@ -83,7 +83,7 @@ class ServerCaptions:
         return reasons[0]
 
     def written(self, done: Boosted) -> Written:
-        """Returns the caption that was chosen, edited."""
+        """Returns the chosen caption after all edits."""
         self.lost += sum(stage.name in done.bad for stage in self.samples)
         found = self._choose(done.item, done.texts)
         self._chosen.pop(done.item.id, None)
@@ -99,10 +99,10 @@ class ServerCaptions:
         return replace(found, caption=text, candidates=(), samples=(text,))
 
     def load(self, pictures: Sequence[Item]) -> tuple[Load, Load, Load]:
-        """Returns what is asked of the server at least, where an answer is one choice, and at most."""
+        """Returns three loads of the server: the minimum, the load with one choice per request, and the maximum."""
         first = self.samples[0].build_request(pictures[0], {})
         scores = Load()
-        if self.drop_guesses:  # of a caption whose length is not known yet
+        if self.drop_guesses:  # the length of the scored caption is not known yet
             scores = Load.of([self._scoring(pictures[0], "", False)]) + Load(0, first.max_tokens, 0)
         each, together = len(self.samples), min(len(self.samples), most_choices(self.backend))
         fewest = Load.of([first]) * -(-each // together)
@@ -116,7 +116,7 @@ class ServerCaptions:
         return self.prompt if self.prompts is None else self.prompts.by_id[item.id]
 
     def _sample(self, number: int, samples: int) -> Stage:
-        """The stage of one sample."""
+        """Returns the stage that requests one sample."""
         sampled = self.best_of is not None or self.decoding.kind != "greedy"
 
         def request(item: Item, temperature: float | None, seed: int | None) -> Request:
@@ -141,7 +141,7 @@ class ServerCaptions:
         )
 
     def _confident(self, answer: Answer, text: str) -> str:
-        """A caption without nouns of a probability below ``confidence``, and without what it says twice."""
+        """Removes nouns whose probability is below ``confidence``, and repetitions."""
         text = " ".join(text.split())
         words = content_words(text)
         log_probs = word_log_probs(text, words, answer.tokens)
@@ -154,7 +154,7 @@ class ServerCaptions:
         return without_repeats(soften(text, doubted))
 
     def _score(self, name: str, blank: bool) -> Stage:
-        """The stage that scores the chosen caption: its text is a list of its words' log-probabilities, or null."""
+        """Returns the stage that scores the chosen caption; its text is JSON: word log-probabilities, or null."""
 
         def request(item: Item, texts: Mapping[str, str]) -> Request:
             return self._scoring(item, self._choose(item, texts).caption, blank)
@@ -173,7 +173,7 @@ class ServerCaptions:
         return Request(messages, grey_picture() if blank else item.picture, max_tokens=1, scored=True)
 
     def _choose(self, item: Item, texts: Mapping[str, str]) -> Written:
-        """The caption of a picture among its samples. Raises `BackendError` where it has none."""
+        """Chooses a picture's caption among its samples. Raises `BackendError` if there are none."""
 
         with self._lock:
             if item.id in self._chosen:
@@ -198,12 +198,12 @@ class ServerCaptions:
 
 
 def caption_of(answer: str) -> str:
-    """Returns the caption in an answer: one line without Markdown."""
+    """Returns the caption in an answer, as one line without Markdown."""
     return " ".join(without_markdown(answer).split())
 
 
 def word_log_probs(text: str, words: Sequence[Word], tokens: Sequence[tuple[str, float]]) -> list[float] | None:
-    """Returns the log-probability of each word, the sum of its tokens'; None where the tokens do not spell the text."""
+    """Returns the log-probability of each word, summed over its tokens; None if the tokens do not spell the text."""
     spans = spelled_spans(text, [piece.encode("utf-8", "surrogateescape") for piece, _ in tokens])
     if spans is None:
         return None

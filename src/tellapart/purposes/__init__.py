@@ -1,1 +1,1 @@
-"""Texts made of captions for a purpose, alt text and captions for an image generator; `cli` imports it."""
+"""Turns captions into alt text and into training captions for image generators; `cli` imports it."""

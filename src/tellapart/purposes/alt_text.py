@@ -1,4 +1,4 @@
-"""Alt text: one short text of a picture for people who do not see it."""
+"""Alt text: one short text per picture for people who cannot see it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from tellapart.boost.stages import unusable
 from tellapart.purposes.texts import Edited, shortened, without_openings
 
-CHARACTERS = 125  # of an alt text: what screen readers say in one go, by common advice
+CHARACTERS = 125  # length of an alt text that screen readers read without a pause, by common advice
 
 
 @dataclass(frozen=True)
 class AltText:
-    """One short text of a picture, of at most ``characters``; ``long`` keeps the whole caption where it says more.
+    """Makes one text of at most ``characters`` per picture; ``long`` also keeps the whole caption if it says more.
 
-    ``language``: the code of the captions' language, "" for English that is not said to be.
+    ``language``: the code of the captions' language; "" means English without a language tag.
     """
 
     characters: int = CHARACTERS
@@ -23,7 +23,7 @@ class AltText:
     language: str = ""
 
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
-        """Returns the alt text of each caption, with what a person should look at."""
+        """Returns the alt text of each caption, with the doubts that a person should check."""
         return {key: self._edited(caption) for key, caption in captions.items()}
 
     def _edited(self, caption: str) -> Edited:

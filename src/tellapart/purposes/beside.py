@@ -1,4 +1,4 @@
-"""A text file beside each picture, as programs that train image generators read it."""
+"""Text files beside pictures, in the format that trainers of image generators read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tellapart.types import Item
 
 
 def common_folder(items: Sequence[Item]) -> Path:
-    """Returns the folder in or below which all pictures lie. Raises `UsageError` for pictures that are not files."""
+    """Returns the common parent folder of all pictures. Raises `UsageError` if some picture is not a file."""
     paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
     if len(paths) < len(items) or not paths:
         name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
@@ -28,7 +28,7 @@ def common_folder(items: Sequence[Item]) -> Path:
 
 
 def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
-    """Raises `UsageError` if the pictures lie in several folders, and the one above them was not typed."""
+    """Raises `UsageError` if the pictures lie in several folders and their common parent was not typed."""
     root = common_folder(items).resolve()
     folders = dict.fromkeys(
         item.picture.path.resolve().parent for item in items if isinstance(item.picture, FilePicture)
@@ -50,11 +50,11 @@ def write_beside(
     trigger: str,
     author: Author = UNKNOWN,
 ) -> tuple[dict[str, Edited], list[str]]:
-    """Writes a text file beside each picture that has a text; returns the texts that are there now, and what is to be
-    said of those of people.
+    """Writes a text file beside each picture that has a text; returns the texts now on disk, and messages about files
+    that people wrote.
 
-    A file that this command did not write, or that a person changed since, stays unless ``replaces.edited``, and its
-    text is the picture's.
+    A file that this command did not write, or that a person has changed, stays unless ``replaces.edited``; its text
+    then becomes the picture's text.
     """
     targets = files_beside(items, suffix)
     stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
@@ -91,11 +91,11 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _joined_lines(lines: Sequence[str]) -> str:
-    """Lines as one text: a line that ends without a mark gets a stop."""
+    """Joins lines into one text; adds a full stop to lines that end without punctuation."""
     ended = [line if line[-1:] in ".!?,;:…" else f"{line}." for line in lines[:-1]]
     return " ".join([*ended, *lines[-1:]])
 
 
 def text_of(path: Path) -> str:
-    """Returns the text of a file; "" if there is none. Raises `UsageError`, see `read_text`."""
+    """Returns the text of a file, or "" if it does not exist. Raises `UsageError`, see `read_text`."""
     return read_text(path) if path.exists() else ""

@@ -1,4 +1,4 @@
-"""Alt texts in XMP: in a sidecar beside each picture, or inside copies of the pictures."""
+"""Embeds alt texts as XMP: in a sidecar beside each picture, or inside copies of the pictures."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tellapart.utils.files import check_output, input_folder, write_output
 class Embedded:
     """Counts the XMP sidecars and copies that were written.
 
-    ``stayed``: pictures whose alt text of another origin was not replaced; ``others``: sidecars of other programs,
-    ``PICTURE.jpg.xmp``, beside the ones that were written.
+    stayed: pictures whose alt text from another source was not replaced.
+    others: sidecars of other programs (``PICTURE.jpg.xmp``) that exist beside the ones written.
     """
 
     sidecars: int = 0
@@ -35,7 +35,7 @@ class Embedded:
 
 
 def _packets(picture: Path) -> tuple[str, str]:
-    """Returns the XMP inside a picture, and that of its sidecar. Raises `UsageError` for what is no XMP."""
+    """Returns the XMP inside a picture, and the XMP of its sidecar. Raises `UsageError` for invalid XMP."""
     inside = xmp.packet_in(picture.read_bytes(), str(picture))
     sidecars = [picture.with_suffix(".xmp"), picture.with_name(f"{picture.name}.xmp")]
     found = [text for path in sidecars if xmp.texts_of(text := xmp.read_sidecar(path), str(path))]
@@ -49,23 +49,23 @@ def _takes_packet(picture: Path) -> bool:
 
 
 def _of(key: tuple[str, str], target: Path) -> Path:
-    """Returns the name under which `OwnFiles` knows a text of a file, by its property and language."""
+    """Returns the name that `OwnFiles` uses for a file's text in this property and language."""
     name, language = key
     parts = ["#long"] * (name == xmp.LONG) + [f"#{language}"] * (language != xmp.DEFAULT)
     return target.with_name(f"{target.name}{''.join(parts)}")
 
 
 def _target(picture: Path, root: Path, folder: Path | None) -> Path:
-    """Returns the file that an alt text goes into: a copy of the picture below ``folder``, else a sidecar."""
+    """Returns the file that receives an alt text: a copy of the picture below ``folder``, otherwise a sidecar."""
     place = picture if folder is None else folder / os.path.relpath(picture.absolute(), root)
     return place if folder is not None and _takes_packet(picture) else place.with_suffix(".xmp")
 
 
 def check_embed(items: Sequence[Item], folder: Path | None) -> None:
-    """Raises `UsageError` for what `embed` could not write, and for XMP that it could not read; before slow work.
+    """Raises `UsageError` for files that `embed` could not write and XMP that it could not read, before slow work.
 
-    ``folder``: of copies. None of them may be a picture of these, or be read as one by the next run, or take the place
-    of a file that this program did not write.
+    folder: the folder for copies. A copy must not be one of these pictures, must not be read as a picture by the next
+    run, and must not replace a file that this program did not write.
     """
     files_beside(items, ".xmp")
     root = common_folder(items)
@@ -73,7 +73,7 @@ def check_embed(items: Sequence[Item], folder: Path | None) -> None:
     pictures = [path for path in files if path.exists()]
     sources = {(status.st_dev, status.st_ino): path for path in pictures if (status := path.stat())}
     for picture in pictures:
-        with contextlib.suppress(PermissionError):  # it is not captioned, either
+        with contextlib.suppress(PermissionError):  # unreadable pictures are not captioned, either
             _packets(picture)
             place = None if folder is None else folder / os.path.relpath(picture.absolute(), root)
             for target in {place, _target(picture, root, folder)} if place is not None else ():
@@ -81,7 +81,7 @@ def check_embed(items: Sequence[Item], folder: Path | None) -> None:
 
 
 def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
-    """Raises `UsageError` for a copy that must not be written. ``sources``: pictures by device and inode."""
+    """Raises `UsageError` if a copy must not be written. ``sources``: pictures by device and inode."""
     if target.exists() and (source := sources.get((target.stat().st_dev, target.stat().st_ino))) is not None:
         raise UsageError(f"{target}: is the picture {source}, which stays as it is; name another folder with --copies")
     if (typed := input_folder(target.parent)) is not None:
@@ -92,13 +92,13 @@ def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
 
 @dataclass(frozen=True)
 class EmbedSettings:
-    """Says how texts are embedded.
+    """Settings of `embed`.
 
     Args:
-        replace_edited: whether alt texts that this command did not write are replaced, and backed up.
-        folder: the folder of copies; None: sidecars beside the pictures.
-        language: the language of the texts, such as ``de``; "": not said.
-        event: who wrote the texts, for the history in the XMP.
+        replace_edited: whether to back up and replace alt texts that this command did not write.
+        folder: the folder for copies; None: write sidecars beside the pictures.
+        language: the language of the texts, such as ``de``; "": unspecified.
+        event: the author of the texts, for the history in the XMP.
     """
 
     replace_edited: bool = False
@@ -108,11 +108,11 @@ class EmbedSettings:
 
 
 def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> Embedded:
-    """Writes the texts as IPTC's alt text: into ``PICTURE.xmp`` beside each picture, or into copies of the pictures.
+    """Writes texts as IPTC alt text: into ``PICTURE.xmp`` beside each picture, or into copies of the pictures.
 
-    A copy of a JPEG or PNG has them inside, one of another format has a sidecar. All else that a sidecar or a picture
-    says stays; so does an alt text that this command did not write: in any language, or in that of the texts if that is
-    said. An empty text that a person accepted empties the alt text. Pictures themselves are never changed.
+    Copies of JPEG and PNG files contain the texts, copies in other formats get a sidecar. All other metadata stays, as
+    does an alt text that this command did not write: in any language, or in the language of the texts if one is
+    specified. An empty text that a person accepted empties the alt text. Original pictures are never changed.
 
     Raises:
         UsageError: see `check_embed`.
@@ -160,9 +160,9 @@ Texts = dict[tuple[str, str], str]  # by property and language
 def _shares(
     one: Edited, said: Texts, own: OwnFiles, sidecar: Path, settings: EmbedSettings
 ) -> tuple[Texts, Texts, dict[Path, str]]:
-    """Returns our texts, those of another origin that stay, and those of another origin that ours replace.
+    """Returns our texts, the texts from other sources that stay, and those that ours replace.
 
-    A text with a language is the default, too, unless there is another one.
+    A text with a language also becomes the default, unless there is another default.
     """
     language = settings.language or xmp.DEFAULT
     ours: Texts = {}
@@ -179,7 +179,7 @@ def _shares(
 
 
 def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
-    """Returns whether an alt text of another origin stands in the place of ours."""
+    """Returns whether an alt text from another source occupies the place of ours."""
     if settings.language:
         return theirs.get((xmp.ALT, settings.language), text) != text
     others = [other for (name, _), other in theirs.items() if name == xmp.ALT]
@@ -187,7 +187,7 @@ def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
 
 
 def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:
-    """Returns the packet with these texts; as it is if it has them."""
+    """Returns the packet with these texts; unchanged if it already has them."""
     there = xmp.languages_of(packet, str(target))
     new = {key: text for key, text in texts.items() if there.get(key, "") != text}
     return xmp.with_languages(packet, new, str(target), event if new else None) if new or not packet else packet

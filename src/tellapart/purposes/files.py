@@ -1,4 +1,4 @@
-"""Checks the files that texts go to before anything is captioned."""
+"""Checks all output files before anything is captioned."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def check_files(
     mixed: bool,
     copies: Sequence[Path | None],
 ) -> None:
-    """Raises one `UsageError` that names all files that cannot be read or written.
+    """Raises a single `UsageError` that names all files that cannot be read or written.
 
     Args:
         beside: the suffix of text files beside the pictures.
-        mixed: whether ``out`` may have rows of a person.
-        copies: the folders of `embed`.
+        mixed: whether ``out`` may contain rows that a person wrote.
+        copies: the folders that `embed` writes to.
     """
     problems: list[str] = []
 

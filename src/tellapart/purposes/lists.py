@@ -1,4 +1,4 @@
-"""Texts in one file, a line each: JSON lines, CSV, or with the pictures inside (`tellapart.purposes.packed`)."""
+"""Texts in one file, one per line: JSON lines, CSV, or a file with the pictures (`tellapart.purposes.packed`)."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tellapart.types import Item
 from tellapart.utils.files import replace_file, replace_text, sha256, write_errors
 from tellapart.utils.messages import json_text, parse_json, say
 
-STATE = ("language", "accepted", "decorative")  # columns of a table that has them
+STATE = ("language", "accepted", "decorative")  # optional columns of a table
 
 
 def refuse_other_language(out: Path, language: str) -> None:
-    """Raises `UsageError` if a file of texts has another language than they will."""
+    """Raises `UsageError` if the texts in ``out`` have a language other than ``language``."""
     if not language or not out.is_file():
         return
     text = decode_text(out.read_bytes())
@@ -34,7 +34,7 @@ def refuse_other_language(out: Path, language: str) -> None:
         rows = csv.DictReader(lines) if out.suffix.lower() == ".csv" else map(parse_json, filter(str.strip, lines))
         known = {str(row.get("language") or "") for row in rows}
     except (ValueError, AttributeError, csv.Error):
-        return  # whoever reads its rows says so
+        return  # the code that reads the rows reports the error
     if other := sorted(known - {language}):
         said = f"are in '{other[0]}'" if other[0] else "do not say their language"
         raise UsageError(
@@ -44,7 +44,7 @@ def refuse_other_language(out: Path, language: str) -> None:
 
 
 def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
-    """Raises `UsageError` if the file ``out`` is a person's, or has pictures and is there already."""
+    """Raises `UsageError` if a person wrote the file ``out``, or if it contains pictures and exists already."""
     if out.suffix.lower() in PACKED:
         if not own.is_own(out, sha256(out)):
             raise UsageError(f"{out}: was not written by this command, or changed since; move it away")
@@ -60,8 +60,8 @@ def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
 def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
 
-    An empty text, or ``"decorative": true``, is a picture's that needs none, such as an ornament. Raises `UsageError`
-    for a file that no earlier run wrote, and for lines that cannot be read.
+    An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament. Raises `UsageError`
+    if no earlier run wrote the file, or if a line cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
     if not out.exists():
@@ -95,9 +95,9 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
 def with_edits(
     out: Path, edited: Mapping[str, Edited], replaces: Replace, items: Sequence[Item]
 ) -> tuple[dict[str, Edited], set[str]]:
-    """Returns the texts with those that a person changed in ``out`` since, and the ids of these.
+    """Returns the texts, updated with those that a person has changed in ``out``, and the ids of the latter.
 
-    With ``replaces.edited`` the whole file is backed up, and none of them stays.
+    With ``replaces.edited``, backs up the whole file and keeps none of them.
     """
     if replaces.edited:
         if out.exists():
@@ -112,12 +112,13 @@ def with_edits(
 def write_lines(
     out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, changed: Set[str] = frozenset()
 ) -> int:
-    """Writes the texts into one file, in the order of the items; returns how many.
+    """Writes the texts into one file, in the order of the items; returns the number of texts.
 
-    ``.jsonl`` or ``.csv``; ``.parquet`` with the pictures, as Hugging Face has them; ``.tar``, a WebDataset.
+    The suffix selects the format: ``.jsonl``, ``.csv``, ``.parquet`` (with pictures, in Hugging Face's layout) or
+    ``.tar`` (WebDataset).
 
-    A file that is called as Hugging Face's lists are has ``file_name`` and ``text``. Pictures without a text have no
-    line. ``changed``: ids of texts that are a person's.
+    Files named like Hugging Face's metadata files have the fields ``file_name`` and ``text``. Pictures without a text
+    have no line. ``changed``: ids of texts that a person changed.
     """
     rows = _with_text(items, edited)
     if (packed := PACKED.get(out.suffix.lower())) is not None:
@@ -146,20 +147,20 @@ def write_lines(
 
 
 def _with_text(items: Sequence[Item], edited: Mapping[str, Edited]) -> list[tuple[Item, Edited]]:
-    """The items with a line in the result: those with a text, and those that a person gave an empty one."""
+    """Returns the items that get a line: those with a text, and those whose empty text a person accepted."""
     found = ((item, edited.get(item.id, Edited(""))) for item in items)
     return [(item, one) for item, one in found if one.text or one.accepted]
 
 
 def json_lines(items: Sequence[Item], edited: Mapping[str, Edited]) -> str:
-    """Returns the texts as lines of JSON."""
+    """Returns the texts as JSON lines."""
     return "".join(json_text(text_record(Path(), item, one)) + "\n" for item, one in _with_text(items, edited))
 
 
 def text_record(out: Path, item: Item, one: Edited) -> dict[str, Any]:
     """Returns the record of a picture's text in the file ``out``."""
     texts = one.text.split("\n")
-    if out.name in METADATA_FILES:  # of several texts diffusers takes one at random
+    if out.name in METADATA_FILES:  # diffusers picks one of several texts at random
         return {"file_name": name_in(item, out.parent), "text": texts[0] if len(texts) == 1 else texts}
     said: dict[str, Any] = {"caption": texts[0]} if len(texts) == 1 else {"captions": texts}
     state = {"decorative": True} if one.decorative else {"accepted": True} if one.accepted else {}

@@ -1,7 +1,7 @@
-"""Captions for a generator that learns a trigger word: what all pictures of a set have in common is left out.
+"""Captions for training a trigger word: removes what all pictures of a set have in common.
 
-Words are left out by rules of English grammar (`tellapart.language.phrases`); nothing is added but the trigger, the
-prefix, the suffix and what is to be included.
+Rules of English grammar (`tellapart.language.phrases`) remove words. Nothing is added except the trigger, the prefix,
+the suffix and the included phrases.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from tellapart.language.words import content_words
 from tellapart.purposes.texts import Edited, has_phrase, shortened, without_openings
 from tellapart.utils.rng import RandomStream
 
-COMMON = 0.5  # a word that more than this share of the captions says holds for the set
-LEAST = 5  # captions: fewer are no evidence of what a set has in common
-LENGTHS = (1 / 3, 2 / 3, 1.0)  # of short, medium and long captions, as parts of the whole
+COMMON = 0.5  # a word in more than this fraction of captions describes the whole set
+LEAST = 5  # captions; fewer do not show what a set has in common
+LENGTHS = (1 / 3, 2 / 3, 1.0)  # of short, medium and long captions, as fractions of the whole caption
 
 
 @dataclass(frozen=True)
 class WordShare:
-    """In how many captions a word stands, in its most frequent form, and what share of all they are.
+    """Number and share of the captions that contain a word, and the word's most frequent form.
 
-    ``key``: what its forms are counted by (`word_key`).
+    ``key``: the key that groups the word's forms (`word_key`).
     """
 
     key: str
@@ -39,13 +39,16 @@ class WordShare:
 
 @dataclass(frozen=True)
 class LoraCaptions:
-    """Captions for a generator that learns ``trigger`` for what the pictures of a set have in common.
+    """Makes captions for a generator that learns ``trigger`` as the name of what the pictures have in common.
 
-    Words of more than the share ``common`` of the captions are left out, the trigger stands in front. ``keep`` and
-    ``avoid``: words that always stay, and never; ``include``: words and phrases that stay, and are added at the end of
-    captions that lack them. ``prefix`` and ``suffix`` stand around all. ``lengths``: the shares of
-    short, medium and long captions (a third, two thirds and the whole, to the end of a phrase), drawn by ``seed`` and
-    the picture's id; None: all whole.
+    Args:
+        trigger: the word that begins each caption.
+        common: words in more than this fraction of the captions are removed.
+        keep, avoid: words that are never removed, and words that are always removed.
+        include: words and phrases that are kept, and appended to captions that lack them.
+        prefix, suffix: texts put around the whole caption.
+        lengths: fractions of short, medium and long captions (a third, two thirds and the whole, up to the end of a
+            phrase), drawn by ``seed`` and the picture's id; None: all captions stay whole.
     """
 
     trigger: str
@@ -60,11 +63,11 @@ class LoraCaptions:
 
     @property
     def kept(self) -> frozenset[str]:
-        """Returns the words that are never left out."""
+        """Returns the words that are never removed."""
         return self.keep | {word for phrase in self.include for word in phrase.lower().split()}
 
     def evidence(self, captions: Mapping[str, str]) -> list[WordShare]:
-        """Returns the content words of the captions, the most frequent first, and which of them are left out."""
+        """Returns the content words of the captions, most frequent first, and marks those that are removed."""
         usable = [without_openings(text)[0] for text in captions.values() if not unusable(text)]
         count, forms = Counter[str](), Counter[tuple[str, str]]()
         for text in usable:
@@ -92,9 +95,9 @@ class LoraCaptions:
         return bool(names & self.avoid) or (pictures >= LEAST and times > self.common * captions)
 
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
-        """Returns the text of each caption, by what all captions have in common.
+        """Returns the text of each caption, without what all captions have in common.
 
-        Of several captions of a picture, the second and further keys are the first, a line break and a number.
+        If a picture has several captions, the keys after the first are the first key, a line break and a number.
         """
         out = {one.key for one in self.evidence(captions) if one.left_out}
         return {key: self._edited(key, caption, out) for key, caption in captions.items()}

@@ -1,4 +1,4 @@
-"""The settings of ``tellapart alt-text`` and ``tellapart lora``, each spelled once."""
+"""The settings of ``tellapart alt-text`` and ``tellapart lora``; the command line is generated from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Says which captions texts are made of, and what may be replaced."""
+    """Options for the source of captions, and for what may be replaced."""
 
     captions: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class AltTextOptions(SourceOptions):
-    """The options of ``tellapart alt-text``."""
+    """Options of ``tellapart alt-text``."""
 
     out: Annotated[
         str | None,
@@ -73,7 +73,7 @@ class AltTextOptions(SourceOptions):
 
 @dataclass(frozen=True)
 class LoraOptions(SourceOptions):
-    """The options of ``tellapart lora``."""
+    """Options of ``tellapart lora``."""
 
     trigger: Annotated[str | None, typer.Option(help="Word that the generator is to learn. Required.")] = None
     out: Annotated[

@@ -1,4 +1,4 @@
-"""Texts in one file with their pictures: Parquet as Hugging Face has it, and a tar (WebDataset)."""
+"""Writes texts and pictures into one file: Parquet in Hugging Face's layout, or a tar (WebDataset)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellapart.errors import MissingExtra
 from tellapart.purposes.texts import Edited
 from tellapart.types import Item
 
-PARQUET_ROWS = 64  # pictures in memory at once
+PARQUET_ROWS = 64  # maximum number of pictures in memory
 
 
 def _tar(path: Path, rows: Sequence[tuple[Item, Edited]]) -> None:

@@ -1,4 +1,4 @@
-"""The texts that a person should look at: as records, and on one page on which they are accepted or edited."""
+"""Lists texts that a person should check: as records, or on an HTML page that accepts and edits them."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def review_lines(
     edited: Mapping[str, Edited],
     found: Mapping[str, Sequence[tuple[str, str]]],
 ) -> list[dict[str, Any]]:
-    """Returns a record of each picture that a person should look at, those with the most doubts first.
+    """Returns a record of each picture that a person should check, those with the most doubts first.
 
-    found: by id what was found beside `Edited.doubts`, as (kind, detail).
+    found: further findings by id, in addition to `Edited.doubts`, as (kind, detail).
     """
     records = []
     for item in items:
@@ -50,9 +50,10 @@ def write_review_page(
     records: Sequence[Mapping[str, Any]],
     characters: int,
 ) -> None:
-    """Writes one HTML page on which a person accepts or edits texts by keyboard, and which saves ``out`` anew.
+    """Writes an HTML page on which a person accepts or edits texts by keyboard; the page saves a new ``out``.
 
-    records: of `review_lines`. Pictures have sides of at most `PAGE_SIDE` pixels and are in a folder beside the page.
+    records: the result of `review_lines`. Pictures are stored in a folder beside the page, with sides of at most
+    `PAGE_SIDE` pixels.
     """
 
     asked = {str(record["id"]) for record in records}
@@ -80,7 +81,7 @@ PAGE_SIDE = 640
 
 
 def _thumbnail(item: Item, folder: Path, number: int) -> str:
-    """Writes a small copy of a picture; returns its address from the page, empty if the picture cannot be read."""
+    """Writes a small copy of a picture; returns its URL relative to the page, "" if the picture cannot be read."""
     try:
         image = item.picture.image()
     except PictureError:

@@ -1,7 +1,7 @@
-"""The captions that texts are made of: those of a file, of the folder itself, or of a captioner that is asked now.
+"""Reads the captions that texts are made from: from a file, from the folder itself, or from a captioner.
 
-A folder has captions in text files beside its pictures or in ``metadata.jsonl``. `tellapart lora` replaces such text
-files by texts of its own, so the hidden log keeps the captions that they were made of; the next run reads them there.
+A folder has captions in text files beside its pictures or in ``metadata.jsonl``. `tellapart lora` replaces these text
+files with its own texts, so the hidden log keeps the original captions; the next run reads them there.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from tellapart.utils.messages import say
 
 @dataclass(frozen=True)
 class SourceCaptions:
-    """The captions of pictures by id, several where there are.
+    """The captions of pictures by id, one or several each.
 
-    ``captioner`` loads their captioner, None if it is not known; ``author`` wrote them, as far as is known.
+    ``captioner`` loads the model that wrote them (None if unknown); ``author`` is their author (may be `UNKNOWN`).
     """
 
     by_id: Mapping[str, Sequence[str]]
@@ -42,7 +42,7 @@ class SourceCaptions:
 
     @property
     def agent(self) -> str:
-        """Returns the captioner's name, if it is known, and this program's version."""
+        """Returns the captioner's name, if known, and this program's version."""
         name = self.author.model.partition("?")[0]
         name = name.rstrip("/").rpartition("/")[2] if Path(name).exists() else name
         return f"tellapart {__version__}" if self.author == UNKNOWN else f"{name}, tellapart {__version__}"
@@ -54,8 +54,8 @@ class SourceCaptions:
 
     @property
     def flat(self) -> dict[str, str]:
-        """Returns one caption per key: the picture's id, and for its further captions the id, a line break and a
-        number.
+        """Returns one caption per key. The key is the picture's id, followed by a line break and a number for further
+        captions.
         """
         return {f"{id_}\n{n}" if n else id_: text for id_, texts in self.by_id.items() for n, text in enumerate(texts)}
 
@@ -63,13 +63,13 @@ class SourceCaptions:
 def read_source(
     options: SourceOptions, dataset: Dataset, out: Path, own: OwnFiles, device: str, precision: str
 ) -> SourceCaptions:
-    """Returns the captions of a data set, by the option that names where they are.
+    """Returns the captions of a data set from the source that the options name.
 
     Args:
-        out: the file of the texts, whose hidden log has captions, too.
+        out: the file of the texts, whose hidden log may also have captions.
 
     Raises:
-        UsageError: for options that contradict each other, and where no picture has a caption.
+        UsageError: if the options are inconsistent, or if no picture has a caption.
     """
     if options.model is not None:
         if options.captions is not None:
@@ -99,7 +99,7 @@ def read_source(
 
 
 def author_of(captions: Path) -> Author:
-    """Returns the captioner that wrote a file of captions, as far as the log says."""
+    """Returns the captioner that wrote a file of captions, according to the log; otherwise `UNKNOWN`."""
     settings = Provenance.open(captions).settings
     return Author.from_settings(settings) if settings and settings.get("captioner") else UNKNOWN
 
@@ -109,7 +109,7 @@ OPTIONS = dict.fromkeys(("beams", "max_tokens", "samples", "consensus"), _WHOLE)
 
 
 def caption_options(options: SourceOptions) -> CaptionOptions:
-    """Returns the options of ``caption`` that ``--prompt`` and ``--decoding`` stand for. Raises `UsageError`."""
+    """Translates ``--prompt`` and ``--decoding`` to the options of ``caption``. Raises `UsageError`."""
     values = key_values("--decoding", options.decoding, OPTIONS | DECODING)
     for name, least in (("beams", 1), ("max_tokens", 1), ("samples", 2), ("consensus", 3)):
         if values.get(name, least) < least:
@@ -126,7 +126,7 @@ def caption_options(options: SourceOptions) -> CaptionOptions:
 
 
 def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
-    """Returns the captions of a file by the ids of the pictures. Raises `UsageError` where none is of a picture."""
+    """Returns the captions of a file by picture id. Raises `UsageError` if none belongs to a picture."""
     items = list(dataset)
     known = KnownIds(dataset.spec, [item.id for item in items], {item.id: item.picture.name for item in items})
     matched = match_captions(read_caption_file(path), known, str(path))
@@ -139,9 +139,9 @@ def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
 
 
 def _of_folder(items: Sequence[Item], out: Path, own: OwnFiles) -> dict[str, Sequence[str]]:
-    """Returns the captions in a folder: those that tellapart wrote there, else those in the log, else those of people.
+    """Returns the captions in a folder: tellapart's own, otherwise those in the log, otherwise those of people.
 
-    Texts that this purpose made itself are none.
+    Texts that this command made itself do not count as captions.
     """
     made, logged = Provenance.open(out).rows, logged_captions(out, items)
     captions: dict[str, Sequence[str]] = {}
@@ -160,7 +160,7 @@ def _of_folder(items: Sequence[Item], out: Path, own: OwnFiles) -> dict[str, Seq
 
 
 def log_captions(items: Sequence[Item], out: Path, captions: Mapping[str, Sequence[str]]) -> None:
-    """Keeps captions in the hidden log of ``out``, before texts take their place."""
+    """Stores captions in the hidden log of ``out`` before texts replace them."""
     logged = logged_captions(out, items)
     rows = {
         item.id: TextRow.new(None, PictureRecord.of(item.picture), captions[item.id])

@@ -1,4 +1,4 @@
-"""The text that is made of a caption, without empty openings and in at most so many characters."""
+"""Edits captions into texts: removes empty openings and limits the number of characters."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from tellapart.language.english import FUNCTION_WORDS
 from tellapart.language.phrases import phrase_ends
 from tellapart.language.words import sentences
 
-SHOWN = 20  # words, examples and pictures by name
+SHOWN = 20  # maximum number of words, examples and pictures in a message
 
 
 @dataclass(frozen=True)
 class Edited:
-    """The text that was made of a caption; empty where none could be. ``doubts``: (kind, detail) of what was done.
+    """A text made from a caption.
 
-    ``long``: the second, longer text; empty where there is none. ``accepted``: by a person, as it is; an accepted text
-    that is empty is that of a decorative picture. ``language``: its code, "" if that is not said.
+    text: "" if no text could be made.
+    doubts: (kind, detail) of each edit that a person should check.
+    long: a second, longer text; "" if there is none.
+    accepted: whether a person accepted the text as it is. An accepted empty text marks a decorative picture.
+    language: the language code; "" if unspecified.
     """
 
     text: str
@@ -30,12 +33,12 @@ class Edited:
 
     @property
     def decorative(self) -> bool:
-        """Returns whether a person said that the picture needs no text."""
+        """Returns whether a person marked the picture as needing no text."""
         return self.accepted and not self.text
 
 
 def without_openings(text: str) -> tuple[str, str]:
-    """Returns the text whose sentences do not open with "The image shows" or the like, and the first such opening."""
+    """Removes openings such as "The image shows" from all sentences; returns the text and the first such opening."""
     removed, kept = "", ""
     for sentence in (part for whole in sentences(text) for part in re.split(r"(?<=[。！？])", whole) if part):
         part, opening = without_opening(sentence)
@@ -43,21 +46,21 @@ def without_openings(text: str) -> tuple[str, str]:
             removed = removed or opening
             shorter, opening = without_opening(part)
             part = shorter
-        if part:  # not "Sure!" alone
+        if part:  # a sentence such as "Sure!" leaves nothing
             part = part[:1].upper() + part[1:] if part != sentence and sentence[:1].isupper() else part
             kept += part if not kept or kept[-1] in "。！？" else f" {part}"
     return kept or text, removed if kept else ""
 
 
 def shortened(text: str, most: int, *, whole_phrases: bool = False, english: bool = True) -> tuple[str, str]:
-    """Returns the text in at most ``most`` characters, and how it was cut: "", "sentence", "phrase" or "word".
+    """Cuts the text to at most ``most`` characters; returns it and how it was cut: "", "sentence", "phrase", "word".
 
-    Whole sentences where one fits, else the longest beginning of the first that ends with a phrase, else with a word
-    that may stand last.
+    Keeps whole sentences if one fits. Otherwise keeps the longest beginning of the first sentence that ends with a
+    phrase, or else with a word that may end a text.
 
     Args:
         whole_phrases: never cuts within a phrase, so that the first one may be longer than ``most``.
-        english: finds phrases by English grammar; else a phrase ends before a comma or a semicolon.
+        english: finds phrases by English grammar; otherwise a phrase ends before a comma or a semicolon.
     """
     if len(text) <= most:
         return text, ""
@@ -80,7 +83,7 @@ def shortened(text: str, most: int, *, whole_phrases: bool = False, english: boo
 
 
 def several(edited: Mapping[str, Edited]) -> dict[str, Edited]:
-    """Returns one text of each picture, its different ones a line each; for keys see `LoraCaptions.edited`."""
+    """Joins the distinct texts of each picture, one per line; for keys see `LoraCaptions.edited`."""
     found: dict[str, Edited] = {}
     for key, one in edited.items():
         first = found.setdefault(key.partition("\n")[0], one)
@@ -91,12 +94,12 @@ def several(edited: Mapping[str, Edited]) -> dict[str, Edited]:
 
 
 def has_phrase(text: str, phrase: str) -> bool:
-    """Returns whether a text has a phrase as whole words, in any case of letters."""
+    """Returns whether a text contains a phrase as whole words, ignoring case."""
     return re.search(rf"(?<!\w){re.escape(phrase)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def without_text(edited: Mapping[str, Edited]) -> Iterator[str]:
-    """Yields a line for each picture without a text that says why, up to `SHOWN`."""
+    """Yields a line with the reason for each picture without a text, up to `SHOWN` lines."""
     bad = [(key, one.doubts[0][1]) for key, one in edited.items() if not one.text]
     yield from (f"no text for {key}: its caption is {why}" for key, why in bad[:SHOWN])
     if len(bad) > SHOWN:

@@ -1,4 +1,4 @@
-"""``tellapart alt-text``: reads captions, makes alt texts of them, and writes them where people and programs look."""
+"""``tellapart alt-text``: reads captions, turns them into alt texts, and writes these to lists and metadata."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from tellapart.purposes.texts import Edited, without_text
 from tellapart.utils.files import check_output, locked, write_output
 from tellapart.utils.messages import say, stdout_errors
 
-OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that say nothing of one alt text
+OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that do not apply to a single alt text
 
 
 def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, precision: str) -> None:
-    """Writes an alt text of each picture. No other process writes texts in the same place meanwhile.
+    """Writes an alt text for each picture. A lock keeps other processes from writing to the same place.
 
     Raises:
-        UsageError: for all files that cannot be read or written, before anything is captioned.
+        UsageError: if any file cannot be read or written; raised before anything is captioned.
     """
     items, replaces, own = list(dataset), Replace(options.overwrite, options.replace_edited), OwnFiles()
     language = checked_language(options.language)
@@ -76,7 +76,7 @@ def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, prec
 
 
 def _checked_path(out: str | None, options: AltTextOptions) -> Path:
-    """Returns the file of the texts. Raises `UsageError` for one that cannot hold them."""
+    """Returns the output file. Raises `UsageError` if its format cannot hold the texts."""
     if out is None:
         raise UsageError("no file to write alt texts to; type -o alt.jsonl, or -o - to print them")
     path = Path(out)
@@ -88,14 +88,14 @@ def _checked_path(out: str | None, options: AltTextOptions) -> Path:
 
 
 def checked_language(code: str) -> str:
-    """Returns a language's code (BCP 47). Raises `UsageError` for anything else."""
+    """Validates a language code (BCP 47) and returns it. Raises `UsageError` for anything else."""
     if code and not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
         raise UsageError(f"--language {code}: expected a code such as de or pt-BR")
     return code
 
 
 def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settings: EmbedSettings) -> None:
-    """Writes alt texts in XMP, beside the pictures or in copies, and prints how many."""
+    """Writes alt texts as XMP, beside the pictures or in copies, and prints how many."""
     done, folder = embed(list(dataset), edited, own, settings), settings.folder
     where = "beside the pictures" if folder is None else f"in {folder}"
     copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
@@ -111,7 +111,7 @@ def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settin
 def _review(
     dataset: Dataset, source: SourceCaptions, edited: Mapping[str, Edited], options: AltTextOptions, out: Path
 ) -> None:
-    """Lists the texts that a person should look at, in a file or on a page."""
+    """Writes the texts that a person should check to a file or a page."""
     assert options.review is not None
     texts = {key: [one.text] for key, one in edited.items() if one.text}
     doubts: dict[str, list[tuple[str, str]]] = {}

@@ -1,4 +1,4 @@
-"""``tellapart lora``: reads captions, leaves out what a set has in common, and writes what image generators read."""
+"""``tellapart lora``: reads captions, removes what a set has in common, and writes training captions."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def write_lora(
     precision: str,
     show: Callable[[Sequence[WordShare], int], None],
 ) -> None:
-    """Writes a caption of each picture for a generator. No other process writes in the same place meanwhile.
+    """Writes a training caption for each picture. A lock keeps other processes from writing to the same place.
 
     Args:
         pictures: the data as it was typed.
-        show: prints words with their shares of so many captions.
+        show: prints words with their shares, given the number of captions.
 
     Raises:
-        UsageError: for all files that cannot be read or written, before anything is captioned.
+        UsageError: if any file cannot be read or written; raised before anything is captioned.
     """
     maker, items = lora_captions(options), list(dataset)
     place = Destination.of(options, items, pictures)
@@ -78,14 +78,14 @@ def write_lora(
 
 @dataclass(frozen=True)
 class Destination:
-    """Where texts go: one file, and text files of this ``suffix`` beside the pictures; None: no such files."""
+    """Destination of texts: one file, and text files with ``suffix`` beside the pictures (None: no such files)."""
 
     path: Path
     suffix: str | None
 
     @classmethod
     def of(cls, options: LoraOptions, items: Sequence[Item], pictures: Sequence[str]) -> Destination:
-        """Returns where the options send the texts. Raises `UsageError` for what cannot hold them."""
+        """Returns the destination that the options name. Raises `UsageError` if it cannot hold the texts."""
         if options.out == "-":
             raise UsageError("lora looks at all captions; leave out -o -, or type --dry-run to see examples")
         if options.out is None:
@@ -102,7 +102,7 @@ class Destination:
 
 
 def lora_captions(options: LoraOptions) -> LoraCaptions:
-    """Returns what makes the captions. Raises `UsageError` for values that are none."""
+    """Returns the `LoraCaptions` for the options. Raises `UsageError` for invalid values."""
     if not (options.trigger or "").strip():
         raise UsageError("lora needs the word that the generator is to learn; type --trigger NAME")
     if options.seed is not None and options.length_mix is None:
