@@ -1,4 +1,4 @@
-"""An entry of a caption file: the texts of a picture, its id and its file, as a record names them."""
+"""Parses a record of a caption file into a picture's texts, id and file."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from tellapart.errors import UsageError
 
 @dataclass(frozen=True)
 class CaptionEntry:
-    """The texts of a picture, its id, its file and its split as the record names them ("" where it does not)."""
+    """The texts, id, file and split of a picture as given in the record ("" if absent)."""
 
     id: str
     file: str
     texts: list[str]
     split: str = ""
-    failure: str = ""  # why a server's batch has no answer for it
+    failure: str = ""  # why a server's batch has no answer for this record
 
 
 def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
-    """The entry of a record: an object with a text under one of ``names``, a text, or a list of texts.
+    """Returns the entry of a record: an object with a text under one of ``names``, a text, or a list of texts.
 
-    Raises `UsageError` that begins with ``where``.
+    Raises `UsageError` whose message begins with ``where``.
     """
     if isinstance(record, list) and len(record) > 1:  # ["x.jpg", "a dog"] or [391895, "a dog"]
         first = str(record[0]).strip() if isinstance(record[0], str | int) else ""
@@ -51,16 +51,16 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
     if failure := batch_failure(record):
         return CaptionEntry(record_id(record, where), "", [], failure=failure)
-    if EXIFTOOL_KEY in record:  # a text of digits is a number in its JSON
+    if EXIFTOOL_KEY in record:  # its JSON writes a text of digits as a number
         values = [str(value) if type(value) in (int, float) else value for value in record.values()]
         record = dict(zip(exiftool_names(list(record)), values, strict=True))
         filled = {key: value for key, value in record.items() if value != ""}  # an empty field hides no other one
         record = filled if text_keys(names, filled) else record
     if not text_keys(names, record) and MAY_LACK not in names:
         raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
-    document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the data set's own record there
+    document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the original record there
     inner = document if isinstance(document, dict) else {}
-    parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics know which picture it was
+    parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics identify the picture
     metric = next((part for part in parts if isinstance(part, dict) and "image_id" in part), {})
     key = record_id(metric, where) or record_id(inner, where) or record_id(record, where)
     texts = texts_in(where, record, text_value(names, record))
@@ -69,13 +69,13 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
 
 
 def split_of(record: Mapping[str, Any]) -> str:
-    """The split that a record names; "" where it names none."""
+    """Returns the split of a record, or "" if it has none."""
     split = record.get("split")
     return split if isinstance(split, str) else ""
 
 
 def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
-    """Returns what stands under the first of the names; an empty text counts, an empty list does not."""
+    """Returns the value of the first of the names in the record; skips empty lists, but not empty texts."""
     values = [record[key] for name in names if (key := find_key((name,), record))]
     if not values:
         return [record[key] for key in text_keys(names, record)]
@@ -83,7 +83,7 @@ def text_value(names: Sequence[str], record: dict[str, Any]) -> Any:
 
 
 def texts_in(where: str, holder: Any, value: Any) -> list[str]:
-    """The cleaned texts of a value. One that is not there, or empty, is an empty caption of its ``holder``."""
+    """Returns the cleaned texts of a value. A missing or empty value is an empty caption of its ``holder``."""
     found = [
         MarkedText(clean_line(text), text.error, text.flag) if isinstance(text, MarkedText) else clean_line(text)
         for text in caption_texts(value, where)

@@ -22,13 +22,13 @@
 | plain text | one caption a line; references of a line separated by tabs |
 | a folder | a ``.txt``, else a ``.caption``, else a ``.json`` for each picture |
 
-Of a record with captions of people and of a model, `read_caption_file` takes the model's and `read_reference_file` the
-people's. Ids are strings everywhere; a record without an id is called after its picture's file; one that has neither
-has its number, from "1", as its id. A text that is a list or dictionary, as JSON, Python or NumPy writes it, is read as
-that. One that looks like a list and cannot be read as one, or like a file name, is refused among references; of a
-model's captions it is text, which a line names, unless half of the file is so and ``tellapart caption`` did not write
-it. Captions that VizWiz marks ``is_rejected`` or ``is_precanned`` are ignored, counted and named. Files may be
-compressed (``captions.json.gz``).
+If a record has both human and model captions, `read_caption_file` takes the model's and `read_reference_file` the
+human ones. Ids are always strings: the record's id, else the name of its picture file, else its number, from "1".
+A text that JSON, Python or NumPy wrote as a list or dictionary is parsed. A text that looks like a list but cannot be
+parsed, or like a file name, is rejected among references. Among a model's captions it is kept as text and reported,
+unless half of the file consists of such texts and ``tellapart caption`` did not write it. Captions that VizWiz marks
+``is_rejected`` or ``is_precanned`` are ignored, counted and reported. Files may be compressed
+(``captions.json.gz``).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tellapart.data.text_files import plain_suffix, read_nonempty, read_text, re
 from tellapart.errors import UsageError
 from tellapart.utils.messages import clean_text, say, say_once
 
-_BESIDE = (".txt", ".caption", ".json")  # beside pictures, the first that a folder has
+_BESIDE = (".txt", ".caption", ".json")  # next to pictures; the first one present in a folder is used
 _ARROW = (
     "Arrow's format is not read here; save it as Parquet, in Python: "
     "import pandas; pandas.read_feather('FILE').to_parquet('captions.parquet')"
@@ -70,7 +70,7 @@ METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def read_captions(path: str | Path) -> dict[str, str]:
-    """One caption per id. Raises `UsageError` where the file has an id twice (see `read_caption_lists`)."""
+    """Reads one caption per id. Raises `UsageError` for duplicate ids (see `read_caption_lists`)."""
     captions = read_caption_lists(path)
     doubles = [key for key, texts in captions.items() if len(texts) > 1]
     if doubles:
@@ -81,30 +81,30 @@ def read_captions(path: str | Path) -> dict[str, str]:
 
 
 def read_caption_lists(path: str | Path) -> dict[str, list[str]]:
-    """Every caption of every id, in the order of the file; plain text is one caption a line."""
+    """Reads all captions of each id, in file order. Plain text has one caption per line."""
     return read_caption_file(path).texts
 
 
 def read_references(path: str | Path) -> dict[str, list[str]]:
-    """The references of every id, in the order of the file; plain text has them separated by tabs."""
+    """Reads the references of each id, in file order. Plain text has them separated by tabs."""
     return read_reference_file(path).texts
 
 
 def read_caption_file(path: str | Path) -> CaptionFile:
-    """Generated captions by id (layouts: see the module). Raises `UsageError`."""
+    """Reads generated captions by id (layouts: see the module). Raises `UsageError`."""
     path = Path(path)
-    as_written = path.with_name(f"{path.name}.settings.json").is_file()  # beside what ``tellapart caption`` writes
+    as_written = path.with_name(f"{path.name}.settings.json").is_file()  # by ``tellapart caption``
     return _collect(path, _entries(path, GENERATED_KEYS, tabs=False), 1.0 if as_written else 0.5)
 
 
 def read_reference_file(path: str | Path) -> CaptionFile:
-    """References by id. Raises `UsageError`."""
+    """Reads references by id. Raises `UsageError`."""
     return _collect(Path(path), _entries(Path(path), REFERENCE_KEYS, tabs=True), 0.0)
 
 
 def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) -> CaptionFile:
-    """The texts of all entries. ``most_unread``: from this share on texts that cannot be read (`MarkedText`) are
-    refused; below it, or where it is 1, they are text, and named."""
+    """Collects the texts of all entries. ``most_unread``: the share of unreadable texts (`MarkedText`) from which on
+    they are rejected; below it, or if it is 1, they are kept as text and reported."""
     texts: dict[str, list[str]] = {}
     files: dict[str, str] = {}
     splits: dict[str, str] = {}
@@ -156,7 +156,7 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
 
 
 def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[CaptionEntry]:
-    """The entries of a file, whatever its layout, which its content says; Parquet and tables also its suffix."""
+    """Yields the entries of a file. Infers the layout from the content, for Parquet and tables also from the suffix."""
     if path.is_dir():
         return _read_folder(path, names, tabs)
     suffix = plain_suffix(path)
@@ -179,7 +179,7 @@ def _entries(path: Path, names: Sequence[str], *, tabs: bool) -> Iterator[Captio
 
 
 def metadata_files(folder: Path) -> list[Path]:
-    """Hugging Face's lists of pictures in ``folder`` and below it, one of each folder; hidden ones are passed over."""
+    """Returns Hugging Face's metadata files in and below ``folder``, one per folder; skips hidden ones."""
     found: dict[Path, Path] = {}
     for name in METADATA_FILES:
         for file in files_below(folder, f"**/{name}"):
@@ -188,19 +188,19 @@ def metadata_files(folder: Path) -> list[Path]:
 
 
 def read_metadata(folder: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """The entries of Hugging Face's lists; files are relative to ``folder``. Raises `UsageError`."""
+    """Yields the entries of Hugging Face's metadata files; paths are relative to ``folder``. Raises `UsageError`."""
     lists = metadata_files(folder)
     for file in lists:
         for entry in _entries(file, names, tabs=False):
             if not (name := entry.file or entry.id):
                 raise UsageError(f"{file}: a row has no 'file_name'; expected one in all")
             path = posixpath.join(file.parent.relative_to(folder).as_posix(), name.replace("\\", "/"))
-            # ids of several lists may begin anew in each
+            # ids may restart in each list
             yield replace(entry, file=posixpath.normpath(path), id=entry.id if len(lists) == 1 else "")
 
 
 def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[CaptionEntry]:
-    """A folder with Hugging Face's metadata, or with a text beside each picture (`texts_beside`)."""
+    """Reads a folder with Hugging Face's metadata, or with a text file next to each picture (`texts_beside`)."""
     if metadata_files(folder):
         yield from read_metadata(folder, names)
         return
@@ -211,7 +211,7 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
         used = {posixpath.splitext(name)[0] for name in chosen}
         say_unread(folder, [name for name in texts if posixpath.splitext(name)[0] not in used])
         say_passed_over(folder, texts, chosen)
-    for suffix in _BESIDE:  # a folder of captions alone
+    for suffix in _BESIDE:  # a folder with captions only
         chosen = chosen or [name for name in without_foreign(texts) if name.lower().endswith(suffix)]
     if not chosen:
         raise UsageError(
@@ -221,7 +221,7 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
     contents = {name: read_text(folder / name) for name in chosen}
     lines = lines_in(text for name, text in contents.items() if not name.lower().endswith(".json"))
     for name, text in contents.items():
-        file, captions = folder / name, [""]  # empty where a system wrote nothing
+        file, captions = folder / name, [""]  # empty if a system wrote nothing
         if text.strip() and name.lower().endswith(".json"):
             captions = [caption for entry in read_json_text(file, text, names) for caption in entry.texts]
         elif text.strip():

@@ -27,7 +27,7 @@ _WRAPPERS = ("results", "predictions", "outputs", "captions", "data", "samples",
 
 
 def is_json_lines(text: str) -> bool:
-    """A first line that is a whole JSON value, with something after it."""
+    """Returns whether the first line is a complete JSON value that is followed by more text."""
     first, _, rest = text.strip().partition("\n")
     try:
         return isinstance(parse_json(first), dict | list) and bool(rest.strip())
@@ -41,20 +41,20 @@ def parse_value(path: Path, text: str, line: int = 0) -> Any:
     except RecursionError:
         raise UsageError(f"{path}, line {line or 1}: is nested too deeply") from None
     except ValueError as error:
-        at = line or getattr(error, "lineno", 0)  # 0: of the whole text, as where a key stands twice
+        at = line or getattr(error, "lineno", 0)  # 0: the error concerns the whole text, such as a duplicate key
         where = f"{path}, line {at}" if at else path
         raise UsageError(f"{where}: is not JSON ({getattr(error, 'msg', error)})") from None
 
 
 def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """The entries of a file with a JSON value a line. Raises `UsageError` with the line's number."""
+    """Yields the entries of a file with one JSON value per line. Raises `UsageError` with the line number."""
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             yield entry_of(f"{path}, line {number}", parse_value(path, line, number), names)
 
 
 def read_json_text(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """The entries of a file that is one JSON value. Raises `UsageError` with the line at fault."""
+    """Yields the entries of a file that is one JSON value. Raises `UsageError` with the line at fault."""
     return _read_value(path, parse_value(path, text), names)
 
 
@@ -65,7 +65,7 @@ def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = T
     elif isinstance(data, list):
         printed = [record for record in data if isinstance(record, dict) and EXIFTOOL_KEY in record]
         if any(text_keys(names, exiftool_names(list(record))) for record in printed):
-            names = (*names, MAY_LACK)  # pictures without the field that was asked for are a SourceFile alone
+            names = (*names, MAY_LACK)  # pictures without the requested field have only a SourceFile
         for number, record in enumerate(data, 1):
             yield entry_of(f"{path}, entry {number}", record, names)
     else:
@@ -87,7 +87,7 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         yield from _read_karpathy(path, images)
         return
     if _is_record(data, names):
-        yield entry_of(f"{path}, entry 1", data, names)  # a JSONL file of one line
+        yield entry_of(f"{path}, entry 1", data, names)  # a JSONL file with one line
         return
     wrapped = [key for key in _WRAPPERS if unwrap and isinstance(data.get(key), list | dict)]
     if len(wrapped) == 1 and (len(data) == 1 or _holds_records(data[wrapped[0]])):

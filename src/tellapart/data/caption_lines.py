@@ -1,4 +1,4 @@
-"""Captions in lines of text, with or without a file name or an id in front."""
+"""Captions as lines of text, optionally preceded by a file name or an id."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
 
 
 def _read_keyed(path: Path, keyed: Sequence[re.Match[str] | None]) -> Iterator[CaptionEntry]:
-    """The entries of lines that begin with a file name or an id; blank lines are passed over."""
+    """Yields the entries of lines that begin with a file name or an id; skips blank lines."""
     counted = all(not match or _COMMENT_NUMBER.match(match["text"]) for match in keyed)
     for number, match in enumerate(keyed, 1):
         if match:

@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"(?:COCO_[a-z]+\d{4}_)?0*(\d+)(?:\.0)?", re.IGNORECASE)
 
 def _path(text: str) -> str:
     path = unquote(re.split(r"[?#]", text.partition("://")[2])[0]) if "://" in text[:12] else text
-    path = unicodedata.normalize("NFC", path).strip()  # Macs write é as two characters; cells of tables are stripped
+    path = unicodedata.normalize("NFC", path).strip()  # macOS writes é as two characters; table cells are stripped
     return path.replace("\\", "/").removeprefix("./")
 
 
@@ -38,7 +38,7 @@ def _number(text: str) -> str:
 
 
 MAX_SHOWN = 3  # offending ids named in a message
-# How names are compared, the strictest first.
+# Ways to compare names, strictest first.
 MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
     ("path", _path),
     ("folder and file name", _tail),
@@ -50,10 +50,10 @@ MATCH_LEVELS: tuple[tuple[str, Callable[[str], str]], ...] = (
 
 @dataclass(frozen=True)
 class CaptionFile:
-    """Texts by id, in the order of the file.
+    """Texts by id, in file order.
 
-    ``files`` and ``splits`` have the picture's file and the split of an id as the file names them, where it does.
-    ``numbered``: the ids are places in the file, from "1".
+    ``files`` and ``splits`` map an id to its picture file and its split if the file names them.
+    ``numbered``: the ids are positions in the file, from "1".
     """
 
     name: str
@@ -64,7 +64,7 @@ class CaptionFile:
 
 
 def preview_ids(keys: Iterable[str]) -> str:
-    """The first few ids, for a message."""
+    """Returns the first few ids for a message."""
     shown = list(keys)
     more = len(shown) - MAX_SHOWN
     return ", ".join(repr(key) for key in shown[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "") or "none"
@@ -72,9 +72,9 @@ def preview_ids(keys: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class KnownIds:
-    """Holds what captions are matched with: ids in their order, and the picture's file of those that have one.
+    """The ids to match captions with, in order, and their picture files if known.
 
-    ``numbered``: the ids are places in a file, from "1". ``name`` is for messages.
+    ``numbered``: the ids are positions in a file, from "1". ``name`` is used in messages.
     """
 
     name: str
@@ -85,16 +85,17 @@ class KnownIds:
 
 @dataclass(frozen=True)
 class MatchedCaptions:
-    """Texts by the known ids (unmatched ones keep their own); ``how`` is None where ids were equal as they stand."""
+    """Texts by known id (unmatched ones keep their own id); ``how`` is None if the ids were identical."""
 
     texts: dict[str, list[str]]
     how: str | None = None
 
 
 def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> MatchedCaptions:
-    """The captions by the known ids, in the way that matches most of them; of ways that match as many the strictest.
+    """Matches captions to known ids by the comparison that matches most of them; ties go to the strictest one.
 
-    By position only where neither side has ids. Raises `UsageError` where one side has none, or lengths then differ.
+    Matches by position only if neither side has ids. Raises `UsageError` if only one side has none, or if their
+    lengths then differ.
     """
     if captions.numbered or known.numbered:
         return _match_by_position(captions, known, name)
@@ -124,9 +125,9 @@ def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> Matched
 
 
 def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str, str], str | None]:
-    """Finds the known id of each of some ids, as `match_captions` does: ``391895`` is ``COCO_val2014_….jpg``.
+    """Finds the known id for each given id, as `match_captions` does: ``391895`` is ``COCO_val2014_….jpg``.
 
-    Returns the known id by the given one, of those that have one, and how they were matched (None: as they stand).
+    Returns a mapping from given to known ids, without unmatched ids, and how they were matched (None: identical).
     """
     inside = set(known.ids)
     given = CaptionFile(name, {id_: [id_] for id_ in ids})
@@ -135,7 +136,7 @@ def match_ids(ids: Iterable[str], known: KnownIds, name: str) -> tuple[dict[str,
 
 
 def _name_maps(files: Mapping[str, str]) -> list[Mapping[str, str]]:
-    """Returns what a side's pictures may be compared by: their ids, and where there are any their files."""
+    """Returns the names by which pictures may be compared: their ids and, if there are any, their files."""
     return [{}, files] if files else [{}]
 
 
@@ -146,7 +147,7 @@ def _pairs(
     known_names: Mapping[str, str],
     compare: Callable[[str], str],
 ) -> dict[str, str]:
-    """Own id to known id, of names that only one picture has on either side; records of one file are one picture's."""
+    """Maps own ids to known ids by names that are unique on both sides; records of one file are one picture."""
     known_key: dict[str, str] = {}
     twice: set[str] = set()
     for id_ in known.ids:
@@ -181,7 +182,7 @@ def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> Mat
 
 
 def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
-    """The references of each id that say something, and a note on the others: an empty one is none, as in data sets."""
+    """Returns the non-empty references of each id, and a note on the empty ones, which are dropped as in data sets."""
     kept = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
     few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
     many = f"references: {sum(few.values()):,} are empty, and do not count ({preview_ids(few)})"
@@ -197,11 +198,11 @@ def align_lists(
     min_overlap: float = 0.0,
     needed: Collection[str] = (),
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """The captions of each of the known ids, in their order, and notes on what did not match.
+    """Returns the captions of each known id, in order, and notes on what did not match.
 
-    An id on one side only is counted and named: `UsageError`, or with ``allow_missing`` a note, and it is left out. So
-    are ids with more captions than others, of which as many count as every id has; a note says how many. Empty captions
-    stay, as the output of the system, and a note counts and names them. Where fewer than the share ``min_overlap`` of
+    Ids on one side only raise `UsageError`; with ``allow_missing`` they are left out, counted and named in a note. If
+    ids have different numbers of captions, every id keeps as many as all have; a note gives the number. Empty captions
+    stay, as the output of the system, and are counted and named in a note. If fewer than the share ``min_overlap`` of
     either side's ids are on the other, `UsageError` all the same; ``needed``: of the known ids only those count for
     that.
     """

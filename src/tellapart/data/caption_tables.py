@@ -44,23 +44,23 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
     except (
         *(OSError, zipfile.BadZipFile, InvalidFileException, ParseError),
-        *(KeyError, IndexError, ValueError, TypeError),  # of openpyxl, where parts of the file are damaged
+        *(KeyError, IndexError, ValueError, TypeError),  # raised by openpyxl if parts of the file are damaged
     ) as error:
         raise UsageError(f"{path}: damaged or no Excel file ({str(error).splitlines()[0] or error!r})") from None
 
 
 def _cell_text(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # Excel has no whole numbers
+        value = int(value)  # Excel has no integers
     return "" if value is None else str(value)
 
 
 SEPARATORS = ",;\t|"
-_SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel's, in front of the header
+_SEPARATOR_LINE = re.compile(r"\s*sep=[,;\t|]\n", re.IGNORECASE)  # Excel writes it before the header
 
 
 def has_header(text: str, names: Sequence[str]) -> bool:
-    """Returns whether a text's first line names the columns of a table: a picture or an id, and a caption."""
+    """Returns whether the first line names table columns: a picture or an id, and a caption."""
     first = _SEPARATOR_LINE.sub("", text, count=1).lstrip("\n").partition("\n")[0]
     separator = max(SEPARATORS, key=first.count)
     cells = [cell.lower() for cell in exiftool_names([cell.strip() for cell in first.split(separator)])]
@@ -68,22 +68,22 @@ def has_header(text: str, names: Sequence[str]) -> bool:
 
 
 def read_table(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """The entries of a CSV or TSV text. Raises `UsageError` with the line's number."""
+    """Yields the entries of a CSV or TSV text. Raises `UsageError` with the line number."""
     if marked := _SEPARATOR_LINE.match(text):
-        text = "\n" + text[marked.end() :]  # lines keep their numbers
+        text = "\n" + text[marked.end() :]  # keeps line numbers unchanged
     first = text.lstrip("\n").partition("\n")[0]
     separator = "\t" if "\t" in first and plain_suffix(path) == ".tsv" else max(SEPARATORS, key=first.count)
     return _read_rows(path, csv_rows(path, text, separator), names)
 
 
 def read_excel(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """The entries of an Excel file's first sheet. Raises `UsageError` with the row's number."""
+    """Yields the entries of an Excel file's first sheet. Raises `UsageError` with the row number."""
 
     return _read_rows(path, sheet_rows(path), names)
 
 
 def csv_rows(path: Path, text: str, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The number of the line on which each row ends, and its cells."""
+    """Yields the number of the line on which each row ends, and its cells."""
     reader = csv_reader(io.StringIO(text, newline=""), separator)
     try:
         for row in reader:
@@ -110,7 +110,7 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
 
 
 def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
-    """The names of the columns: the cells themselves, or of two cells that are none ``id`` and ``caption``."""
+    """Returns the column names: the cells themselves, or ``id`` and ``caption`` for two cells that are not names."""
     has_key, has_text = find_key(ID_KEYS, cells) or picture_key(cells), text_keys(names, cells)
     for name in (has_key, *has_text):
         if name and cells.count(name) > 1:
@@ -126,13 +126,13 @@ def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
 
 
 def read_parquet(path: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
-    """The entries of a Parquet file; the bytes of pictures are not read. Raises `UsageError`."""
+    """Yields the entries of a Parquet file without reading the pictures' bytes. Raises `UsageError`."""
     for number, row in enumerate(parquet_rows(path, names)):
         yield entry_of(f"{path}, row {number}", row, names)
 
 
 def _without_bytes(schema: Any, name: str) -> str:
-    """A column, or of pictures in a struct only their paths."""
+    """Returns the column, or only the paths of pictures stored in a struct."""
     import pyarrow
 
     kind = schema.field(name).type
@@ -140,7 +140,7 @@ def _without_bytes(schema: Any, name: str) -> str:
 
 
 def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """All columns that hold no bytes; with ``names`` those of the texts under one of them, the id and the picture."""
+    """Reads all columns without bytes; with ``names`` only the matching texts, the id and the picture."""
     try:
         import pyarrow
         import pyarrow.parquet

@@ -1,4 +1,4 @@
-"""Items in a fixed order, and what was left out of them."""
+"""Data sets: items in a fixed order, and a record of what was left out."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from tellapart.types import Item
 
 
 class Skipped(Sequence[tuple[str, str]]):
-    """The items that a job left out, as (name, reason), each name once. Commands print `line` at the end.
+    """Items that a job left out, as (name, reason), each name once. Commands print `line` at the end.
 
-    Beyond ``MAX_NAMED`` names the others are only counted: a third of a web corpus may be gone.
+    Beyond ``MAX_NAMED`` names it only counts: a third of a web corpus may be gone.
     """
 
     MAX_NAMED = 10_000
@@ -27,24 +27,24 @@ class Skipped(Sequence[tuple[str, str]]):
             self.add(name, reason)
 
     def add(self, name: str, reason: str) -> None:
-        """Remember one. A name that is here already keeps its first reason."""
+        """Adds an item. A name that is already present keeps its first reason."""
         if name in self._reasons or len(self._reasons) < self.MAX_NAMED:
             self._reasons.setdefault(name, reason)
         else:
             self._unnamed += 1
 
     def extend(self, others: Skipped) -> None:
-        """Remember all of them."""
+        """Adds all items of ``others``."""
         for name, reason in others:
             self.add(name, reason)
         self._unnamed += others._unnamed
 
     def add_error(self, name: str, error: PictureError) -> None:
-        """Remember a `PictureError` of that picture; its line is usually ``name: reason``."""
+        """Adds a picture with its `PictureError`, whose message is usually ``name: reason``."""
         self.add(name, str(error).removeprefix(f"{name}: "))
 
     def line(self, total: int, *, what: str = "pictures could not be read", shown: int = 5) -> str | None:
-        """Such as ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``; None where all went well."""
+        """Returns e.g. ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``, or None if all went well."""
         if not self._reasons:
             return None
         some = ", ".join(f"{name} ({reason})" for name, reason in list(self)[:shown])
@@ -73,20 +73,21 @@ class OnDemand(Sequence[Item]):
 
     @abstractmethod
     def subset(self, indices: Iterable[int]) -> OnDemand:
-        """The items at these places, in this order, again on demand."""
+        """Returns the items at these indices, in this order, again created on demand."""
 
 
 def select_items(items: Sequence[Item], indices: Iterable[int]) -> Sequence[Item]:
-    """The items at these places, in this order: a list of a list, on demand of those on demand."""
+    """Returns the items at these indices, in this order: on demand if ``items`` are, else as a list."""
     return items.subset(indices) if isinstance(items, OnDemand) else [items[index] for index in indices]
 
 
 class Dataset(Sequence[Item]):
-    """Items in a fixed order. Slicing gives a data set again.
+    """Items in a fixed order. Slicing returns a data set.
 
-    ``spec`` is what was opened; ``missing`` what its files name and the disk does not have (known at
-    opening); ``unreadable`` the pictures that turned out damaged since (`load_image` and the commands add
-    to it). ``items`` may be any sequence: a reader that makes its items on demand is never copied to a list.
+    spec: the specification that was opened.
+    missing: pictures that the files name but the disk does not have, known when the data set is opened.
+    unreadable: pictures found damaged since then; `load_image` and the commands add to it.
+    items: any sequence; items that a reader creates on demand are never copied to a list.
     """
 
     def __init__(self, spec: str, items: Sequence[Item], missing: Skipped | None = None) -> None:
@@ -109,13 +110,13 @@ class Dataset(Sequence[Item]):
         return iter(self._items)
 
     def subset(self, indices: Iterable[int]) -> Dataset:
-        """The items at these indices, in this order. `missing` and `unreadable` are shared with the whole."""
+        """Returns the items at these indices, in this order. Shares `missing` and `unreadable` with the whole."""
         part = Dataset(self.spec, select_items(self._items, indices), self.missing)
         part.unreadable = self.unreadable
         return part
 
     def load_image(self, item: Item) -> Image.Image | None:
-        """The item's picture; None where it cannot be read: it is then listed in `unreadable`."""
+        """Loads the item's picture. If it cannot be read, adds it to `unreadable` and returns None."""
         try:
             return item.picture.image()
         except PictureError as error:
@@ -123,7 +124,7 @@ class Dataset(Sequence[Item]):
             return None
 
     def report(self) -> list[str]:
-        """The lines that a command prints at its end about what was left out; none where nothing was."""
+        """Returns the lines about left-out items that a command prints at its end; empty if there are none."""
         total = len(self) + len(self.missing)
         lines = [
             self.missing.line(total, what="were skipped: they could not be opened"),
@@ -132,8 +133,8 @@ class Dataset(Sequence[Item]):
         return [line for line in lines if line]
 
     def refuse_mostly_unreadable(self) -> None:
-        """Raises `TellapartError` where more than half of the pictures could not be read: what was made of the rest
-        is written, and hardly what was meant."""
+        """Raises `TellapartError` if more than half of the pictures could not be read. The output for the others is
+        already written, but is hardly what the user wanted."""
         if 2 * len(self.unreadable) > len(self) > 0:
             raise TellapartError(
                 f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, more than half; what was made "
@@ -145,7 +146,7 @@ class Dataset(Sequence[Item]):
 
 
 class Changed(OnDemand):
-    """Items as ``change`` returns them, each when it is asked for."""
+    """Items transformed by ``change`` on access."""
 
     def __init__(self, items: Sequence[Item], change: Callable[[Item], Item]) -> None:
         self._items, self._change = items, change
@@ -163,5 +164,5 @@ class Changed(OnDemand):
         return len(self._items)
 
     def subset(self, indices: Iterable[int]) -> Changed:
-        """Returns the items at these places, in this order, again on demand."""
+        """Returns the items at these indices, in this order, again on demand."""
         return Changed(select_items(self._items, indices), self._change)

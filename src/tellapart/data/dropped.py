@@ -1,7 +1,7 @@
-"""Captions that stand in a file and are not used, counted while it is read, and said in one line for each reason.
+"""Counts captions of a file that are not used, and reports them in one line per reason.
 
-Empty references are none in files and data sets; VizWiz leaves out what it marks. `tellapart.metrics` and
-`tellapart.compat` score exactly the texts that they are given.
+Readers of files and data sets drop empty references and the captions that VizWiz marks. `tellapart.metrics` and
+`tellapart.compat` score exactly the texts that they receive.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ EMPTY = "empty"
 
 
 class DroppedCaptions:
-    """Counts of captions by reason: `EMPTY`, or the flag of VizWiz."""
+    """Counts of dropped captions by reason: `EMPTY`, or the flag of VizWiz."""
 
     def __init__(self) -> None:
         self.counts, self._first = Counter[str](), dict[str, str]()
 
     def add(self, reason: str, where: str) -> None:
-        """Counts one."""
+        """Counts one caption."""
         self.counts[reason] += 1
         self._first.setdefault(reason, where)
 
     def say(self, name: str) -> None:
-        """Prints how many there are, and where the first one is."""
+        """Prints how many captions were dropped, and where the first one is."""
         flags = {reason: count for reason, count in self.counts.items() if reason != EMPTY}
         if empty := self.counts[EMPTY]:
             say_once(f"{name}: {empty:,} captions are empty and are not used, such as one of {self._first[EMPTY]}")
@@ -43,7 +43,7 @@ _current: ContextVar[DroppedCaptions | None] = ContextVar("dropped captions", de
 
 @contextmanager
 def counting_dropped(name: str) -> Iterator[None]:
-    """Counts what `drop` is told of inside, and says it at the end. Rows that are read again later do not count."""
+    """Counts calls of `drop` inside the block and reports them at the end. Rows that are read again do not count."""
     dropped = DroppedCaptions()
     token = _current.set(dropped)
     try:
@@ -54,6 +54,6 @@ def counting_dropped(name: str) -> Iterator[None]:
 
 
 def drop(reason: str, where: str) -> None:
-    """Counts a caption that is not used, if somebody counts."""
+    """Counts a caption that is not used; does nothing outside `counting_dropped`."""
     if dropped := _current.get():
         dropped.add(reason, where)

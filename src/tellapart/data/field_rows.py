@@ -1,4 +1,4 @@
-"""Records of a file with all their fields, whatever it is about."""
+"""Reads the records of a file with all their fields, whatever their content."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tellapart.errors import UsageError
 
 
 def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Returns where each record stands and all its fields, but the bytes of pictures.
+    """Yields the position of each record and all its fields except the bytes of pictures.
 
-    JSON lines, a JSON list of records, an object of records by id, a table with a header (CSV, TSV, Excel), Parquet.
+    Reads JSON lines, a JSON list of records, an object of records by id, tables with a header and Parquet.
     Raises `UsageError` for any other file.
     """
     suffix = plain_suffix(path)

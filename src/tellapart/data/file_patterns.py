@@ -1,4 +1,4 @@
-"""Files of a folder and of patterns such as ``shard-{00..12}.tar``, in natural order."""
+"""Lists the files of a folder or of a pattern such as ``shard-{00..12}.tar``, in natural order."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ def is_hidden(inside: PurePath) -> bool:
 
 
 def files_below(folder: Path, *patterns: str) -> list[Path]:
-    """The files of these patterns in a folder, in natural order; hidden ones are left out."""
+    """Returns the files in a folder that match the patterns, in natural order; skips hidden ones."""
     found = {file for pattern in patterns for file in folder.glob(pattern) if not is_hidden(file.relative_to(folder))}
     return sorted((file for file in found if not file.is_dir()), key=lambda file: natural_key(str(file)))
 
 
 def natural_key(text: str) -> list[tuple[int, int, str]]:
-    """A sorting key under which ``2.jpg`` comes before ``10.jpg``."""
+    """Returns a sort key that puts ``2.jpg`` before ``10.jpg``."""
     return [(0, int(run), "") if run.isdecimal() else (1, 0, run.casefold()) for run in re.split(r"(\d+)", text)]
 
 
-MOST_FILES = 1_000_000  # that a pattern in braces stands for
+MOST_FILES = 1_000_000  # that a pattern in braces may expand to
 MOST_BRACES, LONGEST_NUMBER = 20, 18  # pairs, digits
 
 
 def expand_pattern(pattern: Path) -> list[Path]:
-    """The files of ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar``, in natural order; or the plain path."""
+    """Expands ``shard-{00..12}.tar``, ``{a,b}.tar`` or ``shard-*.tar`` in natural order; or returns the plain path."""
     paths = [pattern] if pattern.exists() else [Path(written) for written in expand_braces(str(pattern))]
     found = [
         file
@@ -53,7 +53,7 @@ def _glob(path: Path) -> list[Path]:
 
 
 def expand_braces(text: str) -> list[str]:
-    """``a{1..3}`` as a1, a2, a3, and ``{a,b}`` as a, b. Raises `UsageError` for more than `MOST_FILES` names."""
+    """Expands ``a{1..3}`` to a1, a2, a3, and ``{a,b}`` to a, b. Raises `UsageError` beyond `MOST_FILES` names."""
     pairs = re.findall(r"\{([^{}]*)\}", text)
     if len(pairs) > MOST_BRACES or math.prod(_alternatives(inside) for inside in pairs) > MOST_FILES:
         raise UsageError(f"{text}: stands for more than {MOST_FILES:,} files; name them with a * instead")
@@ -61,7 +61,7 @@ def expand_braces(text: str) -> list[str]:
 
 
 def _alternatives(inside: str) -> int:
-    """Returns how many texts a pair of braces stands for, at least 1."""
+    """Returns the number of texts that a pair of braces expands to, at least 1."""
     first, last = _range(inside) or ("1", "1")
     if max(len(first), len(last)) > LONGEST_NUMBER:
         return MOST_FILES + 1

@@ -1,4 +1,4 @@
-"""Pictures that a list names: the folder that has them, and which of them are there."""
+"""Locates the pictures that a list names: finds their folder and checks which of them exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellapart.types import Item
 
 
 def check_unique_ids(items: Iterable[Item], where: str) -> None:
-    """A `UsageError` that names the ids which ``where`` has more than once."""
+    """Raises `UsageError` that names the duplicate ids in ``where``."""
     double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
     if double:
         some = ", ".join(repr(id_) for id_ in double[:5]) + (", …" if len(double) > 5 else "")
@@ -26,20 +26,20 @@ def check_unique_ids(items: Iterable[Item], where: str) -> None:
 def finish_items(
     items: list[Item], options: Options, where: str, missing: Skipped | None = None
 ) -> tuple[list[Item], Skipped]:
-    """The last step of a reader: check for duplicate ids, keep the requested splits, and of these the files on disk."""
+    """Finishes a reader's items: checks for duplicate ids, and keeps the requested splits and existing files."""
     check_unique_ids(items, where)
     missing = Skipped() if missing is None else missing
     return existing_items(choose_split(items, options), missing), missing
 
 
 def existing_items(items: Iterable[Item], missing: Skipped) -> list[Item]:
-    """The items whose file is there and not empty; the others are named in ``missing``."""
+    """Returns the items whose file exists and is not empty; adds the others to ``missing``."""
     return [item for item in items if has_file(item, missing)]
 
 
 def has_file(item: Item, missing: Skipped) -> bool:
-    """Returns whether its file is there and not empty; ``missing`` says so where not. A picture that is no file is
-    there.
+    """Returns whether the item's file exists and is not empty; if not, adds it to ``missing``. A picture that is not a
+    file counts as existing.
     """
     reason = missing_reason(item.picture.path) if isinstance(item.picture, FilePicture) else None
     if reason:
@@ -52,10 +52,10 @@ PARTIAL_SUFFIXES = (".part", ".partial", ".crdownload", ".download", ".aria2", "
 
 
 def missing_reason(path: Path) -> str | None:
-    """Why there is no picture in this file (not there, empty, its download broken off); None where there may be one."""
+    """Returns why the file has no picture (absent, empty, partial download), or None if it may have one."""
     try:
         size = path.stat().st_size
-    except ValueError:  # NUL, or half a character: no file is called so
+    except ValueError:  # NUL or half a character: no file has such a name
         return "no file name"
     except OSError:
         part = next((suffix for suffix in PARTIAL_SUFFIXES if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
@@ -63,14 +63,14 @@ def missing_reason(path: Path) -> str | None:
     return None if size else "empty file"
 
 
-SAMPLED_NAMES = 50  # pictures of a list that are looked for in each folder that may have them
+SAMPLED_NAMES = 50  # pictures of a list that are looked up in each candidate folder
 
 
 def picture_folder(options: Options, *candidates: Path, names: Iterable[str] = ()) -> Path:
-    """Returns ``images=FOLDER``, else the folder of the candidates that has the pictures.
+    """Returns ``images=FOLDER`` if given, else the candidate folder that has the pictures.
 
-    ``names``: those of the first pictures; the first folder with one of them is taken. Without names, or where no
-    folder has one, it is the first folder that is there, else the first of all, which a message names.
+    names: names of the first pictures; the first folder with one of them is returned. Without names, or if no folder
+    has one, the first existing folder is returned, else the first candidate, so that messages can name it.
     """
     if chosen := options.text("images"):
         return Path(chosen).expanduser()

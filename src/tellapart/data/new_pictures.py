@@ -1,4 +1,4 @@
-"""Pictures of one data set that another does not have, by content."""
+"""Finds pictures of one data set that another lacks, by content."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tellapart.types import Item
 
 
 def beside(others: Iterable[Item], known: Iterable[Item]) -> list[Item]:
-    """Those of ``others`` whose picture is none of ``known``, by content; files are read where their sizes are equal.
+    """Returns the ``others`` whose picture is not in ``known``, by content; reads files only if their sizes are equal.
 
-    Folders number their pictures from 0 again: another picture with an id of ``known`` gets one of its own, such as
-    "7.jpg (2)". Pictures that cannot be read are kept, so that their reader reports them.
+    Different folders may use the same ids, so a different picture with an id of ``known`` is renamed, e.g. to
+    "7.jpg (2)". Unreadable pictures are kept, so that their reader reports them.
     """
     same_size: defaultdict[int | None, list[Item]] = defaultdict(list)
     taken = set()
@@ -43,7 +43,7 @@ def beside(others: Iterable[Item], known: Iterable[Item]) -> list[Item]:
 
 
 def _size(item: Item) -> int | None:
-    """The bytes of a picture that is a file of its own; None where its size is not known without reading it."""
+    """Returns the size of a picture file in bytes, or None if it is not known without reading the picture."""
     try:
         return item.picture.signature()[0] if isinstance(item.picture, FilePicture) else None
     except (PictureError, OSError):

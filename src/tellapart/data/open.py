@@ -22,13 +22,13 @@ from tellapart.types import Item
 
 
 def open_data(spec: str) -> Dataset:
-    """The data set of a specification (the module's docstring has the grammar). Raises `UsageError`."""
+    """Opens the data set of a specification (grammar: `tellapart.data`). Raises `UsageError`."""
     found = expanded([spec])
     return _open(spec) if found == [spec] else _parts(found, spec)
 
 
 def expanded(specs: Sequence[str]) -> list[str]:
-    """The specifications with a pattern of picture files ('photos/*.jpg') as the files that it matches, in order."""
+    """Replaces each pattern of picture files ('photos/*.jpg') by the matching files, in order."""
     return [each for spec in specs for each in (_pictures_like(spec) or [spec])]
 
 
@@ -40,7 +40,7 @@ def _pictures_like(spec: str) -> list[str]:
 
 
 def _open(spec: str, empty_part: bool = False) -> Dataset:
-    """``empty_part``: a part may have no items, where others stand beside it."""
+    """Opens one specification. ``empty_part``: allow a part without items, if there are other parts."""
     kind, path, options = parse(spec)
     with counting_dropped(spec):
         items, missing = READERS[kind].read(path, options)
@@ -55,11 +55,11 @@ def _open(spec: str, empty_part: bool = False) -> Dataset:
 
 
 def open_many(specs: Sequence[str]) -> Dataset:
-    """Several specifications, folders or picture files as one data set, in that order.
+    """Opens several specifications, folders or picture files as one data set, in that order.
 
-    One specification is `open_data`. Of several, the items of a folder without a kind get the path as it was typed
-    before their id, so that two folders may hold the same names; ids that are double all the same are a `UsageError`.
-    One of several parts may be empty. A pattern such as 'photos/*.jpg' stands for its files.
+    A single specification is opened by `open_data`. With several, ids from a folder without a kind are prefixed with
+    the path as typed, so that two folders may hold the same names. Raises `UsageError` for remaining duplicate ids.
+    One of several parts may be empty. A pattern such as 'photos/*.jpg' expands to its files.
     """
     if len(specs) == 1:
         return open_data(specs[0])

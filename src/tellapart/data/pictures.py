@@ -1,19 +1,18 @@
 """Sources of pixels: image files, clips, bytes in memory, and pictures that lie with others in a larger file.
 
-Whatever a picture is (turned by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel), it
-leaves here as RGB, eight bits a channel, transparency laid on white, the first frame of several. Colour
-profiles are not applied: neither are they by the programs that published encoders were trained with.
-A bad file raises `PictureError`, with one line, and nothing else.
+Every picture (rotated by EXIF, CMYK, 16-bit grey, palette with transparency, animated, one pixel) is decoded to
+RGB with eight bits per channel, transparency composited on white, and the first of several frames. Colour profiles
+are not applied, as in the programs that published encoders were trained with. A bad file raises `PictureError`
+with a one-line message and no other exception.
 
 Clips are pictures over time, from a video file (PyAV, extra ``video``) or an animated GIF (Pillow):
 
     clip = ClipFile("dog.mp4")
     clip.frames(4)      # four RGB pictures: the middles of four equal parts of the time
-    clip.image()        # the middle frame, where one picture is wanted
+    clip.image()        # the middle frame, when a single picture is needed
 
-A clip is a `tellapart.types.Picture`: whatever reads pictures reads clips. Two rules decide which frames are taken:
-frame k of n is the one that is shown at (k + 1/2)/n of the duration, however long each stays on the screen; a clip of
-fewer frames repeats them.
+A clip is a `tellapart.types.Picture`, so code that reads pictures also reads clips. Frame k of n is the one shown at
+(k + 1/2)/n of the duration, however long each frame stays on the screen. A clip with fewer frames repeats them.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from PIL import Image, ImageOps
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Picture
 
-# What Pillow may open. A list, because Pillow also knows formats that start other programs (EPS) or whose
+# Formats Pillow may open. A whitelist, because Pillow also knows formats that start other programs (EPS) or whose
 # signature is so weak that a text file passes for a picture.
 # (MPO, which phones write into .jpg, comes with JPEG.)
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
@@ -58,7 +57,7 @@ SUFFIXES = frozenset(
         *("ppm", "pgm", "pbm", "pnm", "jp2", "j2k", "avif", *HEIC),
     )
 )
-# Picture formats that people have, and that this package does not read: reported, never passed over.
+# Common picture formats that this package cannot read: reported, never skipped silently.
 UNSUPPORTED_SUFFIXES = (
     frozenset(
         f".{suffix}"
@@ -72,14 +71,14 @@ UNSUPPORTED_SUFFIXES = (
 )
 NO_HEIC = "convert it to JPEG or PNG, or type: pip install 'tellapart[heic]'"
 MAX_FILE_BYTES = 1 << 30
-MAX_PIXELS = 178_956_970  # Pillow's own bound: beyond it a file is taken for a decompression bomb
+MAX_PIXELS = 178_956_970  # Pillow's own limit, beyond which it suspects a decompression bomb
 
-IN_FLIGHT_BYTES = 2 << 30  # of pictures that the threads of a process decode at once; a larger one is decoded alone
-PIXEL_BYTES, LAYERED_BYTES = 8, 20  # at the peak of decoding a pixel; of one with transparency
+IN_FLIGHT_BYTES = 2 << 30  # limit on what the threads of a process decode at once; a larger picture is decoded alone
+PIXEL_BYTES, LAYERED_BYTES = 8, 20  # peak memory per pixel while decoding; the same with transparency
 
 
 class _InFlight(threading.local):
-    """Counts what a thread has claimed of `IN_FLIGHT_BYTES`; None outside `in_flight`."""
+    """Bytes of `IN_FLIGHT_BYTES` that a thread has claimed; None outside `in_flight`."""
 
     held: int | None = None
 
@@ -104,7 +103,7 @@ def in_flight() -> Iterator[None]:
 
 
 def _claim(size: int) -> None:
-    """Wait until so many bytes may be decoded; a thread that holds some already does not wait, so none waits for it."""
+    """Waits until ``size`` bytes may be decoded. A thread that already holds some does not wait, to avoid deadlocks."""
     with _FREED:
         if not _HERE.held:
             _FREED.wait_for(lambda: not _USED[0] or _USED[0] + size <= IN_FLIGHT_BYTES)
@@ -113,7 +112,7 @@ def _claim(size: int) -> None:
 
 
 def content_key(data: bytes) -> str:
-    """BLAKE2b of the bytes, 128 bits as 32 hexadecimal digits: equal bytes have equal keys."""
+    """Returns the 128-bit BLAKE2b hash of the bytes as 32 hexadecimal digits."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -128,13 +127,13 @@ class BytesPicture:
         self._key: str | None = None
 
     def key(self) -> str:
-        """The content key of the encoded bytes."""
+        """Returns the content key of the encoded bytes."""
         if self._key is None:
             self._key = content_key(self.data)
         return self._key
 
     def image(self) -> Image.Image:
-        """Decode to RGB, eight bits a channel. Raises `PictureError`."""
+        """Decodes to RGB, eight bits per channel. Raises `PictureError`."""
         return decode(self.data, self.name)
 
     def __repr__(self) -> str:
@@ -142,7 +141,7 @@ class BytesPicture:
 
 
 class StoredPicture(ABC):
-    """A picture whose encoded bytes lie on disk. It is read on access, and its bytes are not kept.
+    """A picture whose encoded bytes are on disk. It is read on access, and its bytes are not kept in memory.
 
     To get both the key and the pixels, call `read` once and use its result for both.
     """
@@ -155,29 +154,29 @@ class StoredPicture(ABC):
     @property
     @abstractmethod
     def name(self) -> str:
-        """Returns what a message calls it."""
+        """Returns the name used in messages."""
 
     @abstractmethod
     def address(self) -> str:
-        """Returns where the bytes are, on this machine: no two pictures share one. It need not be proper text."""
+        """Returns the location of the bytes on this machine, unique per picture. It need not be valid text."""
 
     @abstractmethod
     def signature(self) -> tuple[int, int]:
-        """(size, time of last change in ns) of the file: while it stands, the content is taken to stand."""
+        """Returns (size in bytes, modification time in ns). The content is assumed unchanged while the signature is."""
 
     @abstractmethod
     def read(self) -> BytesPicture:
-        """The bytes, read now. Raises `PictureError` for whatever cannot be read."""
+        """Reads the bytes. Raises `PictureError` if that fails."""
 
     def key(self) -> str:
-        """The content key of the bytes. Reads them once for as long as the signature stands."""
+        """Returns the content key of the bytes, which are read once per signature."""
         signature = self.signature()
         if self._known is None or self._known[0] != signature:
             self._known = (signature, self.read().key())
         return self._known[1]
 
     def image(self) -> Image.Image:
-        """Decode to RGB, eight bits a channel. Raises `PictureError`."""
+        """Decodes to RGB, eight bits per channel. Raises `PictureError`."""
         return self.read().image()
 
     def __repr__(self) -> str:
@@ -195,19 +194,19 @@ class FilePicture(StoredPicture):
 
     @property
     def name(self) -> str:
-        """The path as it was given."""
+        """Returns the path as given."""
         return str(self.path)
 
     def address(self) -> str:
-        """The absolute path."""
+        """Returns the absolute path."""
         return str(self.path.absolute())
 
     def signature(self) -> tuple[int, int]:
-        """(size in bytes, time of last change in ns): while it stands, the content is taken to stand."""
+        """Returns (size in bytes, modification time in ns). The content is assumed unchanged while the signature is."""
         return signature_of(self.path, self.name)
 
     def read(self) -> BytesPicture:
-        """The file's bytes, read now. Raises `PictureError` for whatever cannot be read."""
+        """Reads the file's bytes. Raises `PictureError` if that fails."""
         try:
             # O_NONBLOCK, so that a pipe named .jpg is refused below instead of waited on for ever.
             with open(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
@@ -224,7 +223,7 @@ class FilePicture(StoredPicture):
 
 
 def signature_of(path: Path, name: str) -> tuple[int, int]:
-    """(size in bytes, time of last change in ns) of a file. Raises `PictureError` that begins with ``name``."""
+    """Returns (size in bytes, modification time in ns) of a file. Raises `PictureError` that begins with ``name``."""
     try:
         found = path.stat()
     except OSError as error:
@@ -233,7 +232,7 @@ def signature_of(path: Path, name: str) -> tuple[int, int]:
 
 
 def decode(data: bytes, name: str) -> Image.Image:
-    """Encoded bytes to an RGB picture; ``name`` is what a message calls it. Raises `PictureError`."""
+    """Decodes encoded bytes to an RGB picture; ``name`` is used in messages. Raises `PictureError`."""
     with open_image(data, name) as found:
         found.load()
         return to_rgb(found)
@@ -241,7 +240,7 @@ def decode(data: bytes, name: str) -> Image.Image:
 
 @contextmanager
 def open_image(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iterator[Image.Image]:
-    """Pillow's view of encoded bytes, nothing decoded yet. What fails inside the block is a `PictureError`, too."""
+    """Opens encoded bytes with Pillow without decoding them. Turns errors inside the block into `PictureError`."""
     if not data:
         raise PictureError(f"{name}: empty file")
     pil = _pillow()
@@ -254,20 +253,20 @@ def open_image(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iter
     except PictureError:
         raise
     except Exception as error:
-        # Pillow answers damaged bytes with almost any exception (OSError, SyntaxError, ValueError, IndexError,
-        # struct.error, zlib.error, MemoryError): a bad picture must not be able to stop a long job.
+        # Pillow raises almost any exception for damaged bytes (OSError, SyntaxError, ValueError, IndexError,
+        # struct.error, zlib.error, MemoryError), and a bad picture must not stop a long job.
         raise PictureError(f"{name}: {_decode_reason(error, data)}") from None
 
 
 def check_size(width: int, height: int, name: str) -> None:
-    """A `PictureError` for more pixels than are decoded here."""
+    """Raises `PictureError` if the picture exceeds the pixel limit."""
     if width * height > MAX_PIXELS:
         raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
 
 
 def load_rgb(value: Any) -> Image.Image:
-    """Returns the RGB picture of what a program holds: a PIL image, a path, encoded bytes, a mapping with ``bytes`` or
-    ``path`` as Hugging Face writes it, or a list of one of these.
+    """Converts a PIL image, a path, encoded bytes, a mapping with ``bytes`` or ``path`` (as in Hugging Face datasets),
+    or a list with one of these, to an RGB picture.
 
     Raises `UsageError` for anything else, and `PictureError` for a file that cannot be read.
     """
@@ -289,8 +288,8 @@ def load_rgb(value: Any) -> Image.Image:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Returns a copy in RGB: upright by its EXIF orientation, eight bits a channel, transparency laid on white."""
-    with contextlib.suppress(Exception):  # the pixels are good where only their metadata are damaged
+    """Returns an upright RGB copy (EXIF orientation), eight bits per channel, transparency composited on white."""
+    with contextlib.suppress(Exception):  # the pixels are fine if only the metadata is damaged
         image = ImageOps.exif_transpose(image)
     if image.mode.startswith(("I", "F")):
         image = _eight_bits(image)
@@ -299,15 +298,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
         white = _pillow().new("RGBA", layer.size, (255, 255, 255, 255))
         flat: Image.Image = _pillow().alpha_composite(white, layer)
         return flat.convert("RGB")
-    # A copy where the mode is RGB already: what is handed out must outlive the file it came from.
+    # Copies even if the mode is already RGB, because the result must outlive the file it came from.
     return image.convert("RGB") if image.mode != "RGB" else image.copy()
 
 
 def _eight_bits(image: Image.Image) -> Image.Image:
-    """Grey of more than eight bits, scaled; Pillow alone would clip everything above 255 to white.
+    """Scales grey of more than eight bits to eight; Pillow would clip everything above 255 to white.
 
-    Integers are taken as 16-bit where any value exceeds 255 (or the mode says so); floats as 0 to 1, or as
-    0 to 255 where they exceed 1.
+    Treats integers as 16-bit if any value exceeds 255 (or the mode says so), and floats as 0 to 1, or as 0 to 255 if
+    any exceeds 1.
     """
     grey_HW = np.asarray(image)
     if image.mode == "F":
@@ -321,15 +320,15 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 @functools.cache
 def _pillow() -> Any:
-    # Between Pillow's warning and its error lie honest panoramas: decode() has its own bound. Its remarks on
-    # damaged metadata name no file, so they help nobody in a job over many.
+    # Legitimate panoramas lie between Pillow's warning and its error, and decode() has its own limit. Pillow's
+    # warnings about damaged metadata name no file, so they are useless in a job over many.
     warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
     warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
     if HEIC:
         import pillow_heif
 
         pillow_heif.register_heif_opener()
-    Image.init()  # all plug-ins at once: which of them there are depends on how Pillow was built
+    Image.init()  # loads all plug-ins at once, because the available ones depend on how Pillow was built
     return Image
 
 
@@ -346,7 +345,7 @@ def _os_reason(error: OSError) -> str:
 
 
 def _decode_reason(error: Exception, data: bytes) -> str:
-    """Why the bytes are no picture, for a person: short, and without Pillow's buffer addresses."""
+    """Returns a short, readable reason why the bytes are not a picture, without Pillow's buffer addresses."""
     text = " ".join(str(error).split())
     if isinstance(error, Image.DecompressionBombError):
         return f"over {MAX_PIXELS:,} pixels (a decompression bomb?)"
@@ -378,14 +377,14 @@ def _guess_format(data: bytes) -> str:
     return f"its first bytes are {head[:8].hex(' ')}"
 
 
-# What FFmpeg may open. A list, because it also knows formats that are lists of other files and addresses (HLS, concat).
+# Formats FFmpeg may open. It also knows formats that list other files and addresses (HLS, concat), hence a whitelist.
 CONTAINERS = "avi,mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,mpeg,mpegts,mpegvideo,flv,asf,ogg"
 VIDEO_SUFFIXES = frozenset(
     f".{suffix}"
     for suffix in (*("mp4", "m4v", "mov", "avi", "webm", "mkv", "mpg", "mpeg", "wmv", "flv", "3gp", "ogv"),)
 )
 CLIP_SUFFIXES = VIDEO_SUFFIXES | {".gif"}
-# A file with less than this share of the frames that its header counts ends before the clip does.
+# A file with less than this share of the frames in its header counts as truncated.
 MIN_FRAME_SHARE = 0.9
 
 
@@ -395,7 +394,7 @@ class BytesClip(BytesPicture):
     __slots__ = ()
 
     def frames(self, count: int) -> list[Image.Image]:
-        """``count`` frames, RGB, evenly over the duration. Raises `PictureError`."""
+        """Returns ``count`` RGB frames, evenly spaced over the duration. Raises `PictureError`."""
         if count < 1:
             raise ValueError(f"{count} frames; expected at least 1")
         if not self.data:
@@ -404,17 +403,17 @@ class BytesClip(BytesPicture):
         return read(self.data, self.name, count)
 
     def image(self) -> Image.Image:
-        """The middle frame."""
+        """Returns the middle frame."""
         return self.frames(1)[0]
 
 
 class ClipFile(FilePicture):
-    """A clip in a file. As with a picture, it is read on access."""
+    """A clip in a file, read on access like a picture."""
 
     __slots__ = ()
 
     def read(self) -> BytesClip:
-        """The file's bytes, read now. Raises `PictureError` for whatever cannot be read."""
+        """Reads the file's bytes. Raises `PictureError` if that fails."""
         return BytesClip(super().read().data, self.name)
 
     def frames(self, count: int) -> list[Image.Image]:
@@ -423,15 +422,15 @@ class ClipFile(FilePicture):
 
 
 def picture_file(path: str | os.PathLike[str]) -> FilePicture:
-    """The file as a clip where its name ends like a clip's (a GIF is one), else as a picture."""
+    """Returns the file as a clip if its suffix is that of a clip (including GIF), else as a picture."""
     return ClipFile(path) if Path(path).suffix.lower() in CLIP_SUFFIXES else FilePicture(path)
 
 
 def picture_in(folder: Path, name: str) -> FilePicture:
-    """The picture or clip that a list calls ``name``, as the folder has it.
+    """Returns the picture or clip in ``folder`` that a list calls ``name``.
 
-    A folder may have the name with forward slashes, or with letters such as é composed differently: Macs write two
-    characters.
+    The name on disk may use forward slashes, or a different Unicode composition of letters such as é (two characters on
+    macOS).
     """
     written = [name, name.replace("\\", "/")]
     if not name.isascii():
@@ -441,17 +440,17 @@ def picture_in(folder: Path, name: str) -> FilePicture:
 
 
 def is_clip(picture: Picture) -> bool:
-    """Returns whether the picture has frames over time; a scene has only where it is longer than one."""
+    """Returns whether the picture has frames over time; a scene has if its length exceeds one."""
     return hasattr(picture, "frames") and getattr(picture, "length", 2) > 1
 
 
 def sample_frames(picture: Any, count: int) -> list[Image.Image]:
-    """``count`` frames of a clip, evenly over its time; of a picture that stands still the one."""
+    """Returns ``count`` frames of a clip, evenly spaced over its duration, or the single frame of a still picture."""
     return picture.frames(count) if is_clip(picture) else [picture.image()]
 
 
 def preview_image(picture: Picture) -> Image.Image:
-    """A still for display: the picture itself; for a clip, four frames on one sheet, in reading order."""
+    """Returns a still for display: the picture itself, or four frames of a clip on one sheet in reading order."""
     if not is_clip(picture):
         return picture.image()
     frames = sample_frames(picture, 4)
@@ -464,7 +463,7 @@ def preview_image(picture: Picture) -> Image.Image:
 
 
 def uniform_frame_indices(starts: Sequence[float], end: float, count: int) -> list[int]:
-    """Returns which frames are shown in the middles of ``count`` equal parts of the time from ``starts[0]`` to ``end``.
+    """Returns the indices of the frames shown at the midpoints of ``count`` equal parts of ``starts[0]`` to ``end``.
 
     ``starts``: when each frame appears, ascending.
     """
@@ -478,7 +477,7 @@ def _gif_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
         for place in range(getattr(found, "n_frames", 1)):
             found.seek(place)
             starts.append(starts[-1] + (found.info.get("duration") or 100))  # browsers show a frame of 0 ms for 100
-        found.load()  # a file that is cut off ends in half a frame
+        found.load()  # a truncated file ends in half a frame
         wanted = uniform_frame_indices(starts[:-1], starts[-1], count)
         frames = {}
         for place in sorted(set(wanted)):
@@ -503,11 +502,11 @@ def _video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
 
 
 class _Video:
-    """The packets of one video stream; frames are decoded from the key frame before them on, and no others."""
+    """The packets of one video stream. Decodes only from the key frame before each requested frame."""
 
     @classmethod
     def read(cls, container: Any, name: str) -> _Video:
-        """The packets of the first video stream. Raises `PictureError` where many are missing."""
+        """Reads the packets of the first video stream. Raises `PictureError` if many are missing."""
         stream = container.streams.video[0]
         packets = [packet for packet in container.demux(stream) if packet.size]
         if not packets:
@@ -521,8 +520,8 @@ class _Video:
 
     def __init__(self, packets: list[Any], decoder: Any, name: str, *, avi: bool) -> None:
         self.name, self.decoder, self.packets = name, decoder, packets
-        # AVI times the order of decoding, not of showing, and some streams time nothing: their frames are counted from
-        # the start instead, and taken as equally long.
+        # AVI has decoding times instead of presentation times, and some streams have none. Their frames are counted
+        # from the start instead and assumed to be equally long.
         self.timed = not avi and all(packet.pts is not None for packet in self.packets)
         self.times = [packet.pts if self.timed else place for place, packet in enumerate(self.packets)]
 
@@ -539,13 +538,13 @@ class _Video:
         return [found[time] for time in wanted]
 
     def _decode(self, wanted: list[int]) -> dict[int, Image.Image]:
-        """Time to frame, for these times."""
+        """Returns a mapping from each requested time to its frame."""
         found: dict[int, Image.Image] = {}
         keys = [place for place, packet in enumerate(self.packets) if packet.is_keyframe] if self.timed else []
         place, seen = 0, 0
         while wanted:
             key = max((place for place in keys if self.times[place] <= wanted[0]), default=0)
-            if key > place:  # the frames in between are not wanted
+            if key > place:  # skips the frames in between
                 self.decoder.flush_buffers()
                 place = key
             if place > len(self.packets):
@@ -561,13 +560,13 @@ class _Video:
 
 
 def _turned(frame: Any) -> Image.Image:
-    """The frame in RGB, turned as the file says that it is to be seen (clips of a telephone held upright)."""
+    """Returns the frame in RGB, rotated as the file's metadata says (e.g. clips from a phone held upright)."""
     image: Image.Image = frame.to_image()
     return image.rotate(frame.rotation, expand=True) if frame.rotation % 360 else image
 
 
 class PackedPicture(StoredPicture):
-    """``inside`` says where in the file."""
+    """A picture inside a larger file. ``inside`` is its position in the file."""
 
     __slots__ = ("_path", "inside")
 
@@ -577,33 +576,33 @@ class PackedPicture(StoredPicture):
 
     @property
     def name(self) -> str:
-        """The file and the place in it."""
+        """Returns the file and the position in it."""
         return f"{self._path}#{self.inside}"
 
     def address(self) -> str:
-        """The absolute path and the place; with a double slash, which no path has."""
+        """Returns the absolute path and the position, separated by a double slash, which no path contains."""
         return f"{self._path.absolute()}//{self.inside}"
 
     def signature(self) -> tuple[int, int]:
-        """That of the file."""
+        """Returns the signature of the file."""
         return signature_of(self._path, self.name)
 
     def read(self) -> BytesPicture:
-        """The bytes, read now."""
+        """Reads the bytes."""
         return BytesPicture(self.data(), self.name)
 
     @abstractmethod
     def data(self) -> bytes:
-        """The encoded bytes. Raises `PictureError`."""
+        """Returns the encoded bytes. Raises `PictureError`."""
 
 
 class PackedClip(PackedPicture):
-    """A clip that lies in a larger file."""
+    """A clip inside a larger file."""
 
     __slots__ = ()
 
     def read(self) -> BytesClip:
-        """The bytes, read now."""
+        """Reads the bytes."""
         return BytesClip(self.data(), self.name)
 
     def frames(self, count: int) -> list[Image.Image]:
@@ -614,7 +613,7 @@ class PackedClip(PackedPicture):
 T = TypeVar("T")
 R = TypeVar("R")
 
-MOST_THREADS = 8  # more wait for each other: between calls into C they take turns
+MOST_THREADS = 8  # more would wait for each other: between calls into C they take turns
 MOST_BYTES = 512 << 20
 
 
@@ -626,11 +625,11 @@ def ahead(
     threads: int | None = None,
     size: Callable[[T], int] = lambda thing: 0,
 ) -> Generator[R, None, None]:
-    """``work`` of each of ``things``, in order; up to ``buffer`` results are ready, or under way, before their turn.
+    """Yields ``work(thing)`` for each of ``things``, in order, computing up to ``buffer`` results ahead.
 
-    ``threads``: by default one for each core, at most `MOST_THREADS`. ``size``: of a thing in bytes; no further ones
-    are taken while those under way have `MOST_BYTES`. What ``work`` raises is raised where its result would come.
-    Closing the iterator, or Ctrl-C, drops what has not begun.
+    threads: by default one per core, at most `MOST_THREADS`. size: returns the size of a thing in bytes; no further
+    things are started while those in progress have `MOST_BYTES`. An exception in ``work`` is raised in place of its
+    result. Closing the iterator, or Ctrl-C, drops the things that have not started.
     """
     threads = threads or min(MOST_THREADS, os.cpu_count() or 1)
     rest, pending = iter(things), deque[tuple[int, "futures.Future[R]"]]()

@@ -1,4 +1,4 @@
-"""`READERS`, the table of the kinds of data, and what a reader says about itself.
+"""`READERS`, the registry of data set kinds, and the description of a reader.
 
 A reader is a module of `tellapart.data.readers`, an entry point of the group ``tellapart.readers`` in an installed
 package (which loads to a `Reader`, or to its function), or an entry that a program registers.
@@ -26,13 +26,16 @@ ReadFunction = Callable[[Path, Options], tuple[Sequence[Item], Skipped]]
 class Reader(Entry[ReadFunction]):
     """One layout of a data set.
 
-    ``factory`` reads a path, with the options of its specification, to items and to what it had to leave out.
-    ``needs``: extras that must be installed.
+    factory: reads a path with the options of its specification, and returns items and what it left out.
+    needs: extras that must be installed.
 
-    keys: the keys that it knows beside `COMMON_KEYS`, each with one line of help. needs_path: False where nothing is
-    read from disk. layouts: (what a user has, what to type), for the docs. suffixes: of files that are of this kind
-    without ``kind:``. json_layout: whether the content of a ``.json`` file is of this kind. folder_markers: names of
-    files that make a folder one of this kind; folder_suffixes: suffixes that do, where it holds no picture.
+    keys: the keys that it accepts in addition to `COMMON_KEYS`, each with one line of help.
+    needs_path: False if nothing is read from disk.
+    layouts: (what a user has, what to type), for the docs.
+    suffixes: suffixes of files that have this kind without ``kind:``.
+    json_layout: whether the content of a ``.json`` file has this kind.
+    folder_markers: file names that give a folder this kind.
+    folder_suffixes: suffixes that do so if the folder has no picture.
     """
 
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -45,7 +48,7 @@ class Reader(Entry[ReadFunction]):
 
     @property
     def read(self) -> ReadFunction:
-        """The function that reads."""
+        """Returns the function that reads the data."""
         return self.factory
 
 
@@ -53,7 +56,7 @@ READERS: Registry[Reader] = Registry(
     "kind of data", Reader, group="tellapart.readers", package="tellapart.data.readers"
 )
 
-# Keys that every kind knows, in the order in which they apply.
+# Keys that every kind accepts, in the order in which they are applied.
 COMMON_KEYS: Mapping[str, str] = {
     "split": "`test`; `dev`, `valid` and `validation` are `val`; several: `train,val`",
     "ids": "`list.json`: the pictures that a list names, matched as captions are: ids, file names or COCO's numbers",
@@ -65,18 +68,18 @@ IMAGES = {"images": "the folder of the pictures; by default where the layout usu
 
 
 def recognize(fits: Callable[[Reader], bool], *, plugins: bool = True) -> str | None:
-    """The first kind that fits. Plug-ins are asked, and loaded, only where no reader of the package fits."""
+    """Returns the first kind that fits. Loads plug-ins only if no reader of the package fits."""
     readers = chain(_builtin(), _installed()) if plugins else _builtin()
     return next((reader.name for reader in readers if fits(reader)), None)
 
 
 def known_suffixes() -> list[str]:
-    """The suffixes of files whose kind need not be typed."""
+    """Returns the suffixes of files whose kind can be omitted."""
     return [suffix for reader in chain(_builtin(), _installed()) for suffix in reader.suffixes]
 
 
 def layouts_table() -> str:
-    """A Markdown table of the layouts, by kind."""
+    """Returns a Markdown table of the layouts by kind."""
     rows = [
         f"| `{reader.name}` | {have} | {typed} | {', '.join(f'`{extra}`' for extra in reader.needs)} |"
         for reader in _builtin()
@@ -86,7 +89,7 @@ def layouts_table() -> str:
 
 
 def keys_table() -> str:
-    """A Markdown table of the keys and the kinds that know them."""
+    """Returns a Markdown table of the keys and the kinds that accept them."""
     kinds: dict[tuple[str, str], list[str]] = {}
     for reader in _builtin():
         for key, text in reader.keys.items():
@@ -97,24 +100,24 @@ def keys_table() -> str:
 
 
 def kinds_of_data() -> tuple[list[tuple[str, str]], list[str]]:
-    """Returns each kind with its help, plug-ins included, and a line on each plug-in that cannot be loaded."""
+    """Returns each kind with its help, including plug-ins, and one line per plug-in that cannot be loaded."""
     broken: list[str] = []
     return [(reader.name, reader.help) for reader in _by_name(READERS.entries(broken=broken.append))], broken
 
 
 def _by_name(readers: Iterable[Reader]) -> list[Reader]:
-    """The registry has them in the order of import."""
+    """Sorts readers by name; the registry has them in import order."""
     return sorted(readers, key=lambda reader: reader.name)
 
 
 def _builtin() -> Iterator[Reader]:
-    """The readers of the package, and those that the program registered."""
+    """Yields the readers of the package and those that the program registered."""
     installed = READERS.installed()
     return (READERS.find(name) for name in sorted(READERS) if name not in installed)
 
 
 def _installed() -> Iterator[Reader]:
-    """Those of installed packages; one that cannot be loaded is passed over, as long as nobody names it."""
+    """Yields the readers of installed packages; skips those that cannot be loaded, unless the user names them."""
     for name in READERS.installed():
         with contextlib.suppress(UsageError):
             yield READERS.find(name)

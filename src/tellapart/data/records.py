@@ -249,7 +249,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
     as JSON, Python or NumPy writes them.
 
     A text that is a file name, or a list or dictionary that cannot be read, is a `MarkedText`, and so is one whose
-    record has a flag of VizWiz. Raises `UsageError` that begins with ``where``.
+    record has a flag of VizWiz. Raises `UsageError` whose message begins with ``where``.
     """
     if value is None or (isinstance(value, float) and value != value):  # pandas has NaN for a cell without text
         return []

@@ -1,4 +1,4 @@
-"""References of an item: cleaned, joined to descriptions, or as BLIP learns them."""
+"""Prepares an item's references: cleans them, joins them to descriptions, or formats them for BLIP."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tellapart.types import Item
 
 
 def clean_captions(captions: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The captions in a value (`caption_texts`), each on one line without blanks around it.
+    """Returns the captions in a value (`caption_texts`), each on one line and stripped.
 
-    Empty ones are dropped and counted (`tellapart.data.dropped`), and so are those that VizWiz leaves out by a flag in
-    ``record``. Raises `UsageError` that begins with ``where``.
+    Drops and counts (`tellapart.data.dropped`) empty captions and those that a VizWiz flag in ``record`` excludes.
+    Raises `UsageError` whose message begins with ``where``.
     """
     found = with_flags(caption_texts(captions, where), record or {}, where)
     if error := next((text.error for text in found if isinstance(text, MarkedText) and text.error), None):
@@ -41,29 +41,29 @@ BLIP_WORDS = 30
 
 
 def blip_clean(text: str) -> str:
-    """Returns a reference as BLIP learns it (`pre_caption` of its program): lower case, without ``.!"()*#:;~``, at most
-    30 words."""
+    """Formats a reference for BLIP (``pre_caption`` in its code): lower case, without ``.!"()*#:;~``, at most 30
+    words."""
     return " ".join(text.lower().translate(_BLIP_MARKS).split()[:BLIP_WORDS])
 
 
 def blip_cleaned(item: Item) -> Item:
-    """Returns an item with its references cleaned by `blip_clean`; those of which nothing is left are dropped."""
+    """Returns an item with its references cleaned by `blip_clean`; drops those that become empty."""
     return replace(item, references=tuple(filter(None, map(blip_clean, item.references))))
 
 
 def described(item: Item, prompt: str) -> Item:
-    """Returns an item whose references are descriptions that begin with ``prompt``; its id ends in ``#description``.
+    """Returns the item with descriptions that begin with ``prompt`` as references; its id ends in ``#description``.
 
-    Of a picture with n references that differ there are n descriptions, each of which begins with another reference.
-    A picture without references keeps none.
+    A picture with n distinct references gets n descriptions, each beginning with a different reference. A picture
+    without references gets none.
     """
     return replace(item, id=f"{item.id}#description", references=descriptions(item.references, prompt))
 
 
 def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
-    """The references as sentences of one text behind the prompt, once from each on; none where there are none.
+    """Joins the references to one text after the prompt, once starting from each; empty without references.
 
-    One that says nothing more than another, articles aside, is left out.
+    Leaves out references that add nothing to another one, articles aside.
     """
     sentences = [text for text in (reference.strip().rstrip(_END) for reference in distinct(references)) if text]
     turns = (sentences[start:] + sentences[:start] for start in range(len(sentences)))
@@ -71,7 +71,7 @@ def descriptions(references: Sequence[str], prompt: str) -> tuple[str, ...]:
 
 
 def distinct(references: Sequence[str]) -> list[str]:
-    """Those whose words do not all stand in another one; of those with the same words the first."""
+    """Returns references whose words are not all contained in another one; of those with equal words, the first."""
     words = [frozenset(_WORD.findall(text.lower())) - _ARTICLES for text in references]
     return [
         text
@@ -84,6 +84,6 @@ def distinct(references: Sequence[str]) -> list[str]:
 
 
 def _lower_first(sentence: str) -> str:
-    """ "A dog" as "a dog", "USA" as it is."""
+    """Lower-cases the first letter: "A dog" becomes "a dog", "USA" stays."""
     capital = sentence[:1].isupper() and not sentence[1:2].isupper()
     return sentence[0].lower() + sentence[1:] if capital else sentence

@@ -1,4 +1,4 @@
-"""The ``key=value`` options of a specification, and those that choose items: splits, parts, lists of ids."""
+"""Parses the ``key=value`` options of a specification, and selects items by split, part and list of ids."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tellapart.types import Item
 
 @dataclass(frozen=True)
 class Options:
-    """The ``key=value`` pairs of a specification, as text, and what they are called in messages."""
+    """The ``key=value`` pairs of a specification, as text, and their name in messages."""
 
     spec: str
     values: dict[str, str] = field(default_factory=dict)
 
     def text(self, key: str, default: str = "") -> str:
-        """The value as written."""
+        """Returns the value as written."""
         return self.values.get(key, default)
 
     def integer(self, key: str, default: int, *, least: int = 0) -> int:
-        """A whole number of at least ``least``, or a `UsageError`."""
+        """Returns an integer of at least ``least``. Raises `UsageError`."""
         written = self.values.get(key)
         if written is None:
             return default
@@ -41,7 +41,7 @@ class Options:
         return int(written)
 
     def number(self, key: str, default: float) -> float:
-        """A finite number, or a `UsageError`."""
+        """Returns a finite number. Raises `UsageError`."""
         written = self.values.get(key)
         try:
             value = default if written is None else float(written)
@@ -53,7 +53,7 @@ class Options:
 
     @property
     def splits(self) -> frozenset[str]:
-        """The requested splits by their standard names; empty: all."""
+        """Returns the requested splits by their standard names; empty means all."""
         return frozenset(normalize_split(name) for name in self.text("split").split(",") if name.strip())
 
 
@@ -71,13 +71,13 @@ _SPLIT_NAMES = {
 
 
 def normalize_split(name: str) -> str:
-    """``train``, ``val`` or ``test`` for their many spellings; other names in lower case."""
+    """Normalises spellings to ``train``, ``val`` or ``test``; lower-cases other names."""
     name = name.strip().lower()
     return _SPLIT_NAMES.get(name, name)
 
 
 def split_records(content: Any) -> Any:
-    """The records of ``{"train": [...], "test": [...]}`` as one list, each with its split; other content as it is."""
+    """Flattens ``{"train": [...], "test": [...]}`` to records with their split; returns other content as is."""
     if not isinstance(content, dict) or not {normalize_split(key) for key in content} <= {"train", "val", "test"}:
         return content
     if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in content.values()):
@@ -86,13 +86,13 @@ def split_records(content: Any) -> Any:
 
 
 def split_from_name(name: str) -> str:
-    """The split that a file's name speaks of (``captions_val2017.json``, ``train-00000.tar``); "" where it does not."""
+    """Infers the split from a file name (``captions_val2017.json``, ``train-00000.tar``), or returns ""."""
     found = re.search(r"(?<![a-z])(train(?:ing)?|val(?:id|idation)?|dev|test)(?![a-z])", name.lower())
     return normalize_split(found[1]) if found else ""
 
 
 def choose_split(items: list[Item], options: Options) -> list[Item]:
-    """The items of the requested splits. Raises `UsageError` for a split that no item has."""
+    """Returns the items of the requested splits. Raises `UsageError` for a split that no item has."""
     if not options.splits:
         return items
     check_splits({item.split for item in items}, options)
@@ -100,7 +100,7 @@ def choose_split(items: list[Item], options: Options) -> list[Item]:
 
 
 def check_splits(found: set[str], options: Options) -> None:
-    """A `UsageError` where a split is asked for that is not among those ``found``."""
+    """Raises `UsageError` if a requested split is not in ``found``."""
     found = found - {""}
     if options.splits and not found:
         raise UsageError(f"{options.spec}: these files know no splits; leave out split={options.text('split')}")
@@ -109,10 +109,10 @@ def check_splits(found: set[str], options: Options) -> None:
 
 
 def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
-    """``part=i/n`` (or ``1,2/3``): the i-th of n disjoint parts of the list, in the list's order.
+    """Applies ``part=i/n`` (or ``1,2/3``): returns the i-th of n disjoint parts of the list, in the list's order.
 
-    The list is dealt out in the order of a hash of the ids, so parts differ by at most one in size, look
-    alike, and are the same on every machine that has the same list.
+    Items are assigned round-robin in the order of a hash of their ids. So parts differ by at most one in size, have the
+    same distribution, and are the same on every machine for the same list.
     """
     written = options.text("part")
     if not written:
@@ -130,9 +130,9 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
 
 
 def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Sequence[Item]:
-    """``ids=FILE``: the items that a list names (`read_id_list`), in the order of the data.
+    """Applies ``ids=FILE``: returns the items that a list names (`read_id_list`), in the order of the data.
 
-    Names are matched as captions are (`match_ids`). Those that the data does not have are added to ``missing``.
+    Matches names as captions are matched (`match_ids`), and adds names without an item to ``missing``.
     """
     if not (written := options.text("ids")):
         return items
@@ -150,9 +150,9 @@ ID_LISTS = ("imgids", "image_ids", "img_ids", "ids")  # CapEnrich's first
 
 
 def read_id_list(path: Path) -> list[str]:
-    """Reads a list of ids, each once: a JSON list, an object with one under ``imgids`` or ``ids``, or one a line.
+    """Reads a list of unique ids: a JSON list, an object with a list under ``imgids`` or ``ids``, or one id per line.
 
-    Raises `UsageError` for what is none.
+    Raises `UsageError` if the file is none of these.
     """
     if path.suffix.lower() in (".pkl", ".pickle"):
         names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
@@ -168,7 +168,7 @@ def read_id_list(path: Path) -> list[str]:
 
 
 def is_id_list(path: Path) -> bool:
-    """Returns whether a JSON file is a list of ids (`read_id_list`), not one of records."""
+    """Returns whether a JSON file is a list of ids (`read_id_list`) rather than of records."""
     return plain_suffix(path) == ".json" and path.is_file() and bool(_ids_in(read_json(path)))
 
 

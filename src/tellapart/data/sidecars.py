@@ -1,4 +1,4 @@
-"""Text files beside pictures: which belongs to which picture, and whether their lines are one caption or several."""
+"""Pairs text files with pictures, and decides whether their lines are one caption or several."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _FOREIGN = re.compile(r"(?:read[ _-]?me|licen[cs]e|copying|notice|change[ _-]?lo
 
 
 def sidecars(pictures: Iterable[str], texts: Iterable[str], suffixes: Sequence[str]) -> dict[str, str]:
-    """Returns the text file of each picture that has one, by their paths inside a folder.
+    """Maps each picture to its text file, if it has one, by their paths inside a folder.
 
-    The text has the picture's name without its suffix, or all of it, and one of ``suffixes``, the first that is there:
-    ``a.txt``, ``a.jpg.txt``, ``a.TXT``. Letters such as é are the same however they are composed.
+    The text file is named after the picture, with or without the picture's suffix, plus the first of ``suffixes`` that
+    exists: ``a.txt``, ``a.jpg.txt``, ``a.TXT``. Different Unicode compositions of letters such as é are equal.
     """
     files: dict[str, str] = {}
     for text in sorted(texts):
@@ -35,19 +35,19 @@ def sidecars(pictures: Iterable[str], texts: Iterable[str], suffixes: Sequence[s
 
 
 def without_foreign(texts: Iterable[str]) -> list[str]:
-    """Leaves out texts about the folder, such as ``README.txt``."""
+    """Removes texts about the folder, such as ``README.txt``."""
     return [text for text in texts if not _FOREIGN.fullmatch(posixpath.basename(text))]
 
 
 def say_unread(folder: Path, texts: Sequence[str]) -> None:
-    """Names the text files of a folder that were not read."""
+    """Prints which text files of a folder were not read."""
     if texts:
         some = ", ".join(texts[:MAX_SHOWN]) + (", …" if len(texts) > MAX_SHOWN else "")
         say(f"{folder}: {len(texts):,} text files are beside no picture of their name and were not read: {some}")
 
 
 def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
-    """Names the ``.caption`` files that were not read because the ``.txt`` of the same picture was."""
+    """Prints which ``.caption`` files were not read because the ``.txt`` of the same picture was."""
     stems = {posixpath.splitext(name)[0] for name in chosen}
     others = [text for text in texts if text.lower().endswith(".caption") and text not in chosen]
     if others := sorted(text for text in others if posixpath.splitext(text)[0] in stems):
@@ -58,16 +58,16 @@ def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str])
 
 
 def texts_beside(text: str, lines: str) -> list[str]:
-    """Returns the captions in a text file beside a picture: its lines ("references"), or all of it as one ("one")."""
+    """Returns the captions in a picture's text file: its lines ("references"), or the whole text as one ("one")."""
     if lines == "one":
         return [whole] if (whole := " ".join(text.split())) else []
     return [line for line in text.split("\n") if line.strip()]
 
 
 def lines_in(texts: Iterable[str]) -> str:
-    """Returns what lines are in the text files of a folder: "one", a caption in all, or "references", a caption each.
+    """Decides how to read the lines of a folder's text files: "one" (a caption per file) or "references" (per line).
 
-    The first where most files with several lines are prose (`is_prose`), as models write it.
+    Returns "one" if most files with several lines are prose (`is_prose`), as models write it.
     """
     several = [is_prose(text) for text in texts if "\n" in text.strip()]
     return "one" if 2 * sum(several) > len(several) else "references"
@@ -78,11 +78,11 @@ _WHOLE_SENTENCE = re.compile(r"""[.!?…:]["'”’)\]]*$""")
 
 
 def is_prose(text: str) -> bool:
-    """Says whether lines are one text that goes on, as models write it, and not a caption each.
+    """Returns whether the lines form one continuous text, as models write it, rather than one caption each.
 
-    So it is where lines were wrapped at one width (no first word of a line fits behind the line before), the text
-    begins with a capital, some line with a small letter, and the last one ends in a stop; or where paragraphs of whole
-    sentences, one of them of several, stand apart by a blank line.
+    This holds if lines were wrapped at one width (no line's first word fits on the line before), the text begins with a
+    capital, some line with a lower-case letter, and the last line ends in a full stop. It also holds if blank lines
+    separate paragraphs of whole sentences, at least one of which has several.
     """
     lines = [line.strip() for line in text.strip().split("\n")]
     if not lines[0]:

@@ -1,4 +1,4 @@
-"""Parses a specification ``kind:path?key=value`` (`tellapart.data` has the grammar); finds the kind of a bare path."""
+"""Parses specifications ``kind:path?key=value`` (grammar: `tellapart.data`), and infers the kind of a bare path."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellapart.errors import UsageError, nearest
 
 
 def parse(spec: str) -> tuple[str, Path, Options]:
-    """A specification as (kind, path, options), with kind and keys checked. Raises `UsageError`."""
+    """Parses a specification to (kind, path, options), and checks kind and keys. Raises `UsageError`."""
     if not spec:
         raise UsageError(f"an empty specification; type kind:path, where kind is one of {', '.join(sorted(READERS))}")
     body, query = (spec, "") if Path(spec).exists() else split_query(spec)
@@ -33,13 +33,13 @@ def parse(spec: str) -> tuple[str, Path, Options]:
 
 
 def listed(spec: str, path: Path) -> str:
-    """Returns the specification of the pictures that a list of ids names, of all splits of ``spec``."""
+    """Returns the specification of the pictures of ``spec``, in all splits, that a list of ids names."""
     body, query = (spec, "") if Path(spec).exists() else split_query(spec)
     kept = [pair for pair in query.split("&") if pair and pair.partition("=")[0] not in _CHOOSING]
     return f"{body}?{'&'.join([*kept, f'ids={quote(str(path))}'])}"
 
 
-_CHOOSING = ("split", "ids", "part", "limit", "only")  # keys that take some of the items
+_CHOOSING = ("split", "ids", "part", "limit", "only")  # keys that select items
 
 
 def split_query(spec: str) -> tuple[str, str]:
@@ -60,7 +60,7 @@ def _values(spec: str, query: str) -> dict[str, str]:
 
 
 def _bare_kind(spec: str, body: str, kind: str) -> str:
-    """The kind of a path without one; a `UsageError` where there is no such path or its kind is unclear."""
+    """Infers the kind of a bare path. Raises `UsageError` if the path does not exist or its kind is ambiguous."""
     path = Path(body).expanduser()
     if path.is_dir():
         return _folder_kind(path)
@@ -85,7 +85,7 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
 
 
 def _similar_path(path: Path) -> str:
-    """``; did you mean 'photos'?``, of the names beside it; empty without one."""
+    """Returns ``; did you mean 'photos'?`` for a similar name in the same folder, else ""."""
     try:
         names = [file.name for file in path.parent.iterdir() if not file.name.startswith(".")]
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def _similar_path(path: Path) -> str:
 
 
 def _json_kind(path: Path, spec: str) -> str:
-    """The kind of a JSON file, by its content."""
+    """Infers the kind of a JSON file from its content."""
     content = read_json(path)
     if found := recognize(lambda reader: reader.json_layout is not None and reader.json_layout(content)):
         return found
@@ -103,7 +103,7 @@ def _json_kind(path: Path, spec: str) -> str:
 
 
 def _folder_kind(folder: Path) -> str:
-    """By a marker file; else a folder that holds a picture is one of pictures; else by the suffixes in it."""
+    """Infers a folder's kind: from a marker file, else ``folder`` if it holds a picture, else from the suffixes."""
 
     def has_marker(reader: Reader) -> bool:
         return any((folder / name).is_file() for name in reader.folder_markers)
@@ -112,11 +112,11 @@ def _folder_kind(folder: Path) -> str:
         return found
     try:
         names = {file.name for file in folder.iterdir()}
-    except OSError:  # its reader says why
+    except OSError:  # its reader reports why
         return "folder"
     suffixes = {Path(name).suffix.lower() for name in names}
     stems = {Path(name).stem for name in names if name.endswith(".parquet")}
-    if suffixes & (SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet says what is in 00000/
+    if suffixes & (SUFFIXES | CLIP_SUFFIXES) or stems & names:  # img2dataset: 00000.parquet describes 00000/
         return "folder"
     if {f"{stem}.tar" for stem in stems} & names:  # or in 00000.tar
         return "webdataset"

@@ -1,13 +1,13 @@
-"""Tables and other files of rows, whatever their format: rows found again by their place, and what columns mean.
+"""Tables and other files of rows in any format: random access to rows by position, and the meaning of columns.
 
-Items are created on access: a million rows need no more memory than a thousand. A `RowSource` reads its file once from
-end to end, and later any of its rows by its place. What has to be known of all rows (where each is, which of them speak
-of the same picture, whether an id is there twice) is kept in an unnamed file on disk, 24 bytes a row. `LineSource` is
-the source whose rows are lines of UTF-8 text, or records of several as CSV has them, found again by their byte.
+Items are created on access, so a million rows need no more memory than a thousand. A `RowSource` reads its file once
+from end to end, and later any row by its position. An index of all rows (their positions, which rows share a picture,
+duplicate ids) is kept in an unnamed file on disk, 24 bytes per row. `LineSource` is the source for lines of UTF-8
+text, or records that span several lines as in CSV, which it finds by byte offset.
 
 `Columns` are recognized by common names, or named by the user: ``image=COLUMN``, ``captions=COLUMN`` (or several:
-``captions=title,alt``), ``id=COLUMN``; one way for CSV, Parquet and datasets. `DownloadedFiles` finds what was fetched
-from a list of addresses; every downloader has its own scheme:
+``captions=title,alt``), ``id=COLUMN``, in the same way for CSV, Parquet and datasets. `DownloadedFiles` finds the
+files downloaded from a list of URLs; every downloader has its own naming scheme:
 
 | name (for row 12, from 0, of ``https://a.org/b/cat.jpg?w=1``) | who |
 |---|---|
@@ -17,7 +17,7 @@ from a list of addresses; every downloader has its own scheme:
 | ``3632233996``, ``12_3632233996`` | CRC-32 of the address: ViLBERT's program and its descendants |
 | ``….jpg`` | MD5, SHA-1 or SHA-256 of the address |
 
-Any suffix of a picture or none. Which one it is, is learned from the files that are there.
+The suffix may be any picture suffix or none. The scheme is inferred from the existing files.
 """
 
 from __future__ import annotations
@@ -67,30 +67,30 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import track
 
-RowPosition = tuple[int, int]  # where a row is (in bytes, or by file and row), and its number, from 1
+RowPosition = tuple[int, int]  # position of a row (in bytes, or by file and row), and its number, from 1
 RECORD = struct.Struct(">QQQ")
-CHUNK = 1 << 16  # records looked at together
+CHUNK = 1 << 16  # records processed at a time
 
 
 class RowSource(Protocol):
-    """A file of rows, or several."""
+    """One or several files of rows."""
 
     name: str
 
     def scan(self, missing: Skipped) -> Iterator[tuple[RowPosition, Item]]:
-        """Every row once, places ascending. Adds rows without a picture to ``missing``. Raises `UsageError`."""
+        """Yields every row once, in order. Adds rows without a picture to ``missing``. Raises `UsageError`."""
         ...
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
-        """The rows at these places, in this order; quick where they ascend."""
+        """Yields the rows at these positions, in this order; fast if they ascend."""
         ...
 
 
 def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[Sequence[Item], Skipped]:
-    """The items of a source: those of the splits asked for whose picture is there, in the order of the rows.
+    """Returns the items of a source in row order, restricted to the requested splits and to existing pictures.
 
-    merge: rows of one id are one item with the captions of all, wherever they stand; else they are a `UsageError`.
-    Where rows stand for themselves, ``limit=`` ends the reading early, and the rows after it are not checked.
+    merge: whether to merge all rows with the same id into one item with all their captions; otherwise, duplicate ids
+    raise `UsageError`. Without merging, ``limit=`` ends the reading early, and the rows after it are not checked.
     """
     missing, index = Skipped(), RowIndex.open()
     splits: set[str] = set()
@@ -110,7 +110,7 @@ def stream_items(source: RowSource, options: Options, *, merge: bool) -> tuple[S
 
 
 class LazyItems(OnDemand):
-    """Some of the items of a source, by their numbers in its index."""
+    """Items of a source, selected by their numbers in its index."""
 
     def __init__(self, source: RowSource, index: RowIndex, order: Sequence[int]) -> None:
         self._source, self._index, self._order = source, index, order
@@ -131,11 +131,11 @@ class LazyItems(OnDemand):
         return next(self._items([self._order[index]]))
 
     def subset(self, indices: Iterable[int]) -> LazyItems:
-        """The items at these places, in this order: eight bytes each."""
+        """Returns the items at these indices, in this order, at eight bytes each."""
         return LazyItems(self._source, self._index, array("Q", (self._order[index] for index in indices)))
 
     def doubles(self) -> Iterator[Item]:
-        """Every row of the items that have several."""
+        """Yields every row of the items that have several."""
         return self._source.read(place for n in self._index.doubles() for place in self._index.places(n))
 
     def _items(self, numbers: Sequence[int]) -> Iterator[Item]:
@@ -156,32 +156,32 @@ class LazyItems(OnDemand):
 
 
 class RowIndex:
-    """Records which rows make which item, in a file on disk: records of three numbers of 64 bits.
+    """An index on disk from items to their rows: records of three 64-bit numbers.
 
-    Written: (hash of the id, place, row number). Sorted, the rows of one id stand together; then the hash gives way
-    to the place of the id's first row, and sorted again the items stand in the order of the file. Two ids out of a
-    million share a hash with a chance of 3e-8.
+    Records are written as (hash of the id, position, row number). Sorting groups the rows of one id. Then the position
+    of the id's first row replaces the hash, and sorting again puts the items in file order. The probability that any
+    two of a million ids share a hash is 3e-8.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._rows = 0
-        self._records: Any = None  # rows × 3, big-endian: so that records sort as strings of bytes
-        self._starts: Any = None  # where each item's first record is; None where every record is an item
+        self._records: Any = None  # rows × 3, big-endian, so that records sort as byte strings
+        self._starts: Any = None  # position of each item's first record; None if every record is an item
 
     @classmethod
     def open(cls) -> RowIndex:
-        """An empty one, in an unnamed file."""
-        return cls(tempfile.TemporaryFile())  # open for as long as this is there
+        """Creates an empty index in an unnamed file."""
+        return cls(tempfile.TemporaryFile())  # stays open as long as the index exists
 
     def add(self, id_: str, place: RowPosition) -> None:
-        """One row."""
+        """Adds one row."""
         digest = hashlib.blake2b(utf8_bytes(id_), digest_size=8).digest()
         self._file.write(RECORD.pack(int.from_bytes(digest), *place))
         self._rows += 1
 
     def close(self) -> None:
-        """All rows are there: from now on items can be asked for."""
+        """Finishes adding rows; items can be requested from now on."""
         self._file.flush()
         if not self._rows:
             return
@@ -192,21 +192,21 @@ class RowIndex:
             self._note_starts()
 
     def __len__(self) -> int:
-        """Items; rows while they are still added."""
+        """Returns the number of items, or of rows while rows are still being added."""
         return self._rows if self._starts is None else len(self._starts)
 
     def count(self, number: int) -> int:
-        """Returns how many rows this item has."""
+        """Returns the number of rows of an item."""
         return self._span(number)[1] - self._span(number)[0]
 
     def places(self, number: int) -> Iterator[RowPosition]:
-        """The rows of this item."""
+        """Yields the rows of an item."""
         for row in range(*self._span(number)):
             _, place, row_number = self._records[row]
             yield int(place), int(row_number)
 
     def doubles(self) -> Iterator[int]:
-        """The numbers of the items that have several rows."""
+        """Yields the numbers of the items that have several rows."""
         return (number for number in range(0 if self._starts is None else len(self)) if self.count(number) > 1)
 
     def _span(self, number: int) -> tuple[int, int]:
@@ -221,7 +221,7 @@ class RowIndex:
         self._records = mapped.view(">u8").reshape(-1, 3)
 
     def _give_first_places(self) -> Iterator[Any]:
-        """In place of each hash the place of its first row; yields, in chunks, which records are the first."""
+        """Replaces each hash by the position of its first row; yields, in chunks, which records are the first."""
         last_hash, last_place = None, 0
         for start in range(0, self._rows, CHUNK):
             chunk = self._records[start : start + CHUNK]
@@ -243,12 +243,12 @@ class RowIndex:
 
 
 OPEN_QUOTE = '(a quote that is not closed? Inside quotes write it twice: "")'
-MAX_LINE_BYTES = 64 << 20  # bytes of a line: a file without line breaks must not fill the memory
-csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures; Python's 128 KiB is less than a photo
+MAX_LINE_BYTES = 64 << 20  # bytes per line: a file without line breaks must not fill the memory
+csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures, which exceed Python's limit of 128 KiB
 
 
 class Lines(Iterator[str]):
-    """The lines from here on; ``place`` is the byte at which the next one begins."""
+    """The lines from the file's current position on; ``place`` is the byte offset of the next one."""
 
     def __init__(self, file: BinaryIO, path: Path, place: int = 0) -> None:
         self._file, self.path, self.place = file, path, place
@@ -279,7 +279,7 @@ def _as_utf8(path: Path, signature: tuple[int, int]) -> bytes:
 
 
 def open_lines(path: Path) -> BinaryIO:
-    """Opens a text file, in UTF-8; the text of a file in UTF-16 is held in memory."""
+    """Opens a text file as UTF-8; converts UTF-16 files in memory."""
     file = path.open("rb")
     if not file.read(2).startswith(UTF16_MARKS):
         return file
@@ -288,29 +288,27 @@ def open_lines(path: Path) -> BinaryIO:
 
 
 class LineSource:
-    """Rows of one text file. A reader says what a record is (`records`) and what it means (`item`)."""
+    """Rows of one text file. Readers implement `records`, which parses records, and `item`, which interprets them."""
 
     def __init__(self, path: Path, *, header: bool = False, span: tuple[int, int] | None = None) -> None:
-        """``span``: only the rows whose first byte is in it; it begins where a row does."""
+        """``span``: read only rows whose first byte is in this range, which must begin at a row."""
         self.path, self.name = path, str(path)
         self._header, self._span = header, span
 
     def records(self, lines: Lines) -> Iterator[Any]:
-        """The records in these lines, each taken from no more lines than it has; None is passed over."""
+        """Yields the records in the lines, reading only the lines of each record; None is skipped."""
         return lines
 
     @abstractmethod
     def item(self, record: Any, place: RowPosition, where: str) -> Item | None:
-        """Returns what a record means; None where it is to be passed over. Raises `UsageError` that begins with
-        ``where``.
-        """
+        """Returns the item of a record, or None to skip it. Raises `UsageError` that begins with ``where``."""
 
     def encoded(self, record: Any) -> str:
-        """The picture of a record that holds one in base64."""
+        """Returns the base64-encoded picture of a record that holds one."""
         raise NotImplementedError
 
     def rows(self) -> Iterator[tuple[RowPosition, Any]]:
-        """Every record with its place; the header, where there is one, is counted and passed over."""
+        """Yields every record with its position; counts and skips the header, if any."""
         with usage_errors(self.path), open_lines(self.path) as file:
             place, stop = self._span or (0, None)
             lines = Lines(file, self.path, place)
@@ -344,7 +342,7 @@ class LineSource:
                 yield item
 
     def picture(self, place: RowPosition) -> bytes:
-        """The bytes of the picture that the record at a place holds in base64. Raises ValueError and `UsageError`."""
+        """Decodes the base64 picture of the record at a position. Raises ValueError and `UsageError`."""
         with usage_errors(self.path), open_lines(self.path) as file:
             return decode_base64(self.encoded(next(self.records(Lines(file, self.path, place[0])))))
 
@@ -354,7 +352,7 @@ class LineSource:
 
 
 class EncodedCell(PackedPicture):
-    """A picture that stands in a row in base64."""
+    """A base64-encoded picture inside a row."""
 
     __slots__ = ("_place", "_rows")
 
@@ -371,9 +369,9 @@ class EncodedCell(PackedPicture):
 
 
 def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Iterator[list[str]]:
-    """The fields of each record of a CSV text. Raises `UsageError` that says near which byte it breaks.
+    """Yields the fields of each record of a CSV text. Raises `UsageError` with the byte offset near the error.
 
-    lenient: a quote that is not closed takes the rest of the file for its field, as Python's programs do.
+    lenient: let an unclosed quote extend its field to the end of the file, as Python programs do.
     """
     records = csv.reader(lines, delimiter=separator) if lenient else csv_reader(lines, separator)
     while True:
@@ -387,10 +385,10 @@ def csv_records(lines: Lines, separator: str, *, lenient: bool = False) -> Itera
 
 
 def csv_reader(lines: Iterable[str], separator: str) -> Reader:
-    """Records of CSV; a quote that is not closed is an error (csv.Error), for it would take in all rows after it.
+    """Returns a CSV reader that raises csv.Error for an unclosed quote, which would swallow all rows after it.
 
-    Blanks around a quoted field do not count, but between bars: there every field begins with one (Flickr30k), and a
-    caption's own quotes stand after it.
+    Ignores blanks around quoted fields, except in files separated by bars: there every field begins with a blank
+    (Flickr30k), which may be followed by a caption's own quotes.
     """
     mark = re.escape(separator)
     after = re.compile(rf'"[^\S{mark}\r\n]+(?={mark}|\r?\n|\Z)')
@@ -399,9 +397,9 @@ def csv_reader(lines: Iterable[str], separator: str) -> Reader:
 
 
 def mended(record: list[str], header: Sequence[str]) -> list[str]:
-    """A row of Flickr30k's table whose second bar is missing, as one is in the published file, with its three fields.
+    """Repairs the row of Flickr30k's published table whose second bar is missing, by returning its three fields.
 
-    Its second field is "4   A dog runs across the grass ." then. Any other row is returned as it is.
+    The second field of that row is "4   A dog runs across the grass .". Returns any other row unchanged.
     """
     if [name.strip() for name in header] != ["image_name", "comment_number", "comment"] or len(record) != 2:
         return record
@@ -412,9 +410,9 @@ def mended(record: list[str], header: Sequence[str]) -> list[str]:
 def read_split_lists(
     folders: Iterable[Path], names: Mapping[str, Iterable[str]], key: Callable[[str], str]
 ) -> dict[str, str]:
-    """Returns which split each name is in, by lists of a name a line: split to the file names that its list may have.
+    """Maps names to splits by lists with one name per line. ``names``: the possible file names of each split's list.
 
-    The first list of a split that is in one of the folders is taken. Raises `UsageError` for a name in two lists.
+    Uses the first list of a split that exists in one of the folders. Raises `UsageError` for a name in two lists.
     """
     places = list(folders)
     found: dict[str, str] = {}
@@ -428,16 +426,16 @@ def read_split_lists(
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", "")
-ENOUGH_HITS = 200  # files found: by then it is clear how they are called
-MOST_ROWS = 5_000  # looked at, where hardly any file is there
+ENOUGH_HITS = 200  # files found: enough to determine the naming scheme
+MOST_ROWS = 5_000  # rows to examine if hardly any file exists
 Naming = Callable[[str, int], str]
 
 
 def url_file_name(url: str) -> str:
-    """The name of the file that an address ends in: ``cat.jpg`` of ``https://a.org/b/cat.jpg?w=1``."""
+    """Returns the file name in a URL: ``cat.jpg`` for ``https://a.org/b/cat.jpg?w=1``."""
     try:
-        return Path(unquote(urlsplit(url).path)).name  # a name only, whatever an address has encoded
-    except ValueError:  # not an address after all
+        return Path(unquote(urlsplit(url).path)).name  # only a name, even if the URL encodes slashes
+    except ValueError:  # not a URL
         return ""
 
 
@@ -461,14 +459,14 @@ NAMINGS: dict[str, Naming] = {
 
 
 class DownloadedFiles:
-    """The files in a folder by the addresses that they came from."""
+    """Files in a folder, found by the URLs that they were downloaded from."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._naming = NAMINGS["last part"]
 
     def learn(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Look at (address, row from 0) of some rows, and take the way by which the most files are found."""
+        """Chooses the naming scheme that finds the most files, given (URL, row from 0) of some rows."""
         hits: Counter[str] = Counter()
         for looked, (url, row) in enumerate(rows):
             for name, naming in NAMINGS.items():
@@ -479,7 +477,7 @@ class DownloadedFiles:
             self._naming = NAMINGS[best[0]]
 
     def path(self, url: str, row: int) -> Path:
-        """The file of an address, or where it would be if it had been fetched."""
+        """Returns the file of a URL, or the path it would have if it had been downloaded."""
         found = self._find(self._naming, url, row)
         return found or self._folder / (self._naming(url, row) + (Path(url_file_name(url)).suffix or SUFFIXES[0]))
 
@@ -503,12 +501,12 @@ COLUMN_KEYS = {
 }
 IDS = ("id", "image_id", "key", "__key__")
 SPLITS = ("split",)
-MAX_PATH = 4096  # characters of a path or an address
+MAX_PATH = 4096  # characters of a path or URL
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names of the columns; ``captions`` may be none, ``id`` and ``split`` may be ""."""
+    """The column names; ``captions`` may be empty, ``id`` and ``split`` may be ""."""
 
     image: str
     captions: tuple[str, ...]
@@ -518,9 +516,9 @@ class Columns:
 
     @classmethod
     def choose(cls, names: Collection[str], options: Options, *, image: str = "") -> Columns:
-        """By the options, else by the usual names; ``image`` is one that is known to hold pictures.
+        """Chooses columns by the options, else by common names. ``image``: a column known to hold pictures.
 
-        Raises `UsageError` that names the columns there are.
+        Raises `UsageError` that lists the available columns.
         """
         captions = tuple(name.strip() for name in options.text("captions").split(",") if name.strip())
         wanted = [name for name in (options.text("image"), options.text("id"), *captions) if name]
@@ -541,28 +539,28 @@ class Columns:
         )
 
     def texts(self) -> list[str]:
-        """Every column but the picture's, each once."""
+        """Returns every column except the picture's, each once."""
         return list(dict.fromkeys(filter(None, [*self.captions, self.id, self.split, *self.flags])))
 
     def references(self, row: Mapping[str, Any], where: str) -> tuple[str, ...]:
-        """The captions of a row: texts, lists of texts or of ``{"raw": text}``, in CSV as JSON, Python or NumPy."""
+        """Returns a row's captions: texts, lists of texts or of ``{"raw": text}``; in CSV as JSON, Python or NumPy."""
         flags = {flag: row[flag] for flag in self.flags}
         return tuple(text for name in self.captions for text in texts_of(row[name], f"{where}, column '{name}'", flags))
 
     def id_of(self, row: Mapping[str, Any], otherwise: str) -> str:
-        """The id of a row, or ``otherwise`` where no column has it."""
+        """Returns the id of a row, or ``otherwise`` if no column has it."""
         value = row[self.id] if self.id else None
         return otherwise if value is None or value == "" or value != value else id_text(value)
 
     def split_of(self, row: Mapping[str, Any], otherwise: str = "") -> str:
-        """The split of a row, by its usual name."""
+        """Returns the split of a row by its standard name."""
         return normalize_split(str(row[self.split] or "")) if self.split else otherwise
 
 
 def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-    """The captions in a cell (see `Columns.references`); ``record`` may hold VizWiz's flags.
+    """Returns the captions in a cell (see `Columns.references`); ``record`` may hold VizWiz's flags.
 
-    Raises `UsageError` that begins with ``where``.
+    Raises `UsageError` whose message begins with ``where``.
     """
     try:
         return clean_captions(value, where, record)
@@ -575,14 +573,14 @@ def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) ->
 
 
 class PictureLocator:
-    """Finds the file that a row speaks of: by its path inside a folder, or what was fetched from an address."""
+    """Finds the picture file of a row: by its path inside a folder, or as a download from a URL."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._fetched = DownloadedFiles(folder)
 
     def picture(self, value: Any, number: int, where: str) -> tuple[FilePicture, str]:
-        """(the picture, what to call it where no id is given) of a path or address. ``number``: the row's, from 0."""
+        """Returns the picture of a path or URL and its default id. ``number``: the row number, from 0."""
         value = sole(value, where)
         if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_PATH:
             raise UsageError(f"{where}: a picture's path was expected, found {str(value)[:40]!r}; type image=COLUMN")
@@ -593,7 +591,7 @@ class PictureLocator:
         return picture_file(path), path.relative_to(self._folder).as_posix()
 
     def learn(self, values: Iterable[tuple[Any, int]]) -> None:
-        """Look at some rows, to see what programs called the files that they fetched."""
+        """Infers the naming scheme of downloaded files from some rows."""
         self._fetched.learn(
             (url, number)
             for value, number in values
@@ -603,8 +601,8 @@ class PictureLocator:
 
 
 def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
-    """The encoded bytes of a cell: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these, or a list of
-    one. Raises `PictureError`.
+    """Returns the encoded picture of a cell: bytes, base64, a path, ``{"bytes": …, "path": …}`` with one of these, or a
+    list with one. Raises `PictureError`.
     """
     try:
         value = sole(value, name)
@@ -622,7 +620,7 @@ def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
 
 
 def not_a_picture(kind: str, column: str, spec: str, names: list[str]) -> UsageError:
-    """Returns what to say of a column that cannot hold pictures."""
+    """Returns the error for a column that cannot hold pictures."""
     return UsageError(
         f"{spec}: the column '{column}' holds {kind}, not pictures (bytes, paths or addresses); there are: "
         f"{', '.join(names)}; type image=COLUMN"
@@ -630,5 +628,5 @@ def not_a_picture(kind: str, column: str, spec: str, names: list[str]) -> UsageE
 
 
 def first_line(error: BaseException) -> str:
-    """Returns what a library says, in one line."""
+    """Returns the first line of an exception's message."""
     return (str(error).splitlines() or [type(error).__name__])[0]

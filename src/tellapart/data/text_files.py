@@ -1,4 +1,4 @@
-"""Text and JSON files as people write them: encodings, compression, and errors that name the file."""
+"""Reads text and JSON files: handles encodings and compression, and raises errors that name the file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_UNPACKED_BYTES = 8 << 30
 
 
 def refuse_unread(path: Path) -> None:
-    """A `UsageError` that says how to convert it, for a file of a kind that is not opened: a pickle, a zip."""
+    """Raises `UsageError` with conversion advice for unsupported file types, such as pickle and zip."""
     if path.suffix.lower() in (".pkl", ".pickle"):
         names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
         raise UsageError(
@@ -31,12 +31,12 @@ def refuse_unread(path: Path) -> None:
 
 
 def plain_suffix(path: Path) -> str:
-    """The suffix of a file without a ``.gz`` after it, in lower case."""
+    """Returns the suffix of a file in lower case, ignoring a final ``.gz``."""
     return Path(path.stem if path.suffix.lower() == ".gz" else path.name).suffix.lower()
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content, unpacked where it is ``.gz``. Raises `OSError`."""
+    """Reads a file, decompressing ``.gz``. Raises `OSError`."""
     if path.suffix.lower() != ".gz":
         return path.read_bytes()
     with gzip.open(path) as file:
@@ -50,13 +50,13 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file (`decode_text`), or a `UsageError` that names it."""
+    """Reads a text file (`decode_text`). Raises `UsageError` that names it."""
     with usage_errors(path):
         return decode_text(read_bytes(path))
 
 
 def read_nonempty(path: Path) -> str:
-    """The text of a file of captions, or a `UsageError` that names it, also where it has none."""
+    """Reads a text file of captions. Raises `UsageError` that names it if it is unreadable or empty."""
     text = read_text(path)
     if not text.strip():
         raise UsageError(f"{path}: is empty; expected at least one caption")
@@ -67,9 +67,9 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")  # Excel's "Unicode text", Notepad's "U
 
 
 def decode_text(data: bytes) -> str:
-    """Decodes what people write: UTF-8, or UTF-16 that begins with its byte order mark. Lines end in a line feed.
+    """Decodes UTF-8, or UTF-16 with a byte order mark, and converts line endings to a line feed.
 
-    Raises UnicodeDecodeError: another encoding is not guessed, for a wrong guess changes letters.
+    Raises UnicodeDecodeError for other encodings: a wrong guess would change letters.
     """
     text = data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig")
     return text.replace("\r\n", "\n").replace("\r", "\n")
@@ -93,12 +93,12 @@ def usage_errors(path: Path) -> Iterator[None]:
 
 
 def utf8_bytes(text: str) -> bytes:
-    """UTF-8, also of names that are no proper text."""
+    """Encodes as UTF-8, including names that are not valid text."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def read_json(path: Path) -> Any:
-    """A JSON file, or a `UsageError` that names it and the line at fault."""
+    """Reads a JSON file. Raises `UsageError` that names the file and the line at fault."""
     text = read_text(path)
     try:
         return parse_json(text)

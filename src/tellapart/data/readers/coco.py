@@ -30,7 +30,7 @@ SPLIT_FOLDERS = {"train": ("train",), "val": ("validation", "val"), "test": ("te
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file's ``images``. Captions of pictures that it does not list are reported."""
+    """Returns items in the order of the file's ``images``. Reports captions of pictures that it does not list."""
     files = _files(path, options)
     missing = Skipped()
     items = [item for file in files for item in read_file(file, options, missing)]

@@ -27,7 +27,7 @@ TEXTS = {"descriptions": ("description",), "captions": ("caption",), "both": ("d
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file."""
+    """Returns items in the order of the file."""
     text = options.text("text", "descriptions")
     if text not in TEXTS:
         raise UsageError(f"{options.spec}: no text={text}{nearest(text, TEXTS)}")

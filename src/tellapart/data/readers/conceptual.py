@@ -28,7 +28,7 @@ FOLDERS = {"train": ("training", "train"), "val": ("validation", "val"), "test":
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file."""
+    """Returns items in the order of the file."""
     split = split_from_name(path.name)
     named = [path.parent / name for name in ("images", *FOLDERS.get(split, ()))]
     source = Conceptual(path, picture_folder(options, *named, path.parent), split)
@@ -45,7 +45,7 @@ class Conceptual(LineSource):
         self._fetched = DownloadedFiles(folder)
 
     def learn(self) -> None:
-        """Look at the first rows, to see how the files that were fetched are called."""
+        """Infers the naming scheme of downloaded files from the first rows."""
         rows = islice(self.rows(), MOST_ROWS)
         self._fetched.learn((self._pair(record, self._where(place))[1], place[1] - 1) for place, record in rows)
 

@@ -43,7 +43,7 @@ SEPARATORS = ",;\t|"
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order in which the file first names them. Raises `UsageError` that names the columns there are."""
+    """Returns items in order of first mention. Raises `UsageError` that lists the available columns."""
     separator, names = _header(path)
     table = CsvTable(path, separator, names, Columns.choose(names, options), picture_folder(options, path.parent))
     table.learn()
@@ -75,7 +75,7 @@ class CsvTable(LineSource):
         self._key = find_key(ID_KEYS, names)
 
     def learn(self) -> None:
-        """Look at the first rows, to see how files that were fetched are called."""
+        """Infers the naming scheme of downloaded files from the first rows."""
         column = self._names.index(self._columns.image)
         some = islice(self.rows(), MOST_ROWS)
         self._where_files.learn((record[column], place[1] - 2) for place, record in some if len(record) > column)

@@ -29,7 +29,7 @@ LISTS = {"train": "Flickr_8k.trainImages.txt", "val": "Flickr_8k.devImages.txt",
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the token file; pictures that only a list names come last, without references."""
+    """Returns items in the order of the token file, then pictures that only a list names, without references."""
     home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
     if not home.is_dir():
         raise UsageError(f"{path}: no such folder; flickr8k: wants the folder that holds {TOKENS}")

@@ -43,7 +43,7 @@ MORE_AFTER_SUFFIX = re.compile(
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items of the pictures below ``path``; of that one picture where it is a file."""
+    """Returns the items of the pictures below ``path``, or of a single picture if ``path`` is a file."""
     if options.splits:
         raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
     if (lines := options.text("lines")) not in ("", "references", "one"):

@@ -40,7 +40,7 @@ PICTURES, CLIPS = ("Image",), ("Video",)
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the splits and rows. Raises `UsageError` that names the columns there are."""
+    """Returns items ordered by split and row. Raises `UsageError` that lists the available columns."""
     parts = _parts(_load(path, options))
     wanted = {name: part for name, part in parts.items() if normalize_split(name) in options.splits}
     saved = SavedParts(wanted or parts, picture_folder(options, path), options)
@@ -79,7 +79,7 @@ class SavedParts:
         self._texts = [part.select_columns(texts or [image]) for part in raw]
 
     def learn(self) -> None:
-        """Look at the first rows, to see how files that were fetched are called."""
+        """Infers the naming scheme of downloaded files from the first rows."""
         if not self.packed:
             image, some = self._columns.image, islice(self._rows(), LOOKED_AT)
             self._where.learn((row[image], place[1] - 1) for place, row in some)

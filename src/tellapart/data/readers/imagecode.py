@@ -36,7 +36,7 @@ class ImageSet:
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items set by set."""
+    """Returns items set by set."""
     if options.text("only") not in ("", "described"):
         raise UsageError(f"{options.spec}: only={options.text('only')} is not known; type only=described")
     home = path.parent
@@ -56,7 +56,7 @@ def is_layout(value: Any) -> bool:
 
 
 def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
-    """The sets of a file, in its order. Raises `UsageError` that begins with ``where``."""
+    """The sets of a file, in its order. Raises `UsageError` whose message begins with ``where``."""
     if not is_layout(value):
         raise UsageError(f'{where}: not ImageCoDe\'s JSON: {{"set": {{"3": "description of img3"}}}} was expected')
     for name, texts in value.items():

@@ -59,7 +59,7 @@ class TextPicture:
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file. An entry that is not as described is a `UsageError` with its place."""
+    """Returns items in the order of the file. Raises `UsageError` with the position of a malformed entry."""
     items, missing = list[Item](), Skipped()
     for number, (entry, where) in enumerate(_entries(path), start=1):
         items.append(_item(entry, where, number))

@@ -43,7 +43,7 @@ from tellapart.utils.messages import parse_json
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items of the lines of ``path``. A line that is not as described is a `UsageError` with its number."""
+    """Returns one item per line of ``path``. Raises `UsageError` with the number of a malformed line."""
     home = path.parent
     folder = picture_folder(options, home)
     if plain_suffix(path) == ".json":

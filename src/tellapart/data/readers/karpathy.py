@@ -27,7 +27,7 @@ FOLDERS = ("images", "flickr30k-images", "flickr30k_images", "Flicker8k_Dataset"
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file."""
+    """Returns items in the order of the file."""
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')

@@ -32,7 +32,7 @@ TEXT_KEYS = ("caption", "captions", "sentence")
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file's ``videos``, or in which its sentences first name them; of a folder, by file."""
+    """Returns items in the order of ``videos``, else of first mention in the sentences; of a folder, file by file."""
     files = [path / name for name in FILES if (path / name).is_file()] if path.is_dir() else [path]
     if not files:
         raise UsageError(f"{path}: no {' or '.join(FILES)} in this folder; name the file: msrvtt:{path}/FILE.json")

@@ -32,7 +32,7 @@ TRAIN, VALIDATION = 1200, 100  # Venugopalan et al. 2015, by the numbers of yout
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order in which the file first names them."""
+    """Returns items in the order in which the file first names them."""
     if path.is_dir():
         path = next(iter([*path.glob(TEXT), *sorted(path.glob("*.csv"))]), path / TEXT)
     home = path.parent

@@ -24,7 +24,7 @@ DOMAINS = {name: f"{name}-domain" for name in ("in", "near", "out")}
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the file's ``images``."""
+    """Returns items in the order of the file's ``images``."""
     wanted = _domains(options)
     missing, seen = Skipped(), set()
 

@@ -46,7 +46,7 @@ LOOKED_AT = 2000  # rows from which it is learned how fetched files are called
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the files and rows. Raises `UsageError` that names the columns there are."""
+    """Returns items ordered by file and row. Raises `UsageError` that lists the available columns."""
     _pyarrow()
     if path.is_dir():
         files = files_below(path, "**/*.parquet")
@@ -80,7 +80,7 @@ class ParquetTables:
         self._wanted = tuple(dict.fromkeys([*columns.texts(), *(() if packed else (columns.image,))]))
 
     def learn(self) -> None:
-        """Look at the first rows, to see how files that were fetched are called."""
+        """Infers the naming scheme of downloaded files from the first rows."""
         if not self.packed:
             image, some = self._columns.image, islice(self._rows(Skipped()), LOOKED_AT)
             self._where.learn((content[image], place[1] - 1) for place, content in some)

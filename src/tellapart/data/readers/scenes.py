@@ -40,7 +40,7 @@ MAX_CACHED = 10_000  # items of worlds up to this size are cached
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items whose ``truth`` is the scene itself. ``path`` is the domain's name."""
+    """Returns items whose ``truth`` is the scene itself. ``path`` is the domain's name."""
 
     if len(options.splits) > 1:
         raise UsageError(f"{options.spec}: scenes have one split at a time")

@@ -25,7 +25,7 @@ LISTS = {split: (f"{split}.txt",) for split in ("train", "val", "test")}
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order in which the file first names them."""
+    """Returns items in the order in which the file first names them."""
     home = path.parent
     folder = picture_folder(options, home / "gifs", home / "images", home.parent / "gifs", home)
     splits = read_split_lists([home / "splits", home.parent / "splits", home], LISTS, url_file_name)

@@ -41,7 +41,7 @@ TEXTS = (".txt", ".caption", ".json")
 
 
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
-    """Items in the order of the shards and of their members."""
+    """Returns items in the order of the shards and their members."""
     if path.is_dir():
         shards = files_below(path, "*.tar")
         if not shards:
