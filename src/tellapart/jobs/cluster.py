@@ -1,7 +1,6 @@
-"""A Ray cluster: this machine for as long as a command runs, or one that is there (``ray start --head``).
+"""A Ray cluster: this machine while a command runs, or an existing cluster (``ray start --head``).
 
-Ray sends nothing anywhere: its usage statistics are off. Its object store is small, because no data of a job pass
-through it.
+Ray's usage statistics are off, so it sends nothing. Its object store is small, because job data do not pass through it.
 """
 
 from __future__ import annotations
@@ -17,14 +16,15 @@ from typing import Any
 
 from tellapart.errors import MissingExtra, TellapartError, UsageError
 
-STORE_BYTES = 80 << 20  # Ray's own lower bound is 75 MB
+STORE_BYTES = 80 << 20  # Ray's lower bound is 75 MB
 
 
 @dataclass(frozen=True)
 class Workers:
-    """The request for workers. ``count`` None: as many as the cluster has room for; ``address`` None: this machine.
-
-    ``cpus`` and ``gpus`` of each worker: None chooses (see `share`); ``gpus`` may be a fraction.
+    """The requested workers.
+    count: number of workers; None: as many as fit into the cluster.
+    address: the cluster's address; None: this machine.
+    cpus, gpus: resources per worker; None: chosen by `share`. ``gpus`` may be a fraction.
     """
 
     count: int | None = None
@@ -35,7 +35,7 @@ class Workers:
 
 @dataclass(frozen=True)
 class Share:
-    """The resources of each of ``count`` workers."""
+    """The resources of each of the ``count`` workers."""
 
     count: int
     cpus: float
@@ -43,7 +43,7 @@ class Share:
 
 
 def load_ray() -> Any:
-    """Ray, or a `MissingExtra` that says what to install."""
+    """Imports and returns Ray. Raises `MissingExtra`, which says what to install."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     try:
         import ray
@@ -54,11 +54,11 @@ def load_ray() -> Any:
 
 @contextlib.contextmanager
 def _own_sigterm() -> Iterator[None]:
-    """Takes back the handler that Ray replaces by its own, which prints a stack of C++."""
+    """Restores the SIGTERM handler, which Ray replaces by one that prints a C++ stack trace."""
     handler = signal.getsignal(signal.SIGTERM)
     try:
         yield
-    except SystemExit:  # of Ray's, while it starts
+    except SystemExit:  # raised by Ray while it starts
         raise KeyboardInterrupt from None
     finally:
         if threading.current_thread() is threading.main_thread():
@@ -67,9 +67,8 @@ def _own_sigterm() -> Iterator[None]:
 
 @contextlib.contextmanager
 def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
-    """Ray, connected, and what each worker gets. Ray that was started here ends with the block.
-
-    Raises `UsageError` where there is no cluster at the address.
+    """Connects to Ray; yields Ray and each worker's resources. Shuts down at the end of the block.
+    Raises `UsageError` if there is no cluster at the address.
     """
     ray = load_ray()
     settings: dict[str, Any] = {"include_dashboard": False, "log_to_driver": False, "logging_level": "CRITICAL"}
@@ -102,9 +101,8 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
 
 
 def _check_joined() -> None:
-    """Raises `ConnectionError` where RAY_ADDRESS is not set and this machine has joined no cluster by ``ray start``.
-
-    Ray's own "auto" would then take what another command has started for itself, and that ends with it.
+    """Raises `ConnectionError` if RAY_ADDRESS is not set and this machine has not joined a cluster with ``ray start``.
+    Ray's own "auto" would then use a cluster that another command started for itself and that ends with that command.
     """
     from ray._private.services import find_bootstrap_address
 
@@ -113,10 +111,10 @@ def _check_joined() -> None:
 
 
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
-    """Returns what each worker gets of the resources of a cluster's nodes. A worker is on one node.
-
-    GPUs: what was asked for, else one each, or on this machine an equal part of those it has; 0 where there are none.
-    CPUs: one, or on this machine an equal part of its cores. Raises `UsageError` for more than the cluster has.
+    """Computes each worker's share of the resources of a cluster's nodes. A worker runs on one node.
+    GPUs default to one per worker, on this machine to an equal share of its GPUs, and to 0 if there are none. CPUs
+    default to one per worker, on this machine to an equal share of its cores. Raises `UsageError` if the cluster has
+    too few.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:
@@ -143,14 +141,14 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
 
 
 def _room(node: Mapping[str, float], cpus: float, gpus: float) -> float:
-    """Returns how many workers of so many CPUs and GPUs a node has room for; parts of a worker's GPU are of one GPU."""
+    """Returns how many workers with these CPUs and GPUs fit on a node; a fraction of a GPU lies on one GPU."""
     by_cpu = node.get("CPU", 0.0) // cpus if cpus else math.inf
     there = node.get("GPU", 0.0)
     return min(by_cpu, (there // gpus if gpus >= 1 else there * (1 // gpus)) if gpus else math.inf)
 
 
 def alive_nodes(ray: Any) -> set[str]:
-    """Returns the ids of the nodes that are there."""
+    """Returns the ids of the nodes that are alive."""
     try:
         return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     except Exception as error:

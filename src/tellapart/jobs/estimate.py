@@ -1,4 +1,4 @@
-"""What a job will take: hours, disk and cost, from a sample of its items on one worker."""
+"""Estimates a job's hours, disk space and cost from a sample of its items on one worker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from tellapart.jobs.job import Job, clock
 from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Pool, Todo
 
-SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # shards over the whole of the data, and items of all of them together
-COPIES = 2  # of the result: in shards, and joined
+SAMPLE_SHARDS, SAMPLE_ITEMS = 8, 256  # shards spread over the data, and items in total
+COPIES = 2  # of the result: per shard, and joined
 
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """``items`` is exact where every shard says how many it has (``counted``). Seconds are of one worker."""
+    """The estimated size of a job. ``items`` is exact if every shard has a count (``counted``). Seconds are per
+    worker."""
 
     shards: int
     items: int
@@ -32,16 +33,16 @@ class JobEstimate:
 
     @property
     def worker_hours(self) -> float:
-        """Of all workers together."""
+        """The hours of all workers together."""
         return (self.items * self.seconds_an_item + self.workers * self.seconds_to_load) / 3600
 
     @property
     def cost(self) -> float | None:
-        """In the unit of the price; None without one."""
+        """The cost in the currency of the price; None without a price."""
         return None if self.price is None else self.worker_hours * self.price
 
     def lines(self) -> list[str]:
-        """For a person."""
+        """Formats the estimate as lines of text."""
         seconds = self.worker_hours * 3600 / self.workers
         many = "worker" if self.workers == 1 else "workers"
         lines = [
@@ -55,13 +56,13 @@ class JobEstimate:
 
 
 def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
-    """Times a few hundred items, from shards over all of the data, on one worker of the cluster. Writes no result."""
+    """Times a few hundred items from shards spread over the data on one worker of the cluster. Writes no result."""
     chosen = sample_shards(job)
     each = max(1, SAMPLE_ITEMS // len(chosen))
     replies: list[dict[str, Any]] = []
     with connected(workers) as (ray, share):
         started = time.monotonic()
-        # The first shard twice: the first batch of a process is slower, and is timed as part of loading.
+        # Runs the first shard twice: a process's first batch is slower and counts as loading.
         todo = Todo(iter([chosen[0], *chosen]), set())
         for event in Pool(ray, job, Share(1, share.cpus, share.gpus)).events(todo, 1, sample=each):
             if event is None:
@@ -87,6 +88,6 @@ def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
 
 
 def sample_shards(job: Job) -> list[Shard]:
-    """Returns at most `SAMPLE_SHARDS` shards, at equal distances."""
+    """Returns at most `SAMPLE_SHARDS` evenly spaced shards."""
     chosen = {place * job.shards // SAMPLE_SHARDS for place in range(SAMPLE_SHARDS)}
     return [shard for shard in job.manifest() if shard.number in chosen]

@@ -1,4 +1,4 @@
-"""A job in its folder: what is to be done, what is done, what was set aside, and how far it is, from its files."""
+"""A job's folder: its request, finished and failed shards, and progress, all read from its files."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from tellapart.utils.messages import parse_json, say, track
 from tellapart.utils.versions import VERSIONS
 
 JOB, MANIFEST, STATUS, FAILED = "job.json", "manifest.jsonl", "status.json", "failed"
-PROMPTS = "prompts.jsonl"  # an id and its prompt a line, in the order of the data
-SUFFIX = ".job"  # of the folder beside a result
-# What our own files have, by key: others are damaged.
+PROMPTS = "prompts.jsonl"  # one id and prompt per line, in the order of the data
+SUFFIX = ".job"  # suffix of the folder beside a result
+# Expected types by key; other files are damaged.
 KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "typed": list, "out": str, "suffix": str,
         "shards": int, "items": int | None, "bytes": int}  # fmt: skip
 SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
            "sha256": str, "pictures": dict}  # fmt: skip
 ASIDE = {"shard": int, "name": str, "reason": str, "attempts": int}
-ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine keep their jobs
+ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine keep their job folders
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """The request for a job: ``work`` is a key of `tellapart.jobs.works.WORKS`, ``settings`` plain JSON that it reads.
-
-    ``deciding``: of the settings those that decide the result; with the manifest they make the fingerprint.
-    ``prompts``: of single pictures by their ids; workers read them from `PROMPTS`.
+    """The request for a job.
+    work: a key of `tellapart.jobs.works.WORKS`.
+    settings: the work's settings, as plain JSON.
+    deciding: the settings that affect the result; the fingerprint covers them and the manifest.
+    prompts: prompts of individual pictures, by id; workers read them from `PROMPTS`.
     """
 
     work: str
@@ -49,7 +50,7 @@ class JobRequest:
 
 
 class Job:
-    """A job that is there. ``value``: the content of ``job.json``."""
+    """An existing job. ``value``: the content of ``job.json``."""
 
     def __init__(self, folder: Folder, path: str, value: dict[str, Any]) -> None:
         self.folder, self.path, self.value = folder, path, value
@@ -60,7 +61,7 @@ class Job:
 
     @classmethod
     def open(cls, path: str) -> Job:
-        """Returns the job of a folder. Raises `UsageError` where there is none."""
+        """Opens the job in a folder. Raises `UsageError` if there is none."""
         folder = open_folder(path)
         content = folder.read(JOB)
         if content is None:
@@ -71,12 +72,13 @@ class Job:
         return cls(folder, path, value)
 
     def manifest(self) -> Iterator[Shard]:
-        """Its shards, in order."""
+        """Yields the shards, in order."""
         return read_manifest(self.folder.lines(MANIFEST))
 
     @property
     def parts(self) -> str:
-        """The folder of the results; its name has the fingerprint, so results of another job are never taken."""
+        """The folder of the results; its name includes the fingerprint, so that results of another job are never
+        used."""
         return f"parts-{self.fingerprint[:12]}"
 
     def part(self, number: int) -> str:
@@ -84,7 +86,7 @@ class Job:
         return f"{self.parts}/{number:06d}{self.suffix}"
 
     def summary_name(self, number: int) -> str:
-        """Returns the name of what is known of a shard's result: counts, seconds, what could not be read."""
+        """Returns the name of the summary of a shard's result: counts, seconds and unreadable pictures."""
         return f"{self.parts}/{number:06d}.summary.json"
 
     def pictures_name(self, number: int) -> str:
@@ -95,7 +97,7 @@ class Job:
     def prompts(path: str, ids: Set[str]) -> dict[str, str]:
         """Returns the prompts of these pictures from the job's folder ``path``.
 
-        Raises `TellapartError` where the file lacks one.
+        Raises `TellapartError` if the file lacks one.
         """
         pairs = map(parse_json, open_folder(path).lines(PROMPTS))
         prompts = {key: prompt for key, prompt in pairs if key in ids}
@@ -104,7 +106,7 @@ class Job:
         return prompts
 
     def done(self) -> set[int]:
-        """Returns the numbers of the shards whose result is there."""
+        """Returns the numbers of the shards whose result exists."""
         names = self.folder.names(self.parts)
         return {
             int(name.partition(".")[0])
@@ -113,7 +115,7 @@ class Job:
         }
 
     def summary(self, number: int) -> dict[str, Any]:
-        """Returns what is known of a shard's result. Raises `TellapartError` where that is not there or damaged."""
+        """Returns the summary of a shard's result. Raises `TellapartError` if it is missing or damaged."""
         name = self.summary_name(number)
         summary = read_value(self.folder.read(name), SUMMARY)
         if summary is None:
@@ -121,9 +123,8 @@ class Job:
         return summary
 
     def result(self, number: int, scratch: Path) -> Path:
-        """Returns a local path of a shard's result: the bytes that its worker wrote.
-
-        Raises `TellapartError` where they are others.
+        """Returns a local path of a shard's result.
+        Raises `TellapartError` if its bytes are not the ones that the worker wrote.
         """
         summary = self.summary(number)
         path = self.folder.local(self.part(number), scratch)
@@ -134,9 +135,8 @@ class Job:
         return path
 
     def pictures(self, number: int, scratch: Path) -> Path | None:
-        """Returns a local path of the list of a shard's pictures; None where its worker wrote none.
-
-        Raises `TellapartError` where it is not the one that was written.
+        """Returns a local path of the list of a shard's pictures; None if its worker wrote none.
+        Raises `TellapartError` if its bytes are not the ones that the worker wrote.
         """
         if (written := self.summary(number)["pictures"].get("list")) is None:
             return None
@@ -147,8 +147,8 @@ class Job:
         return path
 
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
-        """The done shards whose result is damaged, each with the reason; with ``pictures``, those too whose pictures
-        were replaced since."""
+        """Returns the finished shards whose result is damaged, with reasons.
+        With ``pictures`` also those whose pictures were replaced since."""
         done, reasons = self.done(), dict[int, str]()
         for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
             if shard.number in done:
@@ -163,12 +163,12 @@ class Job:
         return reasons
 
     def set_aside(self, shard: Shard, reason: str, attempts: int) -> None:
-        """Leaves a shard out, with the reason."""
+        """Sets a shard aside and records the reason."""
         value = {"shard": shard.number, "name": shard.name, "reason": reason, "attempts": attempts, "at": now()}
         self.folder.write(f"{FAILED}/{shard.number:06d}.json", (json.dumps(value, indent=1) + "\n").encode())
 
     def failed(self) -> list[dict[str, Any]]:
-        """Returns the shards that were set aside and are not done since, in order."""
+        """Returns the shards that were set aside and have not been finished since, in order."""
         names = sorted(self.folder.names(FAILED))
         done, failures = self.done() if names else set(), []
         for name in names:
@@ -180,12 +180,13 @@ class Job:
         return [one for one in failures if one["shard"] not in done]
 
     def forget_failed(self) -> None:
-        """Tries again what was set aside."""
+        """Removes the records of shards that were set aside, so that they are tried again."""
         for name in self.folder.names(FAILED):
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Writes down what only the loaded models know. Raises `UsageError` where the job was begun with others."""
+        """Records facts that only the loaded models know. Raises `UsageError` if the job was begun with other
+        models."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -196,17 +197,15 @@ class Job:
 
 
 def recorded_results(path: str) -> AbstractContextManager[None]:
-    """Records in the job's folder ``path`` which results tellapart wrote: they stay known if the cache is emptied."""
+    """Records in the job's folder ``path`` which results tellapart wrote, in case the cache is emptied."""
     return nullcontext() if is_url(path) else outputs_recorded_in(Path(path).expanduser() / "outputs")
 
 
 def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
             overwrite: bool) -> Job:  # fmt: skip
-    """Returns the job of this request in the folder ``path``: begun, or gone on with where the same was begun there.
-
-    ``shard_items`` None: as it was begun, else `SHARD_ITEMS`.
-
-    Raises `UsageError` where another job is there.
+    """Begins the requested job in the folder ``path``, or resumes it if the same job was begun there.
+    ``shard_items`` None: as in the job to resume, otherwise `SHARD_ITEMS`.
+    Raises `UsageError` if the folder has another job.
     """
     folder = open_folder(path)
     before = None if overwrite or folder.read(JOB) is None else Job.open(path)
@@ -242,12 +241,12 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
             "deciding": deciding, "typed": data, "shard_items": size, "out": out, "suffix": suffix,
             "shards": manifest.shards, "items": manifest.items, "bytes": manifest.size, "begun": now(),
         }  # fmt: skip
-        folder.write(JOB, _text(value))  # last: with it the job is there
+        folder.write(JOB, _text(value))  # last: its presence marks the job as begun
     return Job.open(path)
 
 
 def _clear(folder: Folder) -> None:
-    """Removes what a job of other settings left."""
+    """Removes the files of a job with other settings."""
     for name in (JOB, MANIFEST, STATUS, PROMPTS):
         folder.remove(name)
     inside = [name for name in folder.names("") if name.startswith("parts-")]
@@ -257,7 +256,7 @@ def _clear(folder: Folder) -> None:
 
 
 def read_value(content: bytes | None, keys: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Returns a JSON object with values of these types; None for what is none."""
+    """Parses a JSON object with values of these types; returns None for any other content."""
     try:
         value = parse_json((content or b"").decode())
     except ValueError:
@@ -267,7 +266,7 @@ def read_value(content: bytes | None, keys: Mapping[str, Any]) -> dict[str, Any]
 
 
 def now() -> str:
-    """Returns the time, in UTC."""
+    """Returns the current time, in UTC."""
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
 
 
@@ -278,12 +277,13 @@ def _text(value: Mapping[str, Any]) -> bytes:
 PULSE = {"state": str, "at": int | float, "pid": int, "host": str, "workers": int, "items_per_second": int | float,
          "seconds_left": int | float | None}  # fmt: skip
 EVERY_SECONDS = 2.0
-SILENT_SECONDS = 60.0  # without a word from the driver: it is gone
+SILENT_SECONDS = 60.0  # after this long without an update the driver is considered gone
 
 
 @dataclass
 class Pulse:
-    """The state of a job, which its driver writes every two seconds; ``new`` of the ``done`` shards are of this run."""
+    """A job's progress, which its driver writes every two seconds. ``new``: the part of ``done`` that this run
+    finished."""
 
     job: Job
     state: str = "running"
@@ -302,11 +302,11 @@ class Pulse:
 
     @property
     def items_per_second(self) -> float:
-        """Since the driver began."""
+        """The rate since the driver began."""
         return self.items / max(1e-9, time.monotonic() - self._started)
 
     def write(self, *, always: bool = False) -> None:
-        """Writes it down, if it is time."""
+        """Writes the status if it is due, or ``always``."""
         if not always and time.monotonic() - self._written < EVERY_SECONDS:
             return
         self._written = time.monotonic()
@@ -321,17 +321,16 @@ class Pulse:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    """Returns the state of a job: ``state`` is waiting, running, stopped, finished, or failed (shards were set
-    aside).
+    """Returns a job's status; ``state`` is waiting, running, stopped, finished, or failed (shards set aside).
     """
     done, failed = job.done(), job.failed()
     pulse = read_value(job.folder.read(STATUS), PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None
     state = str(pulse.get("state", "waiting"))
-    if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # less than 0: a clock was set back
+    if state == "running" and heard is not None and abs(heard) > SILENT_SECONDS:  # negative if a clock was set back
         state = "stopped"
     running = state == "running" and len(done) < job.shards
-    unsound = {} if running else job.unsound()  # a running job compared them when it began
+    unsound = {} if running else job.unsound()  # a running job checked them when it began
     if not running:
         state = "finished" if len(done) == job.shards and not unsound else "stopped" if state == "finished" else state
     return {
@@ -347,7 +346,7 @@ def status_of(job: Job) -> dict[str, Any]:
 
 
 def status_lines(status: dict[str, Any]) -> list[str]:
-    """Returns the state in lines of text."""
+    """Formats the status as lines of text."""
     percent = 100 * status["done"] / max(1, status["shards"])
     items = f", {status['items']:,} items" if status["items"] is not None else ""
     lines = [
@@ -371,13 +370,13 @@ def status_lines(status: dict[str, Any]) -> list[str]:
 
 
 def failed_line(failed: dict[str, Any]) -> str:
-    """Returns a shard that was set aside, in one line."""
+    """Formats a shard that was set aside as one line."""
     tries = f" ({failed['attempts']} attempts)" if failed["attempts"] > 1 else ""
     return f"set aside: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"
 
 
 def clock(seconds: float) -> str:
-    """Returns a time such as ``1:02:03``."""
+    """Formats seconds as a time such as ``1:02:03``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

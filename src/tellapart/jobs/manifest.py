@@ -1,12 +1,12 @@
-"""The manifest: a data set as a list of shards, a line each. It lists shards, never items.
+"""The manifest: a data set as a list of shards, one per line. It lists shards, never items.
 
-- Tars and Parquet files that hold pictures are shards as they are.
-- A file of JSON lines is cut into ranges of bytes, at the ends of lines; its lines are not parsed.
-- Of other data sets whose pictures are files, the items of a shard are written to a list of their own (JSON lines), so
-  that a worker reads what is its own.
-- What is left (pictures that no file holds, such as `scenes`) is cut into ranges, and a worker opens it whole.
+- Tar and Parquet files that hold pictures are used as shards directly.
+- A JSON Lines file is split into byte ranges at line ends; its lines are not parsed.
+- For other data sets whose pictures are files, each shard's items are written to a list of their own (JSON Lines), so
+  that a worker reads only its own items.
+- Other data sets (pictures without files, such as `scenes`) are split into ranges, and a worker opens the whole set.
 
-Paths are absolute; addresses of fsspec (``s3://…``) stand as they are, and a worker fetches its shard.
+Paths are absolute; fsspec addresses (``s3://…``) are kept, and a worker downloads its shard.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tellapart.types import Item
 from tellapart.utils.files import is_url
 from tellapart.utils.messages import parse_json
 
-SHARD_ITEMS = 1024  # a multiple of the windows in which captions are written: batches are those of one process
+SHARD_ITEMS = 1024  # a multiple of the captioning window, so that batches are the same as in one process
 CHUNK = 1 << 20
 OF_THE_WHOLE = ("ids", "part", "limit")  # keys that count items over all files
 URL = re.compile(r"(?:(?P<kind>[a-z0-9]+):)?(?P<url>[a-z][a-z0-9+]*://[^?]*)(?:\?(?P<query>.*))?")
@@ -49,12 +49,17 @@ URL_SUFFIXES = {".tar": "webdataset", ".parquet": "parquet", ".jsonl": "jsonl", 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """Some items of a data set, which `tellapart.jobs.manifest.open_shard` opens.
+    """Some items of a data set; `tellapart.jobs.manifest.open_shard` opens them.
 
-    kind, path, options: as `tellapart.data` has them, without ``split``. listed: ``path`` is in the job's folder.
-    span: only these bytes of a file of lines. items: only these of the data set, by number. prefix: before each id.
-    splits: only items of these. count: how many items there are (None: unknown; of lines at most so many). size: bytes.
-    version: of the file, so that a changed one makes another job.
+    kind, path, options: see `tellapart.data`; without ``split``.
+    listed: whether ``path`` is in the job's folder.
+    span: byte range of a JSON Lines file.
+    items: range of item numbers of the data set.
+    prefix: prefix of each id.
+    splits: the splits to keep.
+    count: number of items (an upper bound for lines); None: unknown.
+    size: bytes.
+    version: version of the file; a changed file makes a different job.
     """
 
     number: int
@@ -78,21 +83,21 @@ class Shard:
         return f"{self.path}, items {self.items[0]:,} to {self.items[1]:,}" if self.items is not None else self.path
 
     def to_json(self) -> dict[str, Any]:
-        """Its line of the manifest: what differs from the defaults."""
+        """Returns the shard's manifest line: the fields that differ from their defaults."""
         return {key: value for key, value in asdict(self).items() if value not in (None, "", (), {}, False)} | {
             "number": self.number
         }
 
     @classmethod
     def of(cls, value: dict[str, Any]) -> Shard:
-        """From its line."""
+        """Creates a shard from its manifest line."""
         pairs: dict[str, Any] = {key: tuple(value[key]) for key in ("span", "items", "splits") if key in value}
         return cls(**{**value, **pairs})
 
 
 @dataclass
 class Manifest:
-    """The contents of a manifest. ``items`` is None where some shards do not say; ``notes`` are lines for a user."""
+    """The contents of a manifest. ``items`` is None if some shards have no count; ``notes`` are lines for the user."""
 
     file: Path
     shards: int = 0
@@ -103,9 +108,8 @@ class Manifest:
 
 
 def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_ITEMS) -> Manifest:
-    """Writes ``scratch/manifest.jsonl``, and ``scratch/lists/`` where lists are needed.
-
-    Raises `UsageError` for data that cannot be opened, and where two shards would give equal ids.
+    """Writes ``scratch/manifest.jsonl`` and, if lists are needed, ``scratch/lists/``.
+    Raises `UsageError` if data cannot be opened or two shards would have equal ids.
     """
     manifest = Manifest(scratch / "manifest.jsonl")
     digest = hashlib.blake2b(digest_size=16)
@@ -113,7 +117,7 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
     with manifest.file.open("w", encoding="utf-8") as file:
         for shard in _all_shards(specs, scratch, shard_items, manifest):
             shard = replace(shard, number=manifest.shards)
-            if shard.kind == "webdataset" and not shard.prefix:  # whose name is in the ids
+            if shard.kind == "webdataset" and not shard.prefix:  # its ids include the file's name
                 before = stems.setdefault(Path(shard.path).stem, shard.path)
                 if before != shard.path:
                     raise UsageError(f"{before} and {shard.path} have one name, which is part of the ids; rename one")
@@ -132,7 +136,7 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
 
 
 def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
-    """Yields the shards of a manifest. Raises `UsageError` for a line that is none."""
+    """Yields the shards of a manifest. Raises `UsageError` for an invalid line."""
     for number, line in enumerate(lines, start=1):
         try:
             if (shard := Shard.of(parse_json(line))).number != number - 1:
@@ -153,7 +157,7 @@ def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, manifest:
             yield from _of_url(spec, url["kind"], url["url"], url["query"] or "", shard_items)
             continue
         bare = Path(spec).expanduser()
-        # Several specifications: the same ids as `open_many` gives.
+        # With several specifications, gives the same ids as `open_many`.
         prefix = Path(spec).as_posix() if len(specs) > 1 and bare.is_dir() else ""
         own_id = Path(spec).as_posix() if len(specs) > 1 and is_picture(bare) else ""
         yield from _of_path(spec, prefix, own_id, lists, shard_items, manifest)
@@ -164,7 +168,7 @@ def _of_path(
     spec: str, prefix: str, own_id: str, lists: _Lists, shard_items: int, manifest: Manifest
 ) -> Iterator[Shard]:
     kind, path, options = parse(spec)
-    READERS[kind]  # its extra is there, or a line says what to type
+    READERS[kind]  # raises if the reader's extra is not installed
     whole = any(options.text(key) for key in OF_THE_WHOLE)
     base = Shard(0, "", kind, _without_split(options), prefix=prefix, splits=tuple(sorted(options.splits)))
     if kind in ("webdataset", "parquet") and not whole and (files := _files(kind, path, options)) is not None:
@@ -185,7 +189,7 @@ def _of_path(
 
 
 def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
-    """Returns the tars or Parquet files, in the order of their reader; None where their pictures lie beside them."""
+    """Returns the tar or Parquet files in their reader's order; None if their pictures are stored beside them."""
     suffix = ".tar" if kind == "webdataset" else ".parquet"
     if path.is_dir():
         paths = path.glob("*.tar") if kind == "webdataset" else path.rglob("*.parquet")
@@ -198,7 +202,7 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
 
 
 def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
-    """Yields a file of lines, cut at every ``shard_items`` lines."""
+    """Splits a JSON Lines file into shards of ``shard_items`` lines."""
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
     version = str(path.stat().st_mtime_ns)
@@ -210,10 +214,10 @@ def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
 
 
 def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, int]]:
-    """(first byte, end, number of lines) of each ``lines`` lines of a text that comes in chunks."""
+    """Yields (first byte, end, number of lines) for every ``lines`` lines of a text that comes in chunks."""
 
     start = done = seen = 0
-    whole = True  # the last line ends in a line break
+    whole = True  # whether the last line ends with a line break
     for chunk in chunks:
         ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == 10)
         taken = 0
@@ -229,7 +233,8 @@ def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, i
 
 
 class _Lists:
-    """Items whose pictures are files, gathered to lists of one shard each; the rest as ranges of their data set."""
+    """Collects items whose pictures are files into lists of one shard each, other items into ranges of their data
+    set."""
 
     def __init__(self, scratch: Path, shard_items: int) -> None:
         self._scratch, self._size = scratch, shard_items
@@ -253,7 +258,7 @@ class _Lists:
                     yield from self.finish()
 
     def finish(self) -> Iterator[Shard]:
-        """Yields the last, smaller list: the next shard is of other data."""
+        """Yields the last, smaller list; the next shard belongs to other data."""
         if not self._lines:
             return
         name = f"lists/{self._written:06d}.jsonl"
@@ -265,7 +270,7 @@ class _Lists:
 
 
 def _line(item: Item, prefix: str) -> str | None:
-    """Returns an item as a line that `jsonl:` reads; None for one that a line cannot say."""
+    """Formats an item as a line for `jsonl:`; None if a line cannot represent it."""
     if not isinstance(item.picture, FilePicture) or item.truth is not None:
         return None
     record: dict[str, Any] = {"id": f"{prefix}/{item.id}" if prefix else item.id}
@@ -275,7 +280,7 @@ def _line(item: Item, prefix: str) -> str | None:
     try:
         line = json.dumps(record, ensure_ascii=False) + "\n"
         line.encode()
-    except UnicodeEncodeError:  # a file name that is no text
+    except UnicodeEncodeError:  # the file name is not valid text
         return None
     return line
 
@@ -314,7 +319,7 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
 
 
 def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
-    """(address, bytes, version) of the files that an address, a pattern or a folder names, in natural order."""
+    """Returns (address, bytes, version) of the files that an address, pattern or folder matches, in natural order."""
     fs, root = file_system(url)
     protocol = url.partition("://")[0]
     suffixes = [suffix for suffix, of in URL_SUFFIXES.items() if kind in (None, of)]
@@ -338,15 +343,14 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
     ]  # fmt: skip
 
 
-PACKED = ("webdataset", "parquet")  # a file of these holds the pictures
+PACKED = ("webdataset", "parquet")  # their files hold the pictures
 SIGNATURE, KEY = methodcaller("signature"), methodcaller("key")
 
 
 @contextmanager
 def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
-    """The items of a shard, for as long as the block runs: what was fetched for it is then removed.
-
-    Raises `UsageError` for a file that is not there or not what it was.
+    """Opens the items of a shard, and removes downloaded files at the end of the block.
+    Raises `UsageError` if a file is missing or has changed.
     """
     with TemporaryDirectory(prefix="tellapart-shard-") as scratch:
         dataset = _opened(shard, folder, Path(scratch))
@@ -360,17 +364,16 @@ def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
 
 
 def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
-    """Returns what tells later whether pictures on disk were replaced: a digest of ids, sizes and times, and one
-    of ids and contents. Nothing for tars and Parquet files: the shard has their version."""
+    """Returns digests that detect whether pictures on disk were replaced: one of ids, sizes and times, and one of ids
+    and contents. Empty for tar and Parquet files, whose version the shard records."""
     if shard.kind in PACKED:
         return {}
     return {"signatures": _digest(dataset, SIGNATURE), "contents": _digest(dataset, KEY)}
 
 
 def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> bool:
-    """Returns whether pictures of a shard have another content than when `pictures_of` gave what is ``known``.
-
-    Files are read only where sizes or times are others.
+    """Returns whether a shard's pictures have changed since `pictures_of` returned ``known``.
+    Reads files only if sizes or times differ.
     """
     if shard.kind in PACKED:
         return False
@@ -380,7 +383,7 @@ def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> 
 
 
 def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
-    """Returns a digest of the ids of the pictures that lie on disk, and of what is read of each (None: unreadable)."""
+    """Hashes the ids of the pictures on disk and what ``read`` returns for each (None: unreadable)."""
     digest = hashlib.blake2b(digest_size=16)
     for item in dataset:
         if isinstance(item.picture, StoredPicture):
@@ -393,7 +396,7 @@ def _digest(dataset: Dataset, read: Callable[[StoredPicture], object]) -> str:
 
 
 def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
-    if shard.items is not None:  # what is missing was told when the job was planned, and is of no shard
+    if shard.items is not None:  # missing items were reported at planning and belong to no shard
         whole = _whole(shard.path)
         return Dataset(whole.spec, select_items(whole, range(*shard.items)))
     options = dict(shard.options)
@@ -411,12 +414,12 @@ def _opened(shard: Shard, folder: Folder, scratch: Path) -> Dataset:
 
 @lru_cache(maxsize=1)
 def _whole(spec: str) -> Dataset:
-    """Returns a data set that is opened whole, kept for the next shard of it."""
+    """Opens a whole data set and caches it for its next shard."""
     return open_data(spec)
 
 
 def _fetched(shard: Shard, scratch: Path) -> Path:
-    """Returns the shard's file, or its lines, as a local file of the same name."""
+    """Downloads the shard's file, or its lines, to a local file of the same name."""
     fs, root = file_system(shard.path)
     target = scratch / Path(root).name
     with url_errors(shard.path):

@@ -1,4 +1,4 @@
-"""The workers of a job: Ray actors that do one shard at a time, and are replaced when they die."""
+"""The workers of a job: Ray actors that process one shard at a time and are replaced when they die."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from tellapart.jobs.works.worker import Reply, Worker
 from tellapart.utils.messages import detail
 
 POLL_SECONDS = 1.0
-MAX_DEATHS = 3  # per worker, with no shard finished in between: the job ends
+MAX_DEATHS = 3  # per worker, without a finished shard in between, before the job ends
 
 
 @dataclass
 class Todo:
-    """The shards that are left: those of the manifest that are not done, and those to be tried again."""
+    """The remaining shards: unfinished shards of the manifest, and shards to retry."""
 
     manifest: Iterator[Shard]
     done: set[int]
     again: deque[Shard] = field(default_factory=deque)
 
     def take(self) -> Shard | None:
-        """Returns the next one; first those that no one has tried."""
+        """Returns the next shard, untried shards first; None if none is left."""
         while (shard := next(self.manifest, None)) is not None:
             if shard.number not in self.done:
                 return shard
@@ -38,10 +38,9 @@ class Todo:
 
 @dataclass(frozen=True)
 class Event:
-    """The end of a shard: its ``summary``, or the ``reason`` why it failed.
-
-    ``final``: another attempt would fail in the same way. ``blameless``: the worker's node died, so the shard is not to
-    blame.
+    """The outcome of a shard: its ``summary``, or the ``reason`` why it failed.
+    ``final``: another attempt would fail in the same way.
+    ``blameless``: the worker's node died, so the shard is not the cause.
     """
 
     shard: Shard
@@ -56,7 +55,7 @@ class Pool:
 
     def __init__(self, ray: Any, job: Job, share: Share) -> None:
         self._ray, self._job, self._share = ray, job, share
-        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply: the worker, and its shard unless it loads
+        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply: the worker and its shard; None while it loads
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}
         self._deaths = 0
@@ -68,17 +67,17 @@ class Pool:
 
     @property
     def idle(self) -> bool:
-        """True if a worker waits for a shard."""
+        """True if a worker is waiting for a shard."""
         return bool(self._idle)
 
     def events(self, todo: Todo, count: int, sample: int | None = None) -> Iterator[Event | None]:
-        """Does the shards on ``count`` workers, and yields each as it ends, and None at least once a second.
+        """Processes the shards on ``count`` workers. Yields each outcome, and None at least once a second.
 
         Args:
-            sample: do only so many items of each shard, and write no result.
+            sample: number of items to process per shard without writing a result; None: all, with results.
 
         Raises:
-            TellapartError: if workers cannot start, or have another version.
+            TellapartError: workers cannot start, or have another version.
         """
         for _ in range(count):
             self._start()
@@ -98,7 +97,7 @@ class Pool:
                 self._ray.kill(worker)
 
     def _start(self) -> None:
-        """Requests a worker; it comes when the cluster has room."""
+        """Requests a worker, which starts when the cluster has room."""
         resources = {"num_cpus": self._share.cpus, "num_gpus": self._share.gpus}
         actor = self._ray.remote(max_restarts=0, max_task_retries=0, **resources)(Worker)
         worker = actor.remote(self._job.path, self._job.work, self._job.settings, os.getcwd())  # noqa: PTH109
@@ -142,14 +141,14 @@ class Pool:
             self._deaths += 1
         if shard is None and self._deaths >= MAX_DEATHS * self._share.count:
             raise TellapartError(f"workers die as they start: {reason}")
-        self._ray.kill(worker)  # it may live, and only be out of reach
+        self._ray.kill(worker)  # it may be alive but unreachable
         self._start()
         return None if shard is None else Event(shard, reason=reason, blameless=node_died)
 
 
 def _reason(error: Exception) -> str:
-    """Returns why a worker died, in one line. Ray knows of its own memory monitor, and of nodes that went; not of
-    signals.
+    """Returns the reason why a worker died, in one line.
+    Ray reports its own memory monitor and lost nodes, but not signals.
     """
     text = " ".join(str(error).split())
     if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:

@@ -1,4 +1,4 @@
-"""The driver: gives shards to workers until all are done or set aside. It reads no item and writes no result."""
+"""The driver: hands shards to workers until all are done or set aside. It reads no items and writes no results."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from tellapart.jobs.manifest import Shard
 from tellapart.jobs.pool import Event, Pool, Todo
 from tellapart.utils.messages import Progress, say
 
-MAX_ATTEMPTS = 3  # of a shard, before it is set aside
-MAX_NODE_DEATHS = 10  # during a shard, before it is set aside
+MAX_ATTEMPTS = 3  # per shard, before it is set aside
+MAX_NODE_DEATHS = 10  # per shard, before it is set aside
 
 
 def run_job(job: Job, workers: Workers, label: str = "working") -> None:
-    """Does what is left of a job. Tries shards that were set aside again; lists those that fail again in the folder.
-
-    Ctrl-C, or the death of this process, leaves what is done, and the same call resumes.
+    """Processes the remaining shards of a job. Retries shards that were set aside, and records those that fail again.
+    After Ctrl-C or the death of this process, finished shards remain and the same call resumes.
 
     Raises:
-        TellapartError: if no worker can start.
+        TellapartError: no worker can start.
     """
     done = job.done()
     if len(done) == job.shards:
@@ -64,13 +63,13 @@ def _drive(job: Job, pool: Pool, count: int, todo: Todo, pulse: Pulse, progress:
 
 
 class Attempts:
-    """The failures of each shard: its own, and deaths of the node that it was on."""
+    """Counts each shard's failures: its own, and deaths of its node."""
 
     def __init__(self) -> None:
         self._failures, self._node_deaths = Counter[int](), Counter[int]()
 
     def again(self, event: Event) -> bool:
-        """Counts a failure, and returns True if the shard is to be tried again."""
+        """Counts a failure and returns True if the shard should be retried."""
         number = event.shard.number
         (self._node_deaths if event.blameless else self._failures)[number] += 1
         few = self._failures[number] < MAX_ATTEMPTS and self._node_deaths[number] < MAX_NODE_DEATHS
@@ -82,7 +81,7 @@ class Attempts:
 
 
 def refuse_failed(job: Job) -> None:
-    """Prints the shards that were set aside, and raises a `TellapartError` where there are any."""
+    """Prints the shards that were set aside, and raises `TellapartError` if there are any."""
     failed = job.failed()
     for one in failed:
         say(failed_line(one))

@@ -1,4 +1,4 @@
-"""The folder of a worker's temporary files, removed however the worker ends."""
+"""A folder for a worker's temporary files, which is removed however the worker ends."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-# Reads until the worker's end of the pipe closes. A list with "&" reads /dev/null instead of its own standard input.
+# Reads until the worker's end of the pipe closes. Commands with "&" would read /dev/null as stdin, hence `exec 3<&0`.
 CLEAN = 'exec 3<&0; (cat <&3 >/dev/null; rm -rf -- "$1") >/dev/null 2>&1 &'
 
 
 def scratch_folder() -> Path:
-    """Returns a new folder for this process's temporary files, which is removed however the process ends.
-
-    Ray kills workers without a chance to clean up, so a process of its own waits for the worker's end.
+    """Creates a folder for this process's temporary files, which is removed however the process ends.
+    Ray kills workers without a chance to clean up, so a separate process waits for the worker's end.
     """
     folder = Path(tempfile.mkdtemp(prefix="tellapart-worker-"))
     reading, writing = os.pipe()
@@ -24,4 +23,4 @@ def scratch_folder() -> Path:
     return folder
 
 
-_PIPES: list[int] = []  # never closed by this process, and not inherited by those that it starts
+_PIPES: list[int] = []  # never closed by this process nor inherited by its children

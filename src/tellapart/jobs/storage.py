@@ -1,7 +1,6 @@
-"""Folders of jobs and files of data, on disk or behind an fsspec address (``s3://bucket/folder``).
+"""Job folders and data files, on disk or behind an fsspec address (``s3://bucket/folder``).
 
-What is written appears whole or not at all: on disk by a temporary name, flushed and renamed; in an object store by one
-upload.
+Writes are atomic: on disk through a flushed temporary file that is renamed, in an object store through one upload.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ COPY_BYTES = 1 << 20
 
 
 class DiskFolder:
-    """A folder of files by name, on disk, shared by all machines of a cluster; names may have slashes."""
+    """A folder on disk that all machines of a cluster share; file names may contain slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser()
 
     def names(self, below: str) -> list[str]:
-        """Returns the names of the files in the folder ``below``, without it; none where it is not there.
-
-        Files that are being written are not among them.
+        """Returns the file names in the subfolder ``below``, relative to it; empty if it does not exist.
+        Omits files that are still being written.
         """
         try:
             with os.scandir(self.path / below) as entries:
@@ -39,14 +37,14 @@ class DiskFolder:
             return []
 
     def read(self, name: str) -> bytes | None:
-        """Returns the content of a file; None where it is not there."""
+        """Returns the content of a file; None if it does not exist."""
         try:
             return (self.path / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def lines(self, name: str) -> Iterator[bytes]:
-        """Yields the lines of a file, one after the other. Raises `UsageError` where it is not there."""
+        """Yields the lines of a file. Raises `UsageError` if it does not exist."""
         try:
             with (self.path / name).open("rb") as file:
                 yield from file
@@ -54,33 +52,32 @@ class DiskFolder:
             raise UsageError(f"{self.path / name}: no such file") from None
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file, whole."""
+        """Writes a file atomically."""
         self._write(writable_file(self.path / name), lambda temporary: temporary.write_bytes(content))
 
     def put(self, file: Path, name: str) -> None:
-        """Brings a local file there, whole; the local one may be gone then.
-
-        A file of the same disk is renamed; of another it is copied beside its place first.
+        """Moves a local file into the folder atomically; the local file may no longer exist afterwards.
+        Renames a file on the same disk; otherwise first copies it beside its destination.
         """
         target = writable_file(self.path / name)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             _into_place(file, target)
-        except OSError as error:  # two mounts of a disk look like one, so only trying tells
+        except OSError as error:  # two mounts of one disk look alike, so only a rename can tell
             if error.errno != errno.EXDEV:
                 raise
             self._write(target, lambda temporary: shutil.copyfile(file, temporary))
 
     def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
+        """Removes a file if it exists."""
         (self.path / name).unlink(missing_ok=True)
 
     def local(self, name: str, scratch: Path) -> Path:
-        """Returns a local path of that file: itself, or, of an address, a copy in ``scratch``."""
+        """Returns a local path of a file: its own path, or, behind an address, a copy in ``scratch``."""
         return self.path / name
 
     def _write(self, target: Path, make: Callable[[Path], object]) -> None:
-        """Writes under a name that no other process of any machine has, then renames."""
+        """Writes under a name that is unique across processes and machines, then renames."""
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = temporary_beside(target)
         temporary = temporary.with_name(f"{temporary.name}.{uuid.uuid4().hex[:8]}")
@@ -93,7 +90,7 @@ class DiskFolder:
 
 
 def _into_place(file: Path, target: Path) -> None:
-    """Flushes a file to disk, gives it its name, and flushes the name."""
+    """Flushes a file to disk, renames it, and flushes its folder."""
     handle = os.open(file, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -102,14 +99,14 @@ def _into_place(file: Path, target: Path) -> None:
     file.replace(target)
     folder = os.open(target.parent, os.O_RDONLY)
     try:
-        with contextlib.suppress(OSError):  # some network file systems cannot
+        with contextlib.suppress(OSError):  # some network file systems do not support this
             os.fsync(folder)
     finally:
         os.close(folder)
 
 
 class UrlFolder:
-    """A folder of an object store, or whatever else fsspec reaches. Its methods are those of `DiskFolder`."""
+    """A folder in an object store or any other fsspec file system, with the methods of `DiskFolder`."""
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
@@ -160,12 +157,12 @@ Folder = DiskFolder | UrlFolder
 
 
 def open_folder(path: str) -> Folder:
-    """Returns the folder of a path or an address. Nothing is made yet."""
+    """Returns the folder of a path or an address. Creates nothing."""
     return UrlFolder(path) if is_url(path) else DiskFolder(Path(path))
 
 
 def file_system(url: str) -> tuple[Any, str]:
-    """fsspec's file system of an address, and the path in it. Raises `MissingExtra` and `UsageError`."""
+    """Returns fsspec's file system for an address and the path in it. Raises `MissingExtra` and `UsageError`."""
     try:
         import fsspec
     except ImportError:
@@ -181,12 +178,12 @@ def file_system(url: str) -> tuple[Any, str]:
 
 @contextlib.contextmanager
 def url_errors(url: str) -> Iterator[None]:
-    """Turns what an object store says into one line."""
+    """Turns errors of an object store into one line."""
     try:
         yield
     except FileNotFoundError as error:
         raise UsageError(f"{url}: no such file or folder ({error})") from None
     except TellapartError:
         raise
-    except Exception as error:  # each store has its own: NoCredentialsError and HttpError are no OSError
+    except Exception as error:  # stores have their own errors; e.g. NoCredentialsError is not an OSError
         raise TellapartError(f"{url}: {type(error).__name__}: {' '.join(str(error).split())}") from None

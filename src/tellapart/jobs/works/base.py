@@ -1,4 +1,4 @@
-"""The interface of a kind of work, and what its result says."""
+"""The interface of a kind of work, and its result."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from tellapart.data import Dataset
 
-MOST_NAMED = 100  # pictures that could not be read, named for each shard
+MOST_NAMED = 100  # unreadable pictures named per shard
 
 
 @dataclass
 class Done:
-    """The result of a shard: items seen and written, those left out by (name, reason), and further counts."""
+    """The result of a shard: items seen and written, items left out as (name, reason), and further counts."""
 
     items: int
     written: int
@@ -23,22 +23,21 @@ class Done:
 
     @classmethod
     def of(cls, dataset: Dataset, written: int, **more: Any) -> Done:
-        """Returns the counts of a shard whose missing and unreadable pictures are listed in it."""
+        """Returns the counts of a shard, with its missing and unreadable pictures."""
         lists = (dataset.missing, dataset.unreadable)
         entries = [entry for skipped in lists for entry in skipped][:MOST_NAMED]
         return cls(len(dataset) + len(dataset.missing), written, entries, sum(map(len, lists)), more)
 
 
 class Work(Protocol):
-    """Makes the result of a shard."""
+    """Computes the result of a shard."""
 
     def models(self) -> dict[str, Any]:
-        """Returns what only the loaded models know of themselves: the same in all workers of a job."""
+        """Returns facts that only the loaded models know; they must be the same in all workers of a job."""
         ...
 
     def run(self, dataset: Dataset, out: Path) -> Done:
-        """Writes the result for these items to the file ``out``. Its bytes depend on the items and settings alone.
-
-        Beside it may lie a list of the pictures, see `rows_file`.
+        """Writes the result for these items to the file ``out``. Its bytes depend only on the items and settings.
+        May write a list of the pictures beside it, see `rows_file`.
         """
         ...

@@ -1,4 +1,4 @@
-"""Boosted captions of a shard, and those of all shards as one job would have written them."""
+"""Boosts the captions of a shard, and joins those of all shards as one process would have written them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ from tellapart.jobs.works.shards import results, wanted_shards
 
 @dataclass(frozen=True)
 class Boosts:
-    """Boosted captions. Answers are kept in a ledger of this worker, and read from those of all.
-
-    A shard that lacks answers because a server failed raises an error: it is tried again, and requests only these.
-
-    ``out``: where the joined result will lie. ``ledgers``: a folder that all workers share.
+    """Boosts captions. Writes answers to this worker's ledger, and reads the ledgers of all workers.
+    Raises an error for a shard that lacks answers because a server failed; the retry requests only these.
+    ``out``: path of the joined result. ``ledgers``: a folder that all workers share.
     """
 
     stages: Sequence[Stage]
@@ -54,7 +52,7 @@ class Boosts:
         precision: str,
         per_reference: bool = False,
     ) -> Boosts:
-        """Returns the work with backends of these names."""
+        """Opens the work with the named backends."""
         blends, describes = open_backends(llm, mllm, None, device, precision)
         prepared = make_stages(stages, blends, describes, Path(prompts) if prompts else None)
         return cls(prepared, Path(out), Path(ledgers), in_flight, per_reference)
@@ -97,9 +95,8 @@ class Boosts:
 
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Joins the lines of all shards as one job would have written them. Returns how many there are.
-
-    Raises `UsageError` for a file that boosting did not write.
+    """Joins the lines of all shards as one process would have written them. Returns the number of lines.
+    Raises `UsageError` if ``out`` is a file that boosting did not write.
     """
     check_out(Path(out))
     numbers = wanted_shards(job, without_failed)
@@ -127,5 +124,5 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def ledgers_of(path: str) -> str:
-    """Returns the folder of the ledgers of a job."""
-    return os.path.join(path, "ledgers")  # noqa: PTH118 (a text, like the paths of a job)
+    """Returns the folder of a job's ledgers."""
+    return os.path.join(path, "ledgers")  # noqa: PTH118 (a string, like all paths of a job)

@@ -1,4 +1,4 @@
-"""Captions of a shard."""
+"""Captions the pictures of a shard."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from tellapart.utils.registry import allow_code
 
 
 def rows_file(out: Path) -> Path:
-    """Returns the list of a shard's captions in the form of the log, beside the shard's result."""
+    """Returns the path of a shard's captions in the log's format, beside the shard's result."""
     return out.with_name(out.name + ".pictures.jsonl")
 
 
 @dataclass(frozen=True)
 class Captions:
-    """Captions by one captioner, as `tellapart.inference.caption.caption_pictures` writes them to a ``.jsonl``.
-
-    ``prompts``: the job's folder, if pictures have prompts of their own.
+    """Captions pictures with one captioner, as `tellapart.inference.caption.caption_pictures` does for a ``.jsonl``.
+    ``prompts``: the job's folder, if pictures have their own prompts.
     """
 
     captioner: Captioner
@@ -53,9 +52,8 @@ class Captions:
         code: list[str],
         prompts: str | None = None,
     ) -> Captions:
-        """With the captioner of that name, loaded; ``code`` is what may run for it.
-
-        Raises `UsageError` for a captioner whose own prompt has fields: those are filled before the job.
+        """Loads the named captioner. ``code``: user code that is allowed to run.
+        Raises `UsageError` if the captioner's own prompt has fields, which must be filled in before the job.
         """
 
         allow_code(*code)

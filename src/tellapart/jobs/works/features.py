@@ -1,4 +1,4 @@
-"""Image features of a shard, and those of all shards as files of rows, or in the feature store."""
+"""Computes the image features of a shard, and joins those of all shards in files or in the feature store."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tellapart.utils.files import check_removable, is_url, write_output
 from tellapart.utils.registry import allow_code
 
 SUFFIX = ".npz"
-ROWS = 2**18  # a file of the result ends with the shard that reaches so many
+ROWS = 2**18  # a result file ends with the shard that reaches this many rows
 WRITTEN = re.compile(r"\d{6,}\.(npy|txt)")
 
 
 @dataclass(frozen=True)
 class Features:
-    """Image features by one scorer, in ``.npz`` files of `tellapart.features.store`."""
+    """Computes image features with one scorer, in ``.npz`` files of `tellapart.features.store`."""
 
     scorer: Scorer
 
     @classmethod
     def open(cls, scorer: str, device: str, precision: str, code: list[str]) -> Features:
-        """With the scorer of that name, loaded; ``code`` is what may run for it."""
+        """Loads the named scorer. ``code``: user code that is allowed to run."""
 
         allow_code(*code)
         return cls(load_scorer(scorer, device, precision))
@@ -60,9 +60,8 @@ class Features:
 
 
 def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """``OUT/000000.npy`` (N×D) and ``OUT/000000.txt`` (an id a line), and so on, in the order of the data.
-
-    Files of another job that are there are removed. Returns the number of rows.
+    """Writes ``OUT/000000.npy`` (N×D), ``OUT/000000.txt`` (one id per line), and so on, in the order of the data.
+    Removes files of another job. Returns the number of rows.
     """
 
     numbers, target = wanted_shards(job, without_failed), open_folder(out)
@@ -80,8 +79,8 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def check_features(out: str) -> None:
-    """Raises `UsageError` if files in the folder ``out`` would count as features of this program and are not. An
-    address is not looked at.
+    """Raises `UsageError` if the folder ``out`` has files named like features that tellapart did not write.
+    Does not check addresses.
     """
     if not is_url(out):
         for name in filter(WRITTEN.fullmatch, open_folder(out).names("")):
@@ -89,7 +88,7 @@ def check_features(out: str) -> None:
 
 
 class _Files:
-    """Rows of many shards in files of about `ROWS` rows, each brought to ``target`` when it is full."""
+    """Writes the rows of many shards to files of about `ROWS` rows, and moves each full file to ``target``."""
 
     def __init__(self, target: Folder, scratch: Path) -> None:
         self._target, self._path = target, scratch / "rows.npy"
@@ -97,7 +96,7 @@ class _Files:
         self._number = self.count = 0
 
     def add(self, rows: EncodedRows) -> None:
-        """Writes a shard's rows behind the others."""
+        """Appends a shard's rows."""
 
         if not rows.ids:
             return
@@ -113,7 +112,7 @@ class _Files:
             self.finish()
 
     def finish(self) -> None:
-        """Brings what was written to its place."""
+        """Moves the current file to ``target``."""
         if self._ids:
             name, ids = f"{self._number:06d}", "".join(f"{id_}\n" for id_ in self._ids)
             if isinstance(self._target, DiskFolder):
@@ -127,7 +126,7 @@ class _Files:
 
 
 def take_features(job: Job) -> int:
-    """Brings the rows of a job into this machine's feature store. Returns how many there were."""
+    """Copies the rows of a job into this machine's feature store. Returns the number of rows."""
 
     store, count = FeatureStore().table, 0
     for _, path in results(job, wanted_shards(job, False), "taking features"):

@@ -1,4 +1,4 @@
-"""Captions of all shards, joined to one file: JSON lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
+"""Joins the captions of all shards into one file: JSON Lines, CSV, Parquet (extra ``parquet``) or a WebDataset tar.
 
 Only one shard is in memory at a time; duplicate ids are detected on disk.
 """
@@ -29,7 +29,7 @@ NAMED = 5
 
 
 def check_format(out: str) -> str:
-    """Returns the suffix of a result. Raises `UsageError` for one that is not known, and for `METADATA`."""
+    """Returns the suffix of a result. Raises `UsageError` for an unknown suffix, and for `METADATA`."""
     if PurePosixPath(out).name == METADATA:
         raise UsageError(
             f"{out}: names the files of its folder, which only the command without --workers and --ray writes; type "
@@ -42,10 +42,9 @@ def check_format(out: str) -> str:
 
 
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Joins a job's lines into ``out`` (a path or an address). Returns how many there are.
-
-    Raises `UsageError` where shards are not done, unless ``without_failed`` and these were set aside, and where an id
-    is there twice.
+    """Joins a job's lines into ``out`` (a path or an address). Returns the number of lines.
+    Raises `UsageError` if an id occurs twice, or if shards are not done (with ``without_failed``, except for shards
+    that were set aside).
     """
     suffix = check_format(out)
     ours = not is_url(out) and guard_edited(Path(out), Replace())
@@ -74,7 +73,7 @@ def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 
 def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
-    """Writes into the log beside ``out`` what the plain command would have written there, so that it goes on."""
+    """Writes the log beside ``out`` as the command without a job would, so that the command can resume."""
     known = Provenance.open(out)
     of_job = ("work", "data", "code", "prompts")
     settings = {key: value for key, value in job.value["deciding"].items() if key not in of_job}
@@ -87,7 +86,7 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
 
 
 def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
-    """(number of the shard, line) of all lines; at the end, no id may have been there twice."""
+    """Yields (shard number, line) for all lines; finally checks that no id occurred twice."""
     row = 0
     for number, path in results(job, numbers, "joining shards"):
         with path.open("rb") as file:
@@ -138,7 +137,7 @@ def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
     schema = pyarrow.schema([("id", pyarrow.string()), ("captions", pyarrow.list_(pyarrow.string()))])
     with pyarrow.parquet.ParquetWriter(target, schema) as writer:
         for number, line in rows:
-            if number != group and texts["id"]:  # a row group for each shard
+            if number != group and texts["id"]:  # one row group per shard
                 writer.write_table(pyarrow.table(texts, schema))
                 texts = {"id": [], "captions": []}
             group = number
@@ -152,7 +151,7 @@ def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 
 def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
-    """Writes a sample for each line: its picture as it is in the data, its captions and its id."""
+    """Writes one sample per line: its picture as stored in the data, its captions and its id."""
     count, row = 0, next(rows, None)
     with target.open("wb") as file:
         for shard in job.manifest():

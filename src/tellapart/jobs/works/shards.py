@@ -1,4 +1,4 @@
-"""The results of a job's shards: which are to be joined, and their files, checked."""
+"""Selects the shards of a job to join, and checks their result files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ AGAIN = "run the command that began the job again"
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:
-    """Returns the shards that are to be joined. Raises `UsageError`, see `merge_lines`."""
+    """Returns the numbers of the shards to join. Raises `UsageError`, see `merge_lines`."""
     done = {number for number in job.done() if number < job.shards}
     known = done | {one["shard"] for one in job.failed() if without_failed and one["shard"] < job.shards}
     if len(known) < job.shards:
@@ -26,9 +26,8 @@ def wanted_shards(job: Job, without_failed: bool) -> list[int]:
 
 
 def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
-    """(number, local path) of the results of shards, compared with what was written; each path is there for its turn.
-
-    Raises `TellapartError` where one is damaged.
+    """Yields (number, local path) for the checked results of shards. Each path is valid until the next one is yielded.
+    Raises `TellapartError` if one is damaged.
     """
     for number in track(numbers, label=label):
         with TemporaryDirectory(prefix="tellapart-merge-") as scratch:

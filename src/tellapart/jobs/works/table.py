@@ -13,7 +13,7 @@ from tellapart.jobs.works.captions import Captions
 from tellapart.jobs.works.features import Features, write_features
 from tellapart.jobs.works.joined_captions import merge_lines
 
-# By name: what is done with a shard, and what joins the results of all shards.
+# By name: the function that opens the work, and the function that joins the results of all shards.
 WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
     "caption": (Captions.open, merge_lines),
     "encode": (Features.open, write_features),
@@ -28,14 +28,13 @@ def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
 
 
 def make_work(name: str, settings: Mapping[str, Any]) -> Work:
-    """Returns the work of a name, which is `WORKS`' alone: a job's folder cannot name other code."""
+    """Opens the work of this name. Only names in `WORKS` are allowed: a job's folder cannot name other code."""
     return _work(name)[0](**settings)
 
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
-    """Joins the results of a job, in the way of its work. Returns how many items there are.
-
-    Raises `TellapartError` where they are not as many as the workers wrote.
+    """Joins the results of a job with its work's function. Returns the number of items.
+    Raises `TellapartError` if it differs from the number that the workers wrote.
     """
     with recorded_results(job.path):
         joined = _work(job.work)[1](job, out, without_failed=without_failed)

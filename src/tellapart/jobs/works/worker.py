@@ -1,6 +1,6 @@
-"""The worker: one process, which keeps its models loaded and does one shard after the other.
+"""The worker: one process that keeps its models loaded and processes one shard after another.
 
-Errors come back as values, one line each, because the driver could not rebuild an exception that Ray carries.
+Errors are returned as one-line values, because the driver might not be able to unpickle an exception.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ Reply = dict[str, Any]
 
 
 class Worker:
-    """Does the shards of one job. ``settings``: as the driver has them, not as they stand in the job's folder.
-
-    ``here``: the driver's folder, from which relative paths are meant.
+    """Processes the shards of one job. ``settings``: the driver's, not those in the job's folder.
+    ``here``: the driver's working directory, to which relative paths refer.
     """
 
     def __init__(self, path: str, work: str, settings: Mapping[str, Any], here: str) -> None:
@@ -59,10 +58,10 @@ class Worker:
         return {"models": models, "version": __version__, **who}
 
     def run(self, shard: Mapping[str, Any], sample: int | None = None) -> Reply:
-        """Does a shard: its result and its summary are written when this returns, unless the reply has an error.
+        """Processes a shard and writes its result and summary, unless the reply has an error.
 
         Args:
-            sample: do only so many items, to see how long they take, and write nothing.
+            sample: number of items to time without writing a result; None: processes the whole shard.
         """
         assert self._job is not None and self._work is not None
         try:
@@ -72,7 +71,7 @@ class Worker:
 
 
 def _do(job: Job, work: Work, shard: Shard, sample: int | None) -> dict[str, Any]:
-    """Returns the summary of a shard that was done."""
+    """Processes a shard and returns its summary."""
     started = time.monotonic()
     with open_shard(shard, job.folder) as dataset, TemporaryDirectory(prefix="tellapart-part-") as folder:
         out = Path(folder) / f"part{job.suffix}"
@@ -92,15 +91,14 @@ def _do(job: Job, work: Work, shard: Shard, sample: int | None) -> dict[str, Any
 
 
 def _node() -> str:
-    """Returns the id of this node of the cluster."""
+    """Returns the id of this cluster node."""
     import ray
 
     return str(ray.get_runtime_context().get_node_id())
 
 
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
-    """Returns what is written down of a shard's result ``out``. ``pictures``: see
-    `tellapart.jobs.manifest.pictures_of`.
+    """Returns the summary of a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`.
     """
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
@@ -111,7 +109,7 @@ def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str
 
 
 def _reply_of(error: Exception) -> Reply:
-    """Returns an error as a value. ``final``: trying again would end in the same way."""
+    """Returns an error as a value. ``final``: a retry would fail in the same way."""
     memory = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     if memory:
         _free_memory()
@@ -125,7 +123,7 @@ def _reply_of(error: Exception) -> Reply:
 
 
 def _free_memory() -> None:
-    """Gives back what the failed shard held on a GPU."""
+    """Frees the GPU memory that the failed shard held."""
     gc.collect()
     if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
