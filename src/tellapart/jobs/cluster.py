@@ -113,8 +113,7 @@ def _check_joined() -> None:
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """Computes each worker's share of the resources of a cluster's nodes. A worker runs on one node.
     GPUs default to one per worker, on this machine to an equal share of its GPUs, and to 0 if there are none. CPUs
-    default to one per worker, on this machine to an equal share of its cores. Raises `UsageError` if the cluster has
-    too few.
+    default to one per worker, on this machine to an equal share of its cores. Raises `UsageError` if there are too few.
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:

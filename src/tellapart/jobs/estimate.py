@@ -18,7 +18,7 @@ COPIES = 2  # of the result: per shard, and joined
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """The estimated size of a job. ``items`` is exact if every shard has a count (``counted``). Seconds are per
+    """The estimated size of a job. ``items`` is exact if all shards have counts (``counted``). Seconds are per
     worker."""
 
     shards: int

@@ -77,7 +77,7 @@ class Job:
 
     @property
     def parts(self) -> str:
-        """The folder of the results; its name includes the fingerprint, so that results of another job are never
+        """The folder of the results; its name includes the fingerprint, so that another job's results are never
         used."""
         return f"parts-{self.fingerprint[:12]}"
 
@@ -185,8 +185,7 @@ class Job:
             self.folder.remove(f"{FAILED}/{name}")
 
     def keep_models(self, models: dict[str, Any]) -> None:
-        """Records facts that only the loaded models know. Raises `UsageError` if the job was begun with other
-        models."""
+        """Records facts about the loaded models. Raises `UsageError` if the job was begun with other models."""
         known = self.value.get("models")
         if known is None:
             self.value["models"] = models
@@ -282,8 +281,7 @@ SILENT_SECONDS = 60.0  # after this long without an update the driver is conside
 
 @dataclass
 class Pulse:
-    """A job's progress, which its driver writes every two seconds. ``new``: the part of ``done`` that this run
-    finished."""
+    """A job's progress, which its driver writes every two seconds. ``new``: how many of ``done`` this run finished."""
 
     job: Job
     state: str = "running"

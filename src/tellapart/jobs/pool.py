@@ -55,7 +55,7 @@ class Pool:
 
     def __init__(self, ray: Any, job: Job, share: Share) -> None:
         self._ray, self._job, self._share = ray, job, share
-        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply: the worker and its shard; None while it loads
+        self._running: dict[Any, tuple[Any, Shard | None]] = {}  # by reply: worker and shard (None while loading)
         self._idle: list[Any] = []
         self._nodes: dict[Any, str] = {}
         self._deaths = 0

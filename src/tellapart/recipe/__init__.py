@@ -1,7 +1,7 @@
-"""Recipes: what to train, on what, how, and how to measure it.
+"""Recipes: the model, data, training and evaluation of a run.
 
-`schema` has the tables of a recipe, `reading` turns TOML, shipped names and overrides into a `Recipe`, and
-`presets` has the objectives of ``tellapart finetune``. The shipped recipes are in `shipped/`.
+`schema` defines the tables of a recipe, `reading` turns TOML, shipped names and overrides into a `Recipe`, and
+`presets` defines the objectives of ``tellapart finetune``. The shipped recipes are in `shipped/`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Describes what ``tellapart finetune --objective`` takes, and the table [objective] that each name stands for."""
+"""Defines the objectives of ``tellapart finetune --objective`` and their tables [objective]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SELF_RETRIEVAL: dict[str, Any] = {
     "kl_temperature": 1.0,
 }
 PRESETS: dict[str, dict[str, Any]] = {
-    "truthful-self-retrieval": {  # words that few samples say, and captions that the start finds unlikely, cost reward
+    "truthful-self-retrieval": {  # penalizes words in few samples, and captions unlikely under the start
         **SELF_RETRIEVAL,
         "kl": 0.1,
         "rewards": [
@@ -62,32 +62,29 @@ DEFAULTS = {
     "kind": "reinforce",
     "baseline": "leave_one_out",
     "length_normalization": "length",
-}  # of a reward without a preset
+}  # for a reward without a preset
 
 
 def objective_names() -> list[str]:
-    """Returns the presets, then the objectives and rewards of installed packages.
-
-    What else the package has (``exact_truth``, ``paid_words``, …) is a part for recipes.
+    """Returns the presets, followed by the objectives and rewards of installed packages.
+    The package's other objectives and rewards (``exact_truth``, ``paid_words``, …) are for recipes only.
     """
     plugins = (name for parts in (OBJECTIVES, REWARDS) for name in parts.installed() if name not in parts.builtin())
     return list(dict.fromkeys([*PRESETS, *plugins]))
 
 
 def default_objective(*, photos: bool) -> str:
-    """Returns the preset where none is named.
-
-    The synthetic world's captioner describes when it is asked, so it learns from its own descriptions. Of photos people
-    say a few things in many words: a captioner is sure of little in its descriptions, and what they add to its captions
-    is not worth the cuts (docs/research/flickr8k.md).
+    """Returns the default preset.
+    The synthetic world's captioner describes pictures when prompted, so it learns from its own descriptions. For photos
+    a captioner is confident about few words of its descriptions, and the details that they add to its captions do not
+    outweigh the loss (docs/research/flickr8k.md).
     """
     return "truthful-self-retrieval" if photos else "self-distillation"
 
 
 def objective_table(name: str) -> dict[str, Any]:
-    """Returns the table [objective] of a name.
-
-    Raises `UsageError`, with the nearest name, for an unknown one, and for a part of recipes.
+    """Returns the table [objective] of a preset, objective or reward.
+    Raises `UsageError`, with the nearest name, for an unknown name and for one that is for recipes only.
     """
     if name in PRESETS:
         return PRESETS[name]

@@ -1,4 +1,4 @@
-"""Reads recipes: TOML files, shipped names and overrides; what is wrong is an error of one line."""
+"""Reads recipes: TOML files, shipped names and overrides. Reports mistakes as one-line errors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def shipped() -> dict[str, Path]:
 
 
 def absolute(name: str, folder: Path) -> str:
-    """Returns a recipe's name as an absolute path: the file in ``folder``, or else the shipped recipe of that name."""
+    """Makes a recipe's name an absolute path: to the file in ``folder`` or, if there is none, to a shipped recipe."""
     if not name.endswith(".toml"):
         return name
     file = (folder / name).resolve()
@@ -38,15 +38,15 @@ def absolute(name: str, folder: Path) -> str:
 
 
 def shipped_recipe(name: str) -> Path | None:
-    """Returns the shipped recipe of that name, with or without ``recipes/`` and ``.toml``; None where there is none."""
+    """Returns the shipped recipe of this name, with or without ``recipes/`` and ``.toml``; None if there is none."""
     return shipped().get(name.removesuffix(".toml").removeprefix("recipes/"))
 
 
 def find_recipe(name: str | Path) -> Path:
     """Returns the file behind ``name``: a path, or a shipped recipe with or without ``recipes/`` and ``.toml``.
 
-    A file that is there comes first. A path to a file that is missing is returned as it is, so that reading it gives
-    the error. Raises `UsageError` for a name without a suffix that no recipe has; it says the nearest name.
+    An existing file takes precedence. A path to a missing file is returned unchanged, so that reading it raises the
+    error. Raises `UsageError`, with the nearest name, for a name without a suffix that is not a recipe.
     """
     path = Path(name)
     if path.is_file():
@@ -62,21 +62,20 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def descriptions() -> Iterator[tuple[str, str]]:
-    """Yields name and one line of description of every shipped recipe."""
+    """Yields the name and a one-line description of every shipped recipe."""
     for name, file in shipped().items():
         yield name, tomllib.loads(file.read_text(encoding="utf-8")).get("about", "")
 
 
 @cache
 def read_tables(paper: int) -> dict[str, Any]:
-    """Returns the definitions of a paper's tables (`recipe.tables`) as a plain table."""
+    """Reads the definitions of a paper's tables (`recipe.tables`) as a plain dict."""
     return tomllib.loads((SHIPPED / "tables" / f"paper{paper}.toml").read_text(encoding="utf-8"))
 
 
 def put_test_sets(table: dict[str, Any], source: str) -> None:
-    """Puts a test set of the papers' tables in place of its name, such as "2:coco", in ``evaluation.test_sets``.
-
-    Raises `UsageError` for a name that no test set has.
+    """Replaces names such as "2:coco" in ``evaluation.test_sets`` with the test sets of the papers' tables.
+    Raises `UsageError` for an unknown test set.
     """
     evaluation = table.get("evaluation")
     tests = evaluation.get("test_sets") if isinstance(evaluation, dict) else None
@@ -101,7 +100,7 @@ def put_test_sets(table: dict[str, Any], source: str) -> None:
 
 
 def apply_override(table: dict[str, Any], setting: str) -> None:
-    """Sets ``training.steps=200`` in the table. The value is read as TOML, or as plain text where it is not TOML.
+    """Applies a setting such as ``training.steps=200`` to the table. Parses the value as TOML, otherwise as plain text.
 
     A relative path to another recipe is relative to the current folder. Raises `UsageError` for a malformed setting.
     """
@@ -115,14 +114,14 @@ def apply_override(table: dict[str, Any], setting: str) -> None:
             raise UsageError(f"--set {setting}: '{parent}' is a value, not a table")
     last = keys[-1]
     table[last] = parse_value(text.strip())
-    if last in ("name", "new"):  # naming a model replaces the description of a new one, and the reverse
+    if last in ("name", "new"):  # an existing model replaces a new one, and vice versa
         table.pop({"name": "new", "new": "name"}[last], None)
     if keys[-2:] == ["decoding", "kind"]:
         leave_unread(table, setting)
 
 
 def leave_unread(decoding: dict[str, Any], setting: str) -> None:
-    """Drops the settings of a table ``decoding`` that its new kind does not read, with a line."""
+    """Drops the settings of a table ``decoding`` that its new kind does not use, and prints them."""
     read = READ.get(decoding["kind"]) if isinstance(decoding["kind"], str) else None
     for name in sorted(set().union(*READ.values()) - set(read)) if read is not None else ():
         if name in decoding:
@@ -130,7 +129,7 @@ def leave_unread(decoding: dict[str, Any], setting: str) -> None:
 
 
 def parse_value(text: str) -> Any:
-    """Returns the value of a setting; names of recipes become absolute."""
+    """Parses the value of a setting and makes names of recipes absolute."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
@@ -140,22 +139,21 @@ def parse_value(text: str) -> Any:
     return absolute(value, Path()) if isinstance(value, str) else value
 
 
-# Where a table lies, as pydantic says it: keys, and after a key that takes one of several tables the tag of the
-# table that was taken, as in ("objective", "reinforce", "decoding").
+# The location of a table in pydantic's form: keys, where a key of a tagged union is followed by the tag, e.g.
+# ("objective", "reinforce", "decoding").
 Location = tuple[int | str, ...]
 Tables = dict[Location, list[str]]
-NAMED = "*"  # in a location the name, which a user chose, of a table among others of its kind
+NAMED = "*"  # placeholder in a location for a table name that the user chose
 
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """Returns the mistake to mend first.
-
-    An unknown key goes before one that is missing, for it may be that one, misspelt.
+    """Describes the mistake to fix first.
+    Unknown keys come before missing ones, because an unknown key may be the missing one, misspelt.
     """
     mistakes = error.errors(include_url=False)
     first: Any = next((each for each in mistakes if each["type"] == "extra_forbidden"), mistakes[0])
     tables = tables_of(model)
-    place: Location = tuple(part for part in first["loc"] if isinstance(part, str))  # a place in a list is no key
+    place: Location = tuple(part for part in first["loc"] if isinstance(part, str))  # an index in a list is not a key
     place, names = without_names(place, tables)
     key = with_names(typed(place, tables), names)
     if first["type"] == "extra_forbidden":
@@ -174,7 +172,7 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
 
 
 def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
-    """Returns the keys of every table of ``model``, by location; a table stands before those inside it."""
+    """Returns the keys of every table of ``model``, by location; a table comes before its inner tables."""
     tables: Tables = {place: list(model.model_fields)}
     for key, field in model.model_fields.items():
         if get_origin(field.annotation) is dict and (inside := models_in(field.annotation)):
@@ -187,7 +185,7 @@ def tables_of(model: type[BaseModel], place: Location = ()) -> Tables:
 
 
 def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[BaseModel], Any]]:
-    """Returns the tables that a key may hold, or a list in it, each with the name of the key that says which it is."""
+    """Returns the tables that a key or its list may hold, each with the name of its discriminator."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [(annotation, discriminator)]
     for metadata in getattr(annotation, "__metadata__", ()):
@@ -196,7 +194,7 @@ def models_in(annotation: Any, discriminator: Any = None) -> list[tuple[type[Bas
 
 
 def without_names(place: Location, tables: Tables) -> tuple[Location, list[str]]:
-    """Returns a location with `NAMED` for each name that a user chose, and these names."""
+    """Replaces the names that a user chose in a location with `NAMED`; returns the location and the names."""
     walked: Location = ()
     names = []
     for part in place:
@@ -208,20 +206,20 @@ def without_names(place: Location, tables: Tables) -> tuple[Location, list[str]]
 
 
 def with_names(text: str, names: Sequence[str]) -> str:
-    """Puts the names back."""
+    """Replaces each `NAMED` in the text with its name."""
     for name in names:
         text = text.replace(NAMED, name, 1)
     return text
 
 
 def typed(place: Location, tables: Tables) -> str:
-    """Returns a location as a person types it: what does not stand in a table (a tag, a list's index) is no key."""
+    """Formats a location as a user types it, without tags and list indices."""
     return ".".join(str(part) for n, part in enumerate(place) if place[:n] in tables)
 
 
 def near(place: Location, tables: Tables) -> str:
-    """Returns a hint at the key that was meant: of the same table, or of another one that has it clearly nearer,
-    nearer tables and those that stand less deep first."""
+    """Returns a hint with the intended key: one of the same table, or a clearly closer match in another table.
+    Prefers tables that are nearer and less deeply nested."""
     table, name = place[:-1], str(place[-1])
     close_here = difflib.get_close_matches(name, tables[table], n=1)
     least = max(0.8, likeness(name, close_here[0]) + 0.1) if close_here else 0.8
@@ -233,23 +231,23 @@ def near(place: Location, tables: Tables) -> str:
 
 
 def likeness(a: str, b: str) -> float:
-    """Compares two words, 0 to 1, as `difflib.get_close_matches` has it."""
+    """Returns the similarity of two words, 0 to 1, as in `difflib.get_close_matches`."""
     return difflib.SequenceMatcher(None, b, a).ratio()
 
 
 def shared(a: Location, b: Location) -> int:
-    """Counts the parts that two locations have in common from the start."""
+    """Returns the length of the common prefix of two locations."""
     return next((n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def excludes(a: Location, b: Location, tables: Tables) -> bool:
-    """Returns whether two tables cannot stand in one recipe: they part at a tag."""
+    """Returns whether two tables exclude each other, i.e. their locations differ at a tag."""
     n = shared(a, b)
     return n < min(len(a), len(b)) and a[:n] not in tables
 
 
 def requirement(mistake: Any) -> str:
-    """Returns what a value must be, such as ``must be greater than or equal to 1``."""
+    """Describes what a value must be, e.g. ``must be greater than or equal to 1``."""
     if mistake["type"] in ("model_type", "model_attributes_type", "dict_type"):
         return "must be a table"
     if mistake["type"] == "tuple_type":
@@ -260,7 +258,7 @@ def requirement(mistake: Any) -> str:
 
 
 def shown(value: Any) -> str:
-    """Returns a value for a message: short, on one line."""
+    """Formats a value for a message: short, on one line."""
     if isinstance(value, dict):
         return "a table"
     text = repr(value)
@@ -268,9 +266,8 @@ def shown(value: Any) -> str:
 
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe from a TOML file with ``--set key.sub=value`` applied; names of other recipes become absolute paths.
-
-    Raises `UsageError` that names the file, the key, and the nearest key that exists.
+    """Reads a recipe from a TOML file and applies ``--set key.sub=value``; names of recipes become absolute paths.
+    Raises `UsageError`, which names the file, the key and the nearest existing key.
     """
     expected = "expected a TOML file such as recipes/scenes_sr_l.toml"
     try:
@@ -281,7 +278,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise UsageError(f"{path} cannot be read ({error.strerror}); {expected}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not text in UTF-8; {expected}") from None
-    except (ValueError, RecursionError) as error:  # also integers of thousands of digits and deep nesting
+    except (ValueError, RecursionError) as error:  # including huge integers and deep nesting
         raise UsageError(f"{path} is not TOML ({error}); {expected}") from None
     for override in overrides:
         apply_override(table, override)
@@ -290,9 +287,8 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Recipe:
-    """Validates a plain table; ``folder`` is where other recipes are looked for.
-
-    Raises `UsageError` of one line, which starts with ``source``.
+    """Validates a plain table. ``folder``: where to look for other recipes.
+    Raises a one-line `UsageError` that starts with ``source``.
     """
     copied = copy.deepcopy(dict(table))
     put_test_sets(copied, source)
@@ -304,7 +300,7 @@ def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = No
 
 
 def check_text(value: Any, source: str) -> None:
-    """Raises `UsageError` where a key or a string of a recipe holds control characters, such as NUL in a path."""
+    """Raises `UsageError` if a key or a string of a recipe has control characters, e.g. NUL in a path."""
     for text in (value, *(value if isinstance(value, dict) else ())):
         if isinstance(text, str) and (why := broken(text)) is not None:
             raise UsageError(f"{source}: {shown(text)} is {why}")
@@ -313,5 +309,5 @@ def check_text(value: Any, source: str) -> None:
 
 
 def to_toml(recipe: Recipe) -> str:
-    """Returns the resolved recipe, defaults included, as TOML that `read_recipe` reads back."""
+    """Returns the resolved recipe, including defaults, as TOML that `read_recipe` can read."""
     return tomli_w.dumps(recipe.model_dump(mode="json", exclude_none=True))

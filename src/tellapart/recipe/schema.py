@@ -1,4 +1,4 @@
-"""Recipes: what to train, on what, how, and how to measure it. TOML, checked; a wrong key is an error."""
+"""The schema of recipes: the model, data, training and evaluation of a run. Unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ BAGCURRI = ((0, 2), (3, 3), (8, 5), (10, 7), (12, 10), (14, 15), (17, 20))
 
 Epoch = Annotated[int, Field(ge=0)]
 BagSize = Annotated[int, Field(ge=2)]
-LARGEST_SIZE = 1 << 16  # of a new model: layers, width, heads, positions; more is a slip of the keyboard
+LARGEST_SIZE = 1 << 16  # layers, width, heads or positions of a new model; more is a typo
 
 
 class Bags(Strict):
-    """Bags for ``training.batches = "bags"``. Without ``size`` or ``schedule`` they grow as in paper 2 (BagCurri)."""
+    """Bags for ``training.batches = "bags"``. Without ``size`` or ``schedule`` bags grow as in paper 2 (BagCurri)."""
 
     kind: Literal["lookalike", "hard", "random"] = Field(
         "lookalike",
@@ -72,7 +72,7 @@ class Bags(Strict):
 
     @property
     def stages(self) -> tuple[tuple[int, int], ...]:
-        """(from epoch, bag size)."""
+        """Returns the schedule as (first epoch, bag size)."""
         if self.hard is not None:
             return ((0, self.hard + 1),)
         return ((0, self.size),) if self.size is not None else self.schedule or BAGCURRI
@@ -83,12 +83,12 @@ class Bags(Strict):
 
 
 def changed(table: Strict, keys: Collection[str]) -> list[str]:
-    """Returns those of ``keys`` whose values are not their defaults, sorted."""
+    """Returns the sorted ``keys`` whose values differ from their defaults."""
     return sorted(key for key in keys if getattr(table, key) != type(table).model_fields[key].default)
 
 
 class NewCaptioner(Strict):
-    """A new ClipCap: a vision encoder, a mapper, and a small new GPT-2 or a ``language_model`` that exists."""
+    """A new ClipCap: a vision encoder, a mapper, and a small new GPT-2 or an existing ``language_model``."""
 
     kind: Literal["clipcap"] = "clipcap"
     vision: ModelName = Field(description="any vision encoder of transformers or timm, or a scorer's, or a recipe")
@@ -124,7 +124,7 @@ class NewCaptioner(Strict):
 
 
 class NewRecurrent(Strict):
-    """Paper 4's captioner to be trained from scratch: an LSTM behind a vision encoder, or behind ``features``."""
+    """Paper 4's captioner, trained from scratch: an LSTM on a vision encoder or on ``features``."""
 
     kind: Literal["recurrent"]
     vision: ModelName | None = Field(None, description="any vision encoder of transformers, or a scorer's")
@@ -135,10 +135,9 @@ class NewRecurrent(Strict):
 
 
 class NewScorer(Strict):
-    """A new dual encoder: from scratch (a small ResNet and a small CLIP text tower), or from two encoders that exist.
-
-    Those are ``vision`` and ``text``, with a new head behind each; ``scorer.train`` says what learns, by default the
-    heads alone.
+    """A new dual encoder: from scratch (a small ResNet and a small CLIP text tower), or from two existing encoders.
+    The existing encoders are ``vision`` and ``text``, each with a new head. ``scorer.train`` selects the trained parts,
+    by default only the heads.
     """
 
     vision: ModelName | None = Field(None, description="any vision encoder of transformers or timm, or a scorer's")
@@ -181,9 +180,8 @@ class NewScorer(Strict):
 
 
 class Lora(Strict):
-    """LoRA of the vision encoder and the language model, if these are trained; the defaults are paper 2's.
-
-    A part whose attention has none of the default ``modules`` is adapted in all its linear layers.
+    """LoRA for the vision encoder and the language model, if they are trained; the defaults are paper 2's.
+    If a part's attention has none of the default ``modules``, LoRA adapts all its linear layers.
     """
 
     rank: int = Field(32, ge=1, description="rank of the update")
@@ -271,7 +269,7 @@ else:
 
 
 class Data(Strict):
-    """Names the pictures, as ``kind:path?key=value``; a list of them is read as one."""
+    """The data, as ``kind:path?key=value``; a list is read as one data set."""
 
     train: DataSpecs = Field(description="pictures to learn from")
     validation: DataSpecs = Field(description="pictures that choose the checkpoint")
@@ -286,7 +284,7 @@ Moment = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Training(Strict):
-    """How the model is trained. ``training.steps`` and ``training.learning_rate`` have no default."""
+    """The training settings. ``training.steps`` and ``training.learning_rate`` have no default."""
 
     steps: int = Field(ge=1, description="optimizer steps")
     batch_size: int = Field(100, ge=2, description="pictures per step, over all ranks and micro-batches")
@@ -351,7 +349,7 @@ class Training(Strict):
 
 
 class Validation(Strict):
-    """The validations during training, which choose the checkpoint."""
+    """Validation during training, which selects the checkpoint."""
 
     every: int = Field(100, ge=1, description="steps between two validations")
     limit: int | None = Field(None, ge=2, description="validate on the first pictures only; default: all")
@@ -368,12 +366,11 @@ class Validation(Strict):
 
 
 class TestSet(Strict):
-    """Pictures with references, and what their captions are measured with: of a recipe, or of the papers' tables.
-
-    ``$TELLAPART_DATA`` stays a variable here; `filled_in` replaces it.
+    """A test set of a recipe or of the papers' tables: pictures with references, and the settings of their evaluation.
+    ``$TELLAPART_DATA`` is kept as a variable; `filled_in` replaces it.
     """
 
-    __test__ = False  # not a test of pytest's
+    __test__ = False  # not a pytest test
 
     data: DataName = Field(description="the pictures, as --data of eval")
     captioned: DataName | None = Field(None, description="pictures that get captions; the others are candidates only")
@@ -388,11 +385,11 @@ class TestSet(Strict):
 
     @property
     def has_pictures(self) -> bool:
-        """Returns whether these are pictures that a scorer can see, and no instructions."""
+        """Returns whether the data are pictures that a scorer can encode, not instructions."""
         return not self.data.startswith("instructions:")
 
     def options(self, metrics: Collection[str] = ("recall@1.hard", "ppl")) -> Iterator[str]:
-        """Yields the words of ``eval`` that say the same, of what ``metrics`` use; ``--data`` left out."""
+        """Yields the equivalent ``eval`` options that ``metrics`` need, without ``--data``."""
         pool = self.distractors if any(name.endswith(".hard") for name in metrics) else None
         model = self.language_model if "ppl" in metrics else None
         for option, values in {"bags": self.bags, "distractors": (pool,), "references": self.references}.items():
@@ -402,18 +399,17 @@ class TestSet(Strict):
             yield from ("--set", f"language_model={model}")
 
     def filled_in(self) -> TestSet:
-        """Returns the same with the folder of the real data sets in place of ``$TELLAPART_DATA``."""
+        """Returns a copy with ``$TELLAPART_DATA`` replaced by the folder of the real data sets."""
         return TestSet.model_validate_json(fill_in(self.model_dump_json()))
 
     def absent(self) -> dict[Path, str]:
-        """Returns the files that it needs and that are not there, each with where it comes from."""
+        """Returns the required files that are missing, each with its source."""
         return {path: why for name, why in self.needs.items() if not (path := Path(fill_in(name))).exists()}
 
 
 class Evaluation(Strict):
-    """Says how the result is measured: on ``data.test``, and on further ``test_sets``, by names of one's own.
-
-    A test set of the papers' tables may stand there by PAPER:NAME: ``test_sets = { truematch = "2:truematch" }``.
+    """The evaluation of the result on ``data.test`` and on further ``test_sets`` with names of your choice.
+    A test set of the papers' tables is written as PAPER:NAME: ``test_sets = { truematch = "2:truematch" }``.
     """
 
     decoding: Decoding = Field(
@@ -434,7 +430,7 @@ class Evaluation(Strict):
 
 
 class Recipe(Strict):
-    """One run. ``trains`` follows from the objective: contrastive trains a scorer, all others a captioner."""
+    """One run. The objective determines ``trains``: contrastive trains a scorer, all others a captioner."""
 
     name: str
     about: str = ""
@@ -460,7 +456,7 @@ class Recipe(Strict):
 
     @property
     def frozen_vision(self) -> bool:
-        """Returns whether this trains a scorer made of two encoders whose vision encoder stays as it is."""
+        """Returns whether the recipe trains a scorer built from two encoders and keeps its vision encoder frozen."""
         scorer = self.scorer if self.trains == "scorer" else None
         from_parts = scorer is not None and scorer.new is not None and scorer.new.vision is not None
         return scorer is not None and "vision" not in (scorer.train or ()) and (from_parts or scorer.train is not None)
@@ -479,8 +475,7 @@ class Recipe(Strict):
         return self
 
     def contradictions(self) -> Iterator[str]:
-        """Yields what is wrong with keys that are right each by itself and not together: nothing that is written here
-        is without effect."""
+        """Yields errors about keys that are valid individually but not together, so that no key is silently ignored."""
         learner = self.scorer if self.trains == "scorer" else self.captioner
         if learner is None or (learner.name is None) == (learner.new is None):
             yield f"[{self.trains}] needs either name = '…' or a [{self.trains}.new] table, and not both"
@@ -592,9 +587,8 @@ class Recipe(Strict):
             yield "training.augment changes pixels, and a frozen vision encoder reads each picture once; leave it out"
 
     def dump(self, resolver: Resolver | None, **how: Any) -> dict[str, Any]:
-        """Returns the recipe as a plain table, with the resolver's answers in place of names of models, data and files.
-
-        ``how``: as `model_dump` takes it. Raises what the resolver raises.
+        """Dumps the recipe as a plain dict, with names of models, data and files replaced by the resolver's results.
+        ``how``: arguments of `model_dump`. Raises whatever the resolver raises.
         """
         try:
             return self.model_dump(context=resolver, **how)
@@ -602,7 +596,7 @@ class Recipe(Strict):
             raise (error.__cause__ or error) from None
 
     def scorers(self) -> Iterator[tuple[str, str]]:
-        """Yields every scorer that is named, with the key that names it."""
+        """Yields (key, name) of every named scorer."""
         if self.scorer is not None and self.scorer.name is not None:
             yield "scorer.name", self.scorer.name
         if self.bags is not None and self.bags.scorer is not None:

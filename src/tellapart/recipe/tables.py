@@ -1,8 +1,8 @@
-"""The tables of the papers: which systems, on which test sets, by which metrics, and what the paper prints.
+"""The papers' tables: their systems, test sets and metrics, and the figures that the papers print.
 
-One TOML file per paper in ``shipped/tables``. `Plan.commands` turns a table into ``train``, ``caption`` and ``eval``
-commands, which ``tellapart tables`` prints or runs; `Plan.figures` reads what they wrote. The same definitions name the
-arms and measures that stand for a system and a column on `scenes`.
+There is one TOML file per paper in ``shipped/tables``. `Plan.commands` turns a table into ``train``, ``caption`` and
+``eval`` commands, which ``tellapart tables`` prints or runs; `Plan.figures` reads their results. The definitions also
+name the arms and measures that correspond to a system and a column on `scenes`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,18 @@ SOURCES = ("metric", "words", "setting", "log", "study", "command")
 
 
 class Column(Strict):
-    """A column: what its cells show, usually a metric on a test set.
+    """A column of a table; its cells usually show a metric on a test set.
 
-    metric: of ``eval``. words: in place of a figure the words that are most each system's own, "adjective" or "noun".
-    setting: a key of the row's recipe, or several with ``*`` between them for their product. log: what the row's
-    training logged under this name, validation by validation. study: a figure of the table's study with people.
-    command: words of a command whose file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}`` stand for the
-    row's captioner, the test set and the options; ``file`` is what that file is called. scenes: the measure that stands
-    for the column on `scenes`. note: why a column with none of these cannot be measured here.
+    metric: a metric of ``eval``.
+    words: shows each system's most distinctive words instead of a figure: "adjective" or "noun".
+    setting: a key of the row's recipe, or several joined by ``*`` for their product.
+    log: name of a value that the row's training logged at each validation.
+    study: a figure of the table's study with people.
+    command: words of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}`` stand
+        for the row's captioner, the test set and the options.
+    file: name of the command's output file.
+    scenes: the measure that corresponds to the column on `scenes`.
+    note: why a column without any of these cannot be measured here.
     """
 
     name: str
@@ -62,19 +66,18 @@ class Column(Strict):
 
     @property
     def evaluated(self) -> bool:
-        """Returns whether ``eval`` measures it."""
+        """Returns whether ``eval`` measures the column."""
         return bool(self.metric or self.words)
 
     @property
     def source(self) -> str:
-        """Returns the field that says what its cells show; "" where nothing does."""
+        """Returns the name of the field that defines the cells; "" if there is none."""
         return next((name for name in SOURCES if getattr(self, name)), "")
 
 
 class Row(Strict):
-    """A row: labels, the system, and what the paper prints (a figure, words, or "" where it prints nothing).
-
-    instead: test sets that take the place of a column's for this row, such as other references.
+    """A row: labels, the system, and what the paper prints (a figure, words, or "" for nothing).
+    instead: test sets that replace a column's for this row, e.g. with other references.
     """
 
     labels: tuple[str, ...]
@@ -84,14 +87,20 @@ class Row(Strict):
 
 
 class System(Strict):
-    """Names what writes a row's captions; exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
+    """The source of a row's captions: exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
 
-    recipe: trained, with ``set`` as ``--set``; ``start``: the system whose model it starts from; ``until``: the system
-    whose run it trains to (``validation.until``). run: the system whose model it is, with other ``caption`` options, of
-    another paper as "3:NAME". model: a captioner's name. human: references as captions, as ``--human`` of ``eval``.
-    file: a captioner or captions that the user brings; the text says whose. caption: words of the ``caption`` command.
-    parameters, tokens: size of the model, and tokens per picture and caption, for estimates. scenes: the arm that
-    stands for it on `scenes`; stage: of which boosted captions are its references there.
+    recipe: a recipe to train.
+    set: settings for the recipe, as in ``--set``.
+    start: the system whose model the training starts from.
+    until: the system whose run sets the goal of the training (``validation.until``).
+    run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
+    model: a captioner's name.
+    human: uses references as captions, as ``--human`` of ``eval``.
+    file: a captioner or captions that the user provides; the text says which.
+    caption: words of the ``caption`` command.
+    parameters, tokens: model size, and tokens per picture and caption, for estimates.
+    scenes: the arm that corresponds to the system on `scenes`.
+    stage: the stage whose boosted captions are its references on `scenes`.
     """
 
     recipe: str = ""
@@ -116,8 +125,10 @@ class System(Strict):
 
 
 class PaperTable(Strict):
-    """A printed table or figure. id: "5", "F3" for a figure, "S1" for a sweep that a text tells of. study: words of
-    ``study create``, for columns that people answer. note: what differs from the paper's.
+    """A printed table or figure.
+    id: "5", "F3" for a figure, or "S1" for a sweep described in the text.
+    study: words of ``study create``, for columns that people answer.
+    note: differences from the paper's table.
     """
 
     id: str
@@ -172,9 +183,8 @@ def read_paper(number: int) -> Paper:
 
 
 def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
-    """Returns the tables of ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4), in order; all without names.
-
-    Raises `UsageError` for another form, an unknown paper or table.
+    """Returns the tables that ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4) name, in order; all without names.
+    Raises `UsageError` for a malformed name, an unknown paper or an unknown table.
     """
     tables: dict[tuple[int, str], tuple[Paper, PaperTable]] = {}
     for name in names or list(map(str, PAPERS)):
@@ -193,7 +203,7 @@ def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
 
 
 def _expand(ids: str, name: str) -> Iterator[str]:
-    """Yields "1", "2", "5" of "1-2,5"."""
+    """Yields "1", "2", "5" for "1-2,5"."""
     for part in ids.upper().split(","):
         first, dash, last = part.partition("-")
         letter = first[:1] if first[:1] in ("F", "S") else ""
@@ -207,8 +217,11 @@ def _expand(ids: str, name: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Step:
-    """A command. words: after ``tellapart``. out: what it writes. system: whose model it runs. read_by: the file that
-    is made of ``out``, for a command whose ``out`` may be there unfinished and which goes on when it is repeated.
+    """A command of a plan.
+    words: the words after ``tellapart``.
+    out: the file or folder that it writes.
+    system: the system whose model it runs.
+    read_by: the file that is made from ``out``, for a resumable command whose ``out`` may exist unfinished.
     """
 
     words: tuple[str, ...]
@@ -218,17 +231,17 @@ class Step:
 
     @property
     def done(self) -> bool:
-        """Returns whether it need not run. ``boost`` always does: it asks for what has no good answer yet."""
+        """Returns whether the command need not run. ``boost`` always runs, to request what has no good answer yet."""
         return self.words[0] != "boost" and self.out.exists() and (self.read_by is None or self.read_by.exists())
 
     @property
     def uses_models(self) -> bool:
-        """Returns whether the command takes ``--device``: ``eval`` without a model refuses it."""
+        """Returns whether the command takes ``--device``, which ``eval`` without a model rejects."""
         scoring = self.words[0] == "eval" and "--scorer" in self.words
         return self.system is not None or scoring
 
     def typed(self) -> str:
-        """Returns the command as a person types it: ``$TELLAPART_DATA`` stays a variable."""
+        """Formats the command as a user types it, with ``$TELLAPART_DATA`` as a variable."""
         return " ".join(("tellapart", *map(_quoted, self.words)))
 
 
@@ -242,11 +255,11 @@ def _quoted(word: str) -> str:
 
 @dataclass(frozen=True)
 class Given:
-    """Holds what the user brings to the tables.
-
-    files, captioners: caption files and captioners' names, by system. settings: ``--set`` of every ``train`` command,
-    after the system's own. without: metrics that cannot be computed here, each with the reason. judge, llm, mllm:
-    models, as ``--llm-judge`` of ``eval`` and ``--llm`` and ``--mllm`` of ``boost`` name them.
+    """The inputs that the user provides for the tables.
+    files, captioners: caption files and captioners' names, by system.
+    settings: ``--set`` for every ``train`` command, after the system's own.
+    without: metrics that cannot be computed here, each with the reason.
+    judge, llm, mllm: models for ``--llm-judge`` of ``eval``, and for ``--llm`` and ``--mllm`` of ``boost``.
     """
 
     files: Mapping[str, Path] = field(default_factory=dict)
@@ -258,12 +271,12 @@ class Given:
     mllm: str = ""
 
 
-Figure = float | str | list[tuple[int, float]]  # a number, words or a file, or values by training step
+Figure = float | str | list[tuple[int, float]]  # a number, words, a file, or values by training step
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Holds what makes a table: its rows (those that are asked for), the commands in order, and what is missing."""
+    """The plan of a table: the requested rows, the commands in order, and what is missing."""
 
     paper: Paper
     table: PaperTable
@@ -272,11 +285,11 @@ class Plan:
     given: Given = Given()
 
     def missing(self) -> dict[str, str]:
-        """Returns why the rows of these systems cannot be made, by system."""
+        """Returns the reasons why rows cannot be computed, by system."""
         return {row.system: why for row in self.rows if (why := self._lacking(row.system))}
 
     def _lacking(self, system: str, *, model: bool = False) -> str:
-        """Returns what the user has to bring for a system's captions, or for its ``model``; "" for nothing."""
+        """Returns what the user must provide for a system's captions, or for its ``model``; "" if nothing."""
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners or (name in self.given.files and not model):
@@ -288,12 +301,12 @@ class Plan:
         return why if model or not why else f"{why}; or captions: --captions {name}=FILE"
 
     def _at(self, system: str) -> tuple[Plan, str]:
-        """Returns the plan and the name under which a system of any paper is known: "3:blip" is paper 3's."""
+        """Resolves a system of any paper, e.g. "3:blip", to its paper's plan and its name there."""
         number, _, name = system.rpartition(":")
         return (replace(self, paper=read_paper(int(number))) if number else self), name
 
     def notes(self) -> list[str]:
-        """Returns what the reader of the table has to know: its note, why cells are empty, what the results say."""
+        """Returns notes for the table's readers: its own note, why cells are empty, and notes of the results."""
         rows = [f"{system} {why}" for system, why in self.missing().items()]
         empty: dict[str, list[str]] = {}
         for column in self.table.columns:
@@ -305,7 +318,7 @@ class Plan:
         return [*filter(None, [self.table.note]), *rows, *without, *lines_by_name]
 
     def _why_empty(self, column: Column) -> str:
-        """Returns why a column has no figures here; "" where it has."""
+        """Returns why a column has no figures here; "" if it has."""
         models = {"llm": self.given.llm, "mllm": self.given.mllm}
         if lacking := [name for name, model in models.items() if f"{{{name}}}" in column.command and not model]:
             return "takes models: " + " ".join(f"--{name} BACKEND" for name in lacking)
@@ -314,12 +327,12 @@ class Plan:
         return self.given.without.get(column.metric, column.note)
 
     def made(self) -> list[Row]:
-        """Returns the rows that can be made."""
+        """Returns the rows that can be computed."""
         absent = self.missing()
         return [row for row in self.rows if row.system not in absent]
 
     def cells(self, *sources: str) -> Iterator[tuple[Row, Column, str]]:
-        """Yields row, column and test set of every cell that can be measured; of these ``sources`` alone."""
+        """Yields the row, column and test set of every measurable cell with one of these ``sources``."""
         for row in self.made():
             for column in self.table.columns:
                 missing = column.metric in self.given.without or (column.command and self._why_empty(column))
@@ -335,8 +348,8 @@ class Plan:
         return tests
 
     def needed_files(self) -> dict[Path, str]:
-        """Returns the files below ``$TELLAPART_DATA`` that commands read and that are not there, each with what it is:
-        where a test set says that the file comes from, else what the reader of its kind reads.
+        """Returns the missing files below ``$TELLAPART_DATA`` that commands read, each with a description.
+        The description is the source that a test set gives for the file, otherwise what the reader of its kind reads.
         """
         named = {fill_in(name): why for on in self.paper.tests.values() for name, why in on.needs.items()}
         folders = {(Path(name).parent, Path(name).suffix): why for name, why in named.items()}
@@ -351,7 +364,7 @@ class Plan:
         return needed
 
     def commands(self) -> list[Step]:
-        """Returns every command once, each after those whose results it reads."""
+        """Returns every command once, each after the commands whose results it reads."""
         steps: dict[Path, Step] = {}
         for row, column, test in self.cells():
             brought = row.system in self.given.files and column.source != "log"
@@ -371,12 +384,12 @@ class Plan:
         return list(steps.values())
 
     def run_of(self, system: str) -> Path:
-        """Returns the folder into which a system is trained; systems of all tables of a paper share it."""
+        """Returns the folder of a system's training run, which all tables of a paper share."""
         plan, name = self._at(system)
         return self.folder / "runs" / f"paper{plan.paper.number}-{name}"
 
     def model_of(self, system: str) -> str:
-        """Returns the captioner's name: what the user brings, the run of what is trained here, else the model."""
+        """Returns the captioner's name: the user's captioner, the run of a trained system, or the model."""
         plan, name = self._at(system)
         definition = plan.paper.systems[name]
         if name in self.given.captioners:
@@ -390,7 +403,7 @@ class Plan:
         )
 
     def _code(self, system: str) -> tuple[str, ...]:
-        """Returns the option that lets a model run which was trained from the user's own code."""
+        """Returns the option that allows a model trained from the user's own code to run."""
         plan, name = self._at(system)
         if name in self.given.captioners:
             code = self.given.captioners[name].partition("?")[0]
@@ -416,12 +429,12 @@ class Plan:
         for setting in (*settings, *self.given.settings):
             words += ["--set", setting]
         step = Step((*words, *plan._code(name)), plan.run_of(name) / "results.json", definition)
-        if recipe_of(step).data.test is None:  # as of instructions: such a run has no results
+        if recipe_of(step).data.test is None:  # e.g. instructions: such a run has no results
             step = replace(step, out=plan.run_of(name) / "model" / "config.json")
         yield step
 
     def captions_of(self, system: str, test: str) -> Path:
-        """Returns the file of a system's captions of a test set."""
+        """Returns the path of a system's captions of a test set."""
         brought = self.given.files.get(system)
         return brought or self.folder / "captions" / f"paper{self.paper.number}-{test}" / f"{system}.jsonl"
 
@@ -432,14 +445,14 @@ class Plan:
         out = self.captions_of(system, test)
         length = () if on.max_tokens is None else ("--max-tokens", str(on.max_tokens))
         model = self.model_of(system)
-        for setting in definition.set:  # a captioner that was trained on files of features
+        for setting in definition.set:  # a captioner trained on feature files
             if setting.startswith("captioner.features="):
                 model += f"{'&' if '?' in model else '?'}features={setting.partition('=')[2]}"
         words = ("caption", model, on.captioned or on.data, "-o", str(out), *definition.caption, *length)
         return Step((*words, *self._code(system)), out, definition, read_by)
 
     def result_of(self, test: str) -> Path:
-        """Returns the file of the figures on a test set."""
+        """Returns the path of the results on a test set."""
         return self._eval(test, self._tests()[test]).out
 
     def _eval(self, test: str, systems: Sequence[str]) -> Step:
@@ -452,7 +465,7 @@ class Plan:
             words += ["--set", "words=10"]
         if any(metric.startswith(JUDGED) for metric in metrics):
             words += ["--llm-judge", self.given.judge, "--set", f"ledger={self.folder / 'judge.ledger.jsonl'}"]
-        words.append("--allow-missing")  # pictures without a reference, and captions of further pictures
+        words.append("--allow-missing")  # for pictures without references, and captions of other pictures
         words += self._captioned(test, systems)
         words += [option for system in systems if (definition := self.paper.systems[system]).human
                   for option in ("--human", definition.human)]  # fmt: skip
@@ -461,7 +474,7 @@ class Plan:
         return Step((*words, "-o", str(out)), out)
 
     def _captioned(self, test: str, systems: Sequence[str]) -> list[str]:
-        """Returns the options that name the systems' caption files; references as a system have none."""
+        """Returns the options with the systems' caption files, except for references used as a system."""
         return [
             option
             for system in systems
@@ -470,7 +483,7 @@ class Plan:
         ]
 
     def _command(self, system: str, column: Column, test: str) -> Step:
-        """Returns the command whose file is a cell."""
+        """Returns the command whose output file is a cell."""
         number = f"paper{self.paper.number}-{self.table.id}"
         out = self.folder / "files" / f"{number}-{system}-{column.file}"
         values = {"data": self.paper.tests[test].data, "llm": self.given.llm, "mllm": self.given.mllm}
@@ -487,7 +500,7 @@ class Plan:
         return self.folder / "studies" / f"paper{self.paper.number}-{self.table.id}"
 
     def _study(self) -> Iterator[Step]:
-        """Yields the commands that prepare the table's study: captions, and the study of them."""
+        """Yields the commands that prepare the table's study: captioning and creating the study."""
         tests = {test: None for _, _, test in self.cells("study")}
         systems = list(dict.fromkeys(row.system for row, _, _ in self.cells("study")))
         for test in tests:
@@ -498,12 +511,12 @@ class Plan:
             yield Step((*words, *self._captioned(test, systems)), out)
 
     def _results(self, test: str) -> dict[str, Any]:
-        """Returns what ``eval`` wrote of a test set; empty before it has."""
+        """Returns the results of ``eval`` on a test set; empty if it has not run."""
         path = self.result_of(test)
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
 
     def figures(self, study: Mapping[str, Mapping[str, float]] | None = None) -> dict[tuple[int, int], Figure]:
-        """Returns our figures by row and column of the table, of those whose commands have run.
+        """Returns our figures by row and column of the table, for commands that have run.
 
         ``study``: figures of the table's study, by system and name.
         """
@@ -548,7 +561,7 @@ class Plan:
         return result
 
     def _names(self, results: Mapping[str, Any], test: str) -> dict[str, str]:
-        """Returns the names by which ``eval`` calls systems: in the order of their files, and ``human``."""
+        """Returns the names that ``eval`` gives the systems: in the order of their files, and ``human``."""
         systems = self._tests()[test]
         files = [system for system in systems if not self.paper.systems[system].human]
         names = [name for name in results.get("systems", {}) if name != "human"]
@@ -557,16 +570,15 @@ class Plan:
 
 
 def _data_file() -> re.Pattern[str]:
-    """Returns what finds ``kind:FILE`` or ``FILE`` below the folder of the real data in a text."""
+    """Returns a pattern that matches ``kind:FILE`` or ``FILE`` below the folder of the real data."""
     return re.compile(rf"(?:(\w+):)?({re.escape(fill_in('$TELLAPART_DATA'))}/[^'\"?,\]\s]+)")
 
 
 def make_plan(
     paper: Paper, table: PaperTable, folder: Path, rows: Sequence[str] = (), given: Given | None = None
 ) -> Plan:
-    """Returns the plan of a table's rows; all without ``rows``, which are systems or labels joined by spaces.
-
-    Raises `UsageError` for a row that the table does not have.
+    """Plans a table's rows; all if ``rows`` is empty. ``rows``: systems, or labels joined by spaces.
+    Raises `UsageError` for an unknown row.
     """
     names = [{row.system, " ".join(filter(None, row.labels))} for row in table.rows]
     for name in rows:
@@ -580,16 +592,17 @@ def make_plan(
 
 
 def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
-    """Returns a part of a system's interval of a metric; a judge's has the judge and the days after its name."""
+    """Returns a part of a system's interval for a metric; the names of judge metrics end with the judge and the
+    dates."""
     keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
     return results[keys[0]].get(part) if keys else None
 
 
-JUDGED = "smile_"  # metrics that a judge behind a server measures
+JUDGED = "smile_"  # metrics that an LLM judge on a server measures
 
 
 def absent_metrics(judge: str = "") -> dict[str, str]:
-    """Returns the metrics of the tables that cannot be measured here, each with what to type."""
+    """Returns the metrics that cannot be measured here, each with the command that enables it."""
     absent = {}
     if not judge:
         metrics = {
@@ -604,9 +617,8 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
 
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:
-    """Returns what a run's validations logged under a name, with their steps, in order; empty where it has not run.
-
-    name: or its beginning: "recall@1.random" has the size of the pool behind it.
+    """Returns (step, value) of what a run's validations logged under a name, in order; empty if it has not run.
+    name: a name or a prefix, because "recall@1.random" is followed by the pool size.
     """
     path = run / "log.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -616,13 +628,13 @@ def logged(run: Path, name: str) -> list[tuple[int, float]]:
 
 
 def product_of(recipe: Recipe, keys: str) -> float:
-    """Returns the product of a recipe's numbers of these keys, such as ``training.batch_size*training.steps``."""
+    """Returns the product of a recipe's values at these keys, e.g. ``training.batch_size*training.steps``."""
     return math.prod(float(attrgetter(key)(recipe)) for key in keys.split("*"))
 
 
 @dataclass(frozen=True)
 class StepEstimate:
-    """An order of magnitude of what a command costs: operations, and bytes of memory and of disk at least."""
+    """The order of magnitude of a command's cost: floating-point operations, and minimum bytes of memory and disk."""
 
     flops: float
     memory: float
@@ -638,7 +650,7 @@ class StepEstimate:
         return f"{time}, {self.memory / 1e9:.1f} GB of memory, {self.disk / 1e9:.1f} GB of disk"
 
 
-TEST_PICTURES = 5000  # of a test set; estimates do not open the data, which may not be there yet
+TEST_PICTURES = 5000  # per test set; estimates do not open the data, which may be missing
 
 
 def estimates(plan: Plan) -> Iterator[tuple[Step, StepEstimate | None]]:
@@ -650,8 +662,9 @@ def estimates(plan: Plan) -> Iterator[tuple[Step, StepEstimate | None]]:
 def _estimate(step: Step) -> StepEstimate | None:
     """Estimates a ``train`` or ``caption`` command from the model's size.
 
-    Training takes 6 operations for each parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW
-    keeps weights, gradients and two moments in four bytes each; a checkpoint has weights and moments, a run two.
+    Training takes 6 operations per parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW keeps
+    weights, gradients and two moments at four bytes each. A checkpoint has weights and moments, and a run two
+    checkpoints.
     """
     system = step.system
     if system is None or not system.parameters or step.words[0] not in ("train", "caption"):
@@ -676,7 +689,8 @@ def recipe_of(step: Step) -> Recipe:
 
 @cache
 def machine_speed() -> float:
-    """Measures operations per second of float32 matrix products on this machine's GPU, else its CPU."""
+    """Measures floating-point operations per second of float32 matrix products on the GPU, or on the CPU without
+    one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size, best = 4096 if device == "cuda" else 1024, float("inf")
     a = torch.rand(size, size, device=device)
