@@ -319,8 +319,7 @@ class Pulse:
 
 
 def status_of(job: Job) -> dict[str, Any]:
-    """Returns a job's status; ``state`` is waiting, running, stopped, finished, or failed (shards set aside).
-    """
+    """Returns a job's status; ``state`` is waiting, running, stopped, finished, or failed (shards set aside)."""
     done, failed = job.done(), job.failed()
     pulse = read_value(job.folder.read(STATUS), PULSE) or {}
     heard = time.time() - pulse["at"] if pulse else None

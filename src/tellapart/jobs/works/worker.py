@@ -98,8 +98,7 @@ def _node() -> str:
 
 
 def summary_of(done: Done, seconds: float, out: Path, pictures: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the summary of a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`.
-    """
+    """Returns the summary of a shard's result ``out``. ``pictures``: see `tellapart.jobs.manifest.pictures_of`."""
     return {
         "items": done.items, "written": done.written, "left_out": done.left_out[:100],
         "left_out_count": done.left_out_count, "more": done.more, "seconds": round(seconds, 3),
