@@ -18,8 +18,7 @@ COPIES = 2  # of the result: per shard, and joined
 
 @dataclass(frozen=True)
 class JobEstimate:
-    """The estimated size of a job. ``items`` is exact if all shards have counts (``counted``). Seconds are per
-    worker."""
+    """A job's estimate. ``items`` is exact if all shards have counts (``counted``). Seconds are per worker."""
 
     shards: int
     items: int

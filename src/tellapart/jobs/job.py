@@ -77,8 +77,7 @@ class Job:
 
     @property
     def parts(self) -> str:
-        """The folder of the results; its name includes the fingerprint, so that another job's results are never
-        used."""
+        """The folder of the results; named by fingerprint, so that another job's results are never used."""
         return f"parts-{self.fingerprint[:12]}"
 
     def part(self, number: int) -> str:

@@ -233,8 +233,7 @@ def cut_lines(chunks: Iterator[bytes], lines: int) -> Iterator[tuple[int, int, i
 
 
 class _Lists:
-    """Collects items whose pictures are files into lists of one shard each, and other items into ranges of their
-    data."""
+    """Collects items with picture files into lists of one shard each, and other items into ranges of their data."""
 
     def __init__(self, scratch: Path, shard_items: int) -> None:
         self._scratch, self._size = scratch, shard_items

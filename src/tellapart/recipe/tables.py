@@ -592,8 +592,7 @@ def make_plan(
 
 
 def measured(results: Mapping[str, Any], metric: str, part: str = "value") -> float | None:
-    """Returns a part of a system's interval for a metric; the names of judge metrics end with the judge and the
-    dates."""
+    """Returns a part of a system's interval for a metric; judge metrics have a suffix with the judge and the dates."""
     keys = [key for key in results if key == metric or (metric.startswith(JUDGED) and key.startswith(f"{metric}@"))]
     return results[keys[0]].get(part) if keys else None
 
@@ -663,8 +662,7 @@ def _estimate(step: Step) -> StepEstimate | None:
     """Estimates a ``train`` or ``caption`` command from the model's size.
 
     Training takes 6 operations per parameter and token, generation 2 (Kaplan et al. 2020, section 2.1). AdamW keeps
-    weights, gradients and two moments at four bytes each. A checkpoint has weights and moments, and a run two
-    checkpoints.
+    weights, gradients and two moments at four bytes each. A checkpoint has weights and moments; a run has two.
     """
     system = step.system
     if system is None or not system.parameters or step.words[0] not in ("train", "caption"):
@@ -689,8 +687,7 @@ def recipe_of(step: Step) -> Recipe:
 
 @cache
 def machine_speed() -> float:
-    """Measures floating-point operations per second of float32 matrix products on the GPU, or on the CPU without
-    one."""
+    """Measures the FLOP/s of float32 matrix products on this machine's GPU, or on its CPU if there is none."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
     size, best = 4096 if device == "cuda" else 1024, float("inf")
     a = torch.rand(size, size, device=device)

@@ -1,4 +1,4 @@
-"""Names the git commit of the package where it runs from a clone."""
+"""Finds the git commit of the package if it runs from a clone."""
 
 import subprocess
 from pathlib import Path

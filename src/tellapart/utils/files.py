@@ -1,17 +1,17 @@
-"""The files that a command writes under a name that its user typed, all by `write_output`.
+"""Writes the files that users name on the command line (`write_output`), and other helpers for files.
 
-One rule for all verbs: a file is replaced if it is empty, or if this program wrote it and nobody changed it since. Any
-other file needs ``--overwrite``. An input of the command, a folder and a device are refused with it, too. What this
-program wrote is known by size and modification time, kept for each path in ``$TELLAPART_CACHE/outputs`` and in the
-folder of a job; without that record (another machine, an emptied cache) ``--overwrite`` is needed again. Files in
-folders of the program's own (runs, jobs, studies) are written by `replace_file` without this rule, and so are those
-that a command resumes, which it knows by what lies in or beside them.
+All commands follow one rule: a file is replaced if it is empty, or if tellapart wrote it and it has not changed since.
+Any other file requires ``--overwrite``. Inputs of the command, folders and devices are never replaced. tellapart
+recognises its own files by size and modification time, which are recorded per path in ``$TELLAPART_CACHE/outputs`` and
+in the folder of a job; without that record (another machine, an emptied cache) ``--overwrite`` is required again. The
+rule does not apply to files in tellapart's own folders (runs, jobs, studies), which `replace_file` writes, nor to files
+that a command resumes, which it recognises by the files' content or by files beside them.
 
-Below it are atomic writes, errors of the file system as one line, locks that name their owner, and checksums beside
-weights. A lock is the kernel's (``flock``) on a hidden file in the folder, so that a process killed at any moment
-leaves none behind, whatever the file says. The file names its holder's process and host for whoever finds it locked. On
-a network file system that passes ``flock`` on (NFS since Linux 2.6.12) it holds between hosts, too. Checksums are a
-``SHA256SUMS`` file, as ``sha256sum -c SHA256SUMS`` reads it. Paths are never cleaned.
+The module also has atomic writes, one-line file system errors, locks that name their owner, and checksums of weights. A
+lock is a kernel lock (``flock``) on a hidden file in the folder, so a killed process leaves no lock behind. The file
+names the holder's process and host for other processes. Network file systems that forward ``flock`` (NFS since Linux
+2.6.12) also lock between hosts. Checksums are a ``SHA256SUMS`` file for ``sha256sum -c SHA256SUMS``. Paths are never
+normalised.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ from typing import Any
 from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.messages import say
 
-KEPT_RECORDS = 4  # of one path: processes that write it at the same time do not forget each other
-_inputs: dict[str, str] = {}  # by real path, the option or argument that names it
+KEPT_RECORDS = 4  # per path, so that concurrent writers keep each other's records
+_inputs: dict[str, str] = {}  # real path to the option or argument that names it
 _overwrite = False
-_record_folders: list[Path] = []  # beside that in the cache
+_record_folders: list[Path] = []  # in addition to the one in the cache
 
 
 def cache_folder() -> Path:
-    """Returns the folder of what may be deleted: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``."""
+    """Returns the cache folder, which may be deleted: ``$TELLAPART_CACHE``, or ``~/.cache/tellapart``."""
     return Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
 
 
 def set_output_rules(inputs: Iterable[tuple[str, str]] = (), *, overwrite: bool = False) -> None:
-    """Declares what a command was given.
+    """Declares the inputs and the overwrite option of a command.
 
     Args:
-        inputs: (option or argument, typed value) of what the command reads. A value may be a path or a data set, as
+        inputs: (option or argument, typed value) of the command's inputs. A value is a path or a data set such as
             ``kind:path?key=value``.
-        overwrite: whether ``--overwrite`` was typed.
+        overwrite: whether ``--overwrite`` was given.
     """
     global _inputs, _overwrite
     _inputs = {os.path.realpath(path): name for name, value in inputs for path in paths_in(value)}
@@ -62,7 +62,7 @@ def set_output_rules(inputs: Iterable[tuple[str, str]] = (), *, overwrite: bool 
 
 
 def paths_in(value: str) -> set[str]:
-    """Returns the names of files that a typed value may hold."""
+    """Returns the file names that a typed value may contain."""
     path, _, query = value.partition("?")
     names = {value, path, path.partition(":")[2], value.partition("=")[2]} - {""}
     places = {os.path.expanduser(name) for name in names}  # noqa: PTH111
@@ -73,7 +73,7 @@ def paths_in(value: str) -> set[str]:
 
 
 def refuse_input(path: Path, option: str = "") -> None:
-    """Raises `UsageError` if ``path`` is a file that the command reads, under this or another name."""
+    """Raises `UsageError` if ``path`` is an input file of the command, under this or another name."""
     real = os.path.realpath(path)
     name = _inputs.get(real)
     if name is None and path.is_file():  # a hard link, or another case on a file system that ignores it
@@ -84,7 +84,7 @@ def refuse_input(path: Path, option: str = "") -> None:
 
 
 def refuse_device(value: str, option: str) -> None:
-    """Raises `UsageError` for a device that would be read without end, such as ``/dev/zero``."""
+    """Raises `UsageError` for a device that never ends, such as ``/dev/zero``."""
     for path in map(Path, paths_in(value)):
         with contextlib.suppress(OSError, ValueError):  # not a path
             if (path.is_char_device() or path.is_block_device()) and not path.samefile(os.devnull):
@@ -92,7 +92,7 @@ def refuse_device(value: str, option: str) -> None:
 
 
 def input_folder(path: Path) -> Path | None:
-    """Returns the folder of the command's inputs that ``path`` is, or lies in."""
+    """Returns the input folder of the command that contains or equals ``path``; None if there is none."""
     real = Path(os.path.realpath(path))
     return next((each for each in map(Path, _inputs) if real.is_relative_to(each) and each.is_dir()), None)
 
@@ -101,7 +101,7 @@ def check_output(path: Path, *suffixes: str) -> Path:
     """Returns ``path`` if `write_output` may write it; otherwise raises `UsageError`. Call it before slow work.
 
     Args:
-        suffixes: the endings that the name may have, such as ``.html``; any if none are given.
+        suffixes: the allowed suffixes, e.g. ``.html``; any if none are given.
     """
     real = writable_file(path)
     if suffixes and path.suffix.lower() not in suffixes:
@@ -116,7 +116,7 @@ def check_output(path: Path, *suffixes: str) -> Path:
 
 
 def is_own_output(path: Path) -> bool:
-    """Returns whether the file is empty, or as `write_output` left it."""
+    """Returns whether the file is empty or unchanged since `write_output` wrote it."""
     status = path.stat()
     known = f"{status.st_size} {status.st_mtime_ns}"
     return not status.st_size or any(known in _records(record) for record in _record_files(path))
@@ -125,16 +125,16 @@ def is_own_output(path: Path) -> bool:
 def write_output(
     path: Path, content: str | Callable[[Path], Any], *, own: bool = False, errors: str = "strict"
 ) -> None:
-    """Writes a file that a user named: checks it (`check_output`), makes its folder, writes aside and renames.
+    """Writes a file that a user named: checks it (`check_output`), creates its folder, and writes it atomically.
 
     Args:
-        content: UTF-8 text, or a function that writes the file whose path it is given.
-        own: whether the name is the program's, in a folder of its own (a run's report): whatever is there is replaced.
+        content: UTF-8 text, or a function that writes the file at a given path.
+        own: whether tellapart chose the name in one of its own folders (e.g. a run's report); replaces any file.
         errors: the error handler of `str.encode`.
 
     Raises:
-        UsageError: the file must not be written.
-        TellapartError: the system does not let it be written.
+        UsageError: the file must not be replaced.
+        TellapartError: the file cannot be written.
     """
     if not own:
         check_output(path)
@@ -147,7 +147,7 @@ def write_output(
         status = temporary.stat()
         for record in _record_files(path):
             lines = [*_records(record), f"{status.st_size} {status.st_mtime_ns}"]
-            with contextlib.suppress(OSError):  # the next command asks for --overwrite
+            with contextlib.suppress(OSError):  # the next command then requires --overwrite
                 record.parent.mkdir(parents=True, exist_ok=True)
                 replace_text(record, "".join(f"{line}\n" for line in lines[-KEPT_RECORDS:]), sync=False)
 
@@ -157,14 +157,14 @@ def write_output(
 
 
 def check_removable(path: Path) -> None:
-    """Raises `UsageError` if there is such a file and `write_output` did not write it, also with ``--overwrite``."""
+    """Raises `UsageError`, even with ``--overwrite``, if the file exists and `write_output` did not write it."""
     if path.is_symlink() or (path.exists() and not (path.is_file() and is_own_output(path))):
         raise UsageError(f"{path}: tellapart did not write it, and it would count as a part of the result; move it "
                          "away, or name another folder")  # fmt: skip
 
 
 def remove_output(path: Path) -> None:
-    """Removes a file of an earlier result, if it is there. Raises `UsageError`, see `check_removable`."""
+    """Removes a file of an earlier result, if it exists. Raises `UsageError`, see `check_removable`."""
     check_removable(path)
     path.unlink(missing_ok=True)
 
@@ -176,7 +176,7 @@ def _record_files(path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def outputs_recorded_in(folder: Path) -> Iterator[None]:
-    """Records in ``folder``, too, which files tellapart wrote, so that they are known after the cache was emptied."""
+    """Also records in ``folder`` which files tellapart wrote, in case the cache is emptied."""
     _record_folders.append(folder)
     try:
         yield
@@ -193,9 +193,8 @@ def _records(record: Path) -> list[str]:
 
 @contextlib.contextmanager
 def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Iterator[None]:
-    """Turns an `OSError` into a `TellapartError` of one line: the path, the cause, and ``remedy``.
-
-    ``when_full`` replaces ``remedy`` where the disk or the quota is full.
+    """Turns an `OSError` into a one-line `TellapartError` with the path, the cause, and ``remedy``.
+    ``when_full`` replaces ``remedy`` if the disk or the quota is full.
     """
     try:
         yield
@@ -205,13 +204,12 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
 
 
 def writable_file(path: Path) -> Path:
-    """Returns where a file of this name is written: through symbolic links.
-
-    Raises `UsageError` for a folder, a device, a pipe or a socket, which a file written whole would replace.
+    """Returns the path to write to, with symbolic links resolved.
+    Raises `UsageError` for a folder, device, pipe or socket, which an atomic write would replace.
     """
     try:
         mode = path.stat().st_mode
-    except FileNotFoundError:  # new, or a link to what is not there yet
+    except FileNotFoundError:  # a new file, or a dangling link
         return path.resolve() if path.is_symlink() else path
     except OSError as error:
         raise TellapartError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
@@ -223,22 +221,21 @@ def writable_file(path: Path) -> Path:
 
 
 def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "strict") -> None:
-    """`replace_file` with UTF-8 text. ``errors``: the error handler of `str.encode`."""
+    """Writes UTF-8 text atomically, see `replace_file`. ``errors``: the error handler of `str.encode`."""
     replace_file(path, lambda new: new.write_text(text, encoding="utf-8", errors=errors, newline="\n"), sync=sync)
 
 
 def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
-    """Writes a file atomically: readers see the old content or the new, never a part.
-
-    ``write`` makes a temporary file beside ``path``, which is flushed to disk (skip this with ``sync=False`` for very
-    many files) and renamed. A symbolic link stays, and the file that it names is written. A file that is there keeps
-    its mode. Raises `OSError`; see `write_errors` and `writable_file`.
+    """Writes a file atomically: readers see the old or the new content, never a part.
+    ``write`` creates a temporary file beside ``path``, which is flushed to disk (unless ``sync`` is False, for very
+    many files) and renamed. Writes through symbolic links and keeps the mode of an existing file. Raises `OSError`; see
+    `write_errors` and `writable_file`.
     """
     path = writable_file(path)
     temporary = temporary_beside(path)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     try:
-        if mode is not None:  # before there is anything in it to read
+        if mode is not None:  # before it has content to read
             temporary.touch()
             temporary.chmod(mode | stat.S_IWUSR)
         write(temporary)
@@ -249,18 +246,17 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
                 os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        if error.filename in (None, str(temporary)):  # a full disk, a limit of the shell: the system names none
+        if error.filename in (None, str(temporary)):  # e.g. a full disk or a ulimit: the system names no file
             error.filename = str(path)
         raise
     finally:
-        with contextlib.suppress(OSError):  # the first error is the one to report
+        with contextlib.suppress(OSError):  # report the first error
             temporary.unlink(missing_ok=True)
 
 
 def temporary_beside(path: Path) -> Path:
-    """The hidden name of a file or folder on its way to ``path``: no longer than a name may be where that is none.
-
-    What processes that were killed left under such names in the same folder is removed.
+    """Returns a hidden temporary name for a file or folder that will be renamed to ``path``, of valid length.
+    Removes files that killed processes left under such names in the same folder.
     """
     _remove_left(path.parent.absolute())
     begins = os.fsdecode(os.fsencode(path.name)[:200])
@@ -269,7 +265,7 @@ def temporary_beside(path: Path) -> Path:
 
 @functools.cache
 def _here() -> str:
-    """Returns 8 hexadecimal digits of where a process id means a process: this host, and the container on it."""
+    """Returns 8 hexadecimal digits that identify this host and container, in which process ids are unique."""
     container = ""
     with contextlib.suppress(OSError):
         container = str(Path("/proc/self/ns/pid").stat().st_ino)
@@ -278,8 +274,8 @@ def _here() -> str:
 
 @functools.cache
 def _remove_left(folder: Path) -> None:
-    """Removes what killed processes of this host left in a folder; once in a process, for it may hold very many
-    files."""
+    """Removes files that killed processes of this host left in a folder. Runs once per process, as folders may be
+    large."""
     left = re.compile(rf"\..+\.{_here()}\.(\d+)(\.[0-9a-f]{{8}})?", re.DOTALL)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -301,8 +297,8 @@ def _is_running(process: int) -> bool:
 def readable_weights(folder: Path) -> None:
     """Gives the safetensors files in and below ``folder`` the mode of a new file (644 with the usual umask).
 
-    safetensors makes them readable by their owner alone. Reading the umask would change it for all threads, so the mode
-    is taken from a temporary file.
+    safetensors makes them readable by the owner only. Reading the umask would change it for all threads, so the mode is
+    taken from a temporary file.
     """
     probe = temporary_beside(folder / "mode")
     probe.touch()
@@ -320,11 +316,9 @@ MOMENT_SECONDS = 2.0
 
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
-    """Holds ``folder`` for this process alone. It is made if it is not there, and removed again if it then is empty and
-    nobody waited for it.
-
-    Where another process holds it: with ``wait``, say who and wait; else raise a `UsageError` that says who. ``name``:
-    of the lock's file, where only a part of the folder is held.
+    """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it stays empty and unused.
+    If another process holds the lock, names that process and waits (``wait``), or raises a `UsageError` that names it.
+    ``name``: name of the lock file, to lock only a part of the folder.
     """
     folders_made = missing_folders(folder)
     file = _acquired(folder, wait, name)
@@ -334,13 +328,13 @@ def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
         with contextlib.suppress(OSError):
             (folder / name).unlink(missing_ok=True)
         os.close(file)
-        with contextlib.suppress(OSError):  # not empty: it stays
+        with contextlib.suppress(OSError):  # not empty
             for each in folders_made:
                 each.rmdir()
 
 
 def lock_or_say(file: int, path: Path) -> None:
-    """Takes the lock of an open file. Where this takes more than a moment, a line names the processes that use it."""
+    """Locks an open file. If this takes more than a moment, prints the processes that use it."""
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     notice = threading.Timer(
@@ -355,10 +349,10 @@ def lock_or_say(file: int, path: Path) -> None:
 
 
 def processes_using(path: Path) -> str:
-    """Returns the other processes of this machine that have a file open, as ``process 123 (tellapart boost …)``."""
+    """Returns the other processes on this machine that have a file open, as ``process 123 (tellapart boost …)``."""
     processes, real = [], str(path.resolve())
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # ended since, or another user's
+        with contextlib.suppress(OSError):  # the process has ended or belongs to another user
             opened = {str(link.readlink()) for link in (folder / "fd").iterdir()}
             if real in opened and folder.name != str(os.getpid()):
                 command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
@@ -367,7 +361,7 @@ def processes_using(path: Path) -> str:
 
 
 def missing_folders(folder: Path) -> list[Path]:
-    """``folder`` and those above it that are not there, the innermost first."""
+    """Returns ``folder`` and its parents that do not exist, innermost first."""
     folders = []
     for each in (folder, *folder.parents):
         if each.exists():
@@ -381,7 +375,7 @@ def lock_holder(folder: Path, name: str = LOCK) -> str:
     try:
         owner = json.loads((folder / name).read_text(encoding="utf-8"))
         return f"process {owner['process']} on host {owner['host']}, since {owner['since']}"
-    except (OSError, ValueError, KeyError, TypeError):  # it has just taken the lock, or just given it back
+    except (OSError, ValueError, KeyError, TypeError):  # the owner has just taken or released the lock
         return "another process"
 
 
@@ -401,7 +395,7 @@ def _acquired(folder: Path, wait: bool, name: str) -> int:
 
 
 def _attempt(path: Path) -> int | None:
-    """Returns the open file once this process holds it; None where another does."""
+    """Tries to take the lock. Returns the open file; None if another process holds it."""
     while True:
         file = _opened(path)
         try:
@@ -416,7 +410,7 @@ def _attempt(path: Path) -> int | None:
             raise
         if _is_file(file, path):
             break
-        os.close(file)  # the last holder removed it between our opening and locking
+        os.close(file)  # the last holder removed it between opening and locking
     if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
         os.close(file)
         raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
@@ -427,13 +421,13 @@ def _attempt(path: Path) -> int | None:
 
 
 def _opened(path: Path) -> int:
-    """Returns the lock's open file, in its folder, which is made: its last holder removes both, at any moment."""
+    """Opens the lock's file and creates its folder; the last holder may remove both at any moment."""
     attempts = 0
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        except (FileExistsError, FileNotFoundError):  # there a moment ago, or not yet; or never: a file in its place
+        except (FileExistsError, FileNotFoundError):  # created or removed meanwhile, or a file instead of the folder
             attempts += 1
             if attempts == 100:
                 raise
@@ -451,20 +445,18 @@ CHANGED = "copy the folder again, or remove {sums} if you changed the file yours
 
 
 def write_sums(folder: Path) -> None:
-    """Writes the checksums of all files in ``folder``, in place of those that were there.
-
-    What is no part of a model is left out: hidden files and the card. The first line, a comment for ``sha256sum``,
-    says how many lines follow, so that one that is missing is noticed.
+    """Writes the checksums of all files in ``folder``, replacing earlier ones.
+    Skips files that are not part of a model: hidden files and the card. The first line, a comment for ``sha256sum``,
+    has the number of lines, so that missing lines are detected.
     """
     lines = [f"{sha256(file)}  {file.name}\n" for file in sorted(_listed(folder))]
     (folder / SUMS).write_text("".join([f"# {len(lines)} files\n", *lines]), encoding="utf-8")
 
 
 def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
-    """Verifies the checksums of a folder; a folder without them (from the hub or 0.1) passes.
-
-    ``all_files``: there must be checksums, and of every file. Raises `TellapartError` for a changed file, for a line
-    that is missing, and for unreadable checksums; ``remedy`` says what to do.
+    """Verifies the checksums of a folder; a folder without checksums (from the hub or 0.1) passes.
+    ``all_files``: requires a checksum for every file. Raises `TellapartError`, with ``remedy``, for a changed file, a
+    missing line, or unreadable checksums.
     """
     sums = folder / SUMS
     remedy = remedy.format(sums=sums)
@@ -473,7 +465,7 @@ def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) 
             raise TellapartError(f"{sums} is missing; {remedy}")
         return
     lines = sums.read_bytes().decode("utf-8", "replace").splitlines()
-    head = re.fullmatch(r"# (\d+) files", lines[0]) if lines else None  # earlier versions wrote none
+    head = re.fullmatch(r"# (\d+) files", lines[0]) if lines else None  # earlier versions wrote no header
     named = {name: expected for expected, _, name in (line.partition("  ") for line in lines[1 if head else 0 :])}
     if not named or (head and len(named) != int(head[1])):
         raise TellapartError(f"{sums} is damaged ({len(named)} of {head[1] if head else 'its'} lines); {remedy}")
@@ -495,7 +487,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def sha256(file: Path) -> str:
-    """Returns the SHA-256 of a file's bytes, in hexadecimal; cached while size and modification time stay the same."""
+    """Returns the SHA-256 of a file's bytes in hexadecimal, cached by size and modification time."""
     status = file.stat()
     return _sha256(file.absolute(), status.st_size, status.st_mtime_ns)
 
@@ -510,19 +502,17 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://")
 
 
 def is_url(path: str) -> bool:
-    """Returns whether this is an address such as ``s3://bucket/name``, not a path."""
+    """Returns whether ``path`` is an address such as ``s3://bucket/name``."""
     return ADDRESS.match(path) is not None
 
 
-_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # what an id made of a path may not hold
+_NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # not allowed in the id of a path
 
 
 def path_id(path: str) -> str:
-    """Returns the id of a file: its path, or, where this is not text, its path with percent signs as in a URL.
-
-    Bytes that are no UTF-8, control characters and, in such a name, ``%`` itself become ``%XX``: an id fits into any
-    file, and two files share one only where the name of the other has these percent signs. ``path`` is as Python gives
-    it (`os.fsdecode`).
+    """Returns the id of a file: its path, percent-encoded as in a URL if it is not valid text.
+    Encodes invalid UTF-8, control characters and, in such a path, ``%`` as ``%XX``. The id fits into any file, and two
+    files have the same id only if one path literally contains the other's encoding. ``path``: as from `os.fsdecode`.
     """
     if not _NO_TEXT.search(path):
         return path

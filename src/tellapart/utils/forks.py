@@ -1,4 +1,4 @@
-"""Work in Python that goes by rows, shared among the cores of this machine by forked processes."""
+"""Distributes row-wise Python work over this machine's cores with forked processes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,26 @@ from concurrent.futures.process import BrokenProcessPool
 
 import numpy as np
 
-MAX_PROCESSES = 4  # this one included
+MAX_PROCESSES = 4  # including this one
 Work = Callable[[range], np.ndarray]
 
-_work: Work | None = None  # what the forked processes inherit: a closure cannot be sent to them
+_work: Work | None = None  # inherited by forked processes, because closures cannot be pickled
 
 
 def cores() -> int:
-    """Returns how many cores this process may use: those of its affinity, at most ``OMP_NUM_THREADS``."""
+    """Returns the number of cores that this process may use: its CPU affinity, at most ``OMP_NUM_THREADS``."""
     limit = os.environ.get("OMP_NUM_THREADS", "")
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     return min(allowed, int(limit)) if limit.isdigit() and int(limit) else allowed
 
 
 def rows_of(work: Work, count: int, least: int) -> np.ndarray:
-    """Returns ``work(range(count))``, a float64 row for each number; each process does ``least`` rows or more.
-
-    Everything is done in this process if other threads run, or if torch is loaded, whose threads a fork would lose; and
-    so is the share of a process that died.
+    """Computes ``work(range(count))``, one float64 row per number, with at least ``least`` rows per process.
+    Runs in this process if other threads run or torch is loaded, because a fork loses their threads. Recomputes the
+    share of a process that died.
 
     Args:
-        work: must not depend on what the work on another row leaves behind.
+        work: a function of the row numbers; rows must be independent of each other.
     """
     global _work
     parts = min(MAX_PROCESSES, cores(), count // least)
@@ -43,7 +42,7 @@ def rows_of(work: Work, count: int, least: int) -> np.ndarray:
     first, *others = itertools.starmap(range, itertools.pairwise(count * part // parts for part in range(parts + 1)))
     _work = work
     with warnings.catch_warnings(), ProcessPoolExecutor(parts - 1, multiprocessing.get_context("fork")) as pool:
-        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which OpenBLAS puts away before a fork
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which OpenBLAS stops before a fork
         futures = [pool.submit(_inherited, rows) for rows in others]
         parts_of_rows = [work(first)]
         for rows, future in zip(others, futures, strict=True):

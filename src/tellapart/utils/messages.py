@@ -1,8 +1,8 @@
-"""Messages, progress and text of others on the terminal; strict JSON.
+"""Messages, progress and untrusted text on the terminal; strict JSON.
 
-Names, ids and captions are untrusted: escape sequences and rich markup in them are shown as text, never
-obeyed. The progress of a long job is a bar with rate and time left in a terminal, otherwise a line every 30 seconds;
-nothing is shown for the first two seconds.
+Names, ids and captions are untrusted: escape sequences and rich markup in them are printed as text, never interpreted.
+A long job shows a progress bar with rate and remaining time in a terminal, otherwise a line every 30 seconds, and
+nothing during the first two seconds.
 """
 
 from __future__ import annotations
@@ -31,21 +31,20 @@ T = TypeVar("T")
 QUIET_SECONDS = 2.0
 LINE_SECONDS = 30.0
 LONGEST_LINE = 2000
-# What moves the cursor, ends a line, or turns the direction of writing, all of which forge a line; control characters.
+# Characters that can forge a line: cursor movement, line ends, changes of text direction, and other control characters.
 _HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
 
 
 def for_terminal(text: str) -> str:
-    r"""Returns text as a terminal may show it: control characters, so escape sequences too, as ``\x1b``; line breaks
-    stay.
+    r"""Escapes control characters, and so escape sequences, as ``\x1b`` for a terminal; keeps line breaks.
     """
     return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
 
 
 def single_line(text: str) -> str:
-    """Returns a message on one line of at most `LONGEST_LINE` characters, fit for a terminal."""
+    """Formats a message as one line of at most `LONGEST_LINE` characters for a terminal."""
     line = for_terminal(" ".join(text.split()))
     if len(line) <= LONGEST_LINE:
         return line
@@ -54,16 +53,14 @@ def single_line(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Returns JSON on one line that any terminal, pipe and parser takes: what `for_terminal` escapes is ``\\u…``
-    here.
+    """Formats JSON on one line, safe for any terminal, pipe and parser: escapes as in `for_terminal`, with ``\\u…``.
     """
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
 def json_value(value: Any, places: int | None = None) -> Any:
-    """Returns a value as JSON can hold it: null for a number that is not finite, numpy's numbers as Python's, lists.
-
-    ``places``: decimals that floats are rounded to; None: none.
+    """Converts a value for JSON: null for numbers that are not finite, Python numbers for NumPy's, lists.
+    ``places``: decimal places to round floats to; None: no rounding.
     """
     if isinstance(value, Mapping):
         return {key: json_value(inner, places) for key, inner in value.items()}
@@ -82,7 +79,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class Verbosity(IntEnum):
-    """The amount that a command prints: results and errors only, what a user needs to know, or every step."""
+    """How much a command prints: results and errors only, what a user needs to know, or every step."""
 
     QUIET = 0
     NORMAL = 1
@@ -95,7 +92,7 @@ _verbosity = Verbosity.NORMAL
 def typed_command() -> str:
     """Returns the command line of this process, quoted for a shell; pages and runs record it.
 
-    A byte of a file's name that is not UTF-8 is written as ``\\udcff``, for text files cannot hold it.
+    A byte of a file name that is not valid UTF-8 is written as e.g. ``\\udcff``, because text files cannot store it.
     """
     line = shlex.join(["tellapart", *sys.argv[1:]])
     return line.encode("utf-8", "backslashreplace").decode()
@@ -120,7 +117,7 @@ def say(line: str) -> None:
 
 @functools.cache
 def say_once(line: str) -> None:
-    """`say`, once in a process for each line."""
+    """Prints each distinct line with `say` once per process."""
     say(line)
 
 
@@ -131,12 +128,11 @@ def detail(line: str) -> None:
 
 
 def console(**options: Any) -> rich.console.Console:
-    """Returns a rich console without markup and escape sequences in text. ``options``: those of
-    `rich.console.Console`.
+    """Creates a rich console that prints markup and escape sequences as text. ``options``: see `rich.console.Console`.
     """
 
     class Plain(rich.console.Console):
-        def render_str(self, text: str, **more: Any) -> Any:  # before its width is measured
+        def render_str(self, text: str, **more: Any) -> Any:  # before rich measures its width
             return super().render_str(for_terminal(text), **more)
 
         def render(self, *arguments: Any, **more: Any) -> Any:
@@ -147,10 +143,10 @@ def console(**options: Any) -> rich.console.Console:
 
 
 class Progress:
-    """``with Progress(total, "encoding") as progress: … progress.advance(64)``.
-
-    ``total`` None: unknown, so only count and rate are shown. ``done``: the number already done, which counts
-    for the total and not for the rate. ``note``: shown behind the count; may be set at any time.
+    """A progress display: ``with Progress(total, "encoding") as progress: … progress.advance(64)``.
+    total: the total number; None if unknown, which shows only count and rate.
+    done: the number already done, which counts towards the total but not the rate.
+    note: text after the count; may be set at any time.
     """
 
     def __init__(self, total: int | None, label: str, *, done: int = 0, enabled: bool = True) -> None:
@@ -171,7 +167,7 @@ class Progress:
             self._bar.stop()
 
     def advance(self, count: int = 1) -> None:
-        """Record that ``count`` more are done."""
+        """Records that ``count`` more are done."""
         self.done += count
         if not self.enabled:
             return
@@ -183,7 +179,7 @@ class Progress:
             say(self.line(now - self._started))
 
     def line(self, seconds: float) -> str:
-        """The state after ``seconds`` in one line of text."""
+        """Formats the progress after ``seconds`` as one line of text."""
         rate, note = self._rate(seconds), f"; {self.note}" if self.note else ""
         if self.total is None:
             return f"{self.label}: {self.done:,}, {rate:.1f}/s{note}"
@@ -201,13 +197,13 @@ class Progress:
             self._bar.start()
             self._task = self._bar.add_task(self.label, total=self.total, rate="", note="", start=False)
             self._bar.update(self._task, completed=self._before)
-            self._bar.start_task(self._task)  # what was done before does not count for the rate
+            self._bar.start_task(self._task)  # earlier work does not count towards the rate
         rate = self._rate(now - self._started)
         self._bar.update(self._task, completed=self.done, rate=f"{rate:,.1f}/s", note=self.note)
 
 
 def track(iterable: Iterable[T], total: int | None = None, label: str = "", *, enabled: bool = True) -> Iterator[T]:
-    """Iterate and show the progress. ``total`` defaults to its length where it has one."""
+    """Iterates and shows the progress. ``total`` defaults to the length of ``iterable`` if it has one."""
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
     with Progress(total, label, enabled=enabled) as progress:
@@ -236,34 +232,32 @@ def _clock(seconds: float) -> str:
 
 @contextlib.contextmanager
 def stdout_errors() -> Iterator[None]:
-    """Turns an error of writing to stdout, which names no file, into a `TellapartError` that says so."""
+    """Turns an error while writing to stdout, which names no file, into a `TellapartError` that mentions stdout."""
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:  # of ``| head``: a quiet end
+    except BrokenPipeError:  # e.g. ``| head``: ends silently
         raise
     except OSError as error:
         raise TellapartError(f"stdout: {error.strerror or error}; what was to be printed is not there") from None
 
 
-# Lone surrogates (half of a UTF-16 pair, which UTF-8 cannot hold) and control characters that are no white space.
+# Lone surrogates (half of a UTF-16 pair, which UTF-8 cannot encode) and control characters that are not white space.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 
 
 def clean_text(text: str) -> str:
-    """Returns text of a server, a file or a name as it may be kept: U+FFFD for lone surrogates, a space for control
-    characters.
-
-    White space of any kind stays, tabs and line breaks among it.
+    """Cleans text from a server, file or name: U+FFFD for lone surrogates, a space for control characters.
+    Keeps all white space, including tabs and line breaks.
     """
-    if text.isprintable():  # most captions: nothing to look for
+    if text.isprintable():  # true of most captions
         return text
     return _CONTROL.sub(" ", _SURROGATE.sub("\ufffd", text))
 
 
 def broken(text: str) -> str | None:
-    """Returns what `clean_text` would change, in a few words; None for text that is clean."""
+    """Describes briefly what `clean_text` would change; None for clean text."""
     if text.isprintable():
         return None
     if _SURROGATE.search(text):
@@ -272,8 +266,8 @@ def broken(text: str) -> str | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """`json.loads`, but a `ValueError` too for an object with the same key twice, where Python would keep the last one,
-    and for text that is nested too deeply."""
+    """Parses JSON like `json.loads`, but also raises `ValueError` for duplicate keys, of which Python would keep the
+    last, and for text that is nested too deeply."""
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except RecursionError:

@@ -1,8 +1,8 @@
-"""Tables of options: pydantic models that refuse unknown keys, and the types of their values.
+"""Option tables: pydantic models that reject unknown keys, and the types of their values.
 
-A value that names a model, data or a file is resolved against the recipe that it stands in. The validation context, if
-there is one, holds ``folder``, the recipe's folder, and ``absolute``, which makes the name of a recipe absolute. The
-serialization context is a `Resolver`.
+A value that names a model, data or a file is resolved relative to its recipe. The validation context, if given, holds
+``folder``, the recipe's folder, and ``absolute``, a function that makes a recipe's name absolute. The serialization
+context is a `Resolver`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tellapart.utils.registry import Entry
 
 
 class Resolver(Protocol):
-    """Replaces the names in a recipe when it is dumped with a resolver as its context."""
+    """Replaces names in a recipe that is dumped with the resolver as its context."""
 
     def model(self, name: str) -> str: ...
 
@@ -46,7 +46,8 @@ def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def written_specs(specs: str | tuple[str, ...], info: SerializationInfo[Resolver | None]) -> str | tuple[str, ...]:
-    """Resolves the union, not its members: pydantic turns what a member's serializer raises into a warning."""
+    """Resolves the union rather than its members, because pydantic turns errors of a member's serializer into
+    warnings."""
     return written_data(specs, info) if isinstance(specs, str) else tuple(written_data(spec, info) for spec in specs)
 
 
@@ -63,19 +64,19 @@ def written_pool(name: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def beside_recipe(name: str, info: ValidationInfo) -> str:
-    """Makes a name absolute: a recipe named as a model is looked for beside the recipe that names it."""
+    """Makes a name absolute, so that a recipe named as a model is looked up beside the recipe that names it."""
     return info.context["absolute"](name) if info.context else name
 
 
 def fill_in(spec: str) -> str:
-    """``$TELLAPART_DATA`` is the folder of the real data sets."""
+    """Replaces ``$TELLAPART_DATA`` with the folder of the real data sets."""
     return spec.replace("$TELLAPART_DATA", os.environ.get("TELLAPART_DATA", "../shared/data"))
 
 
 ModelName = Annotated[str, Field(min_length=1), AfterValidator(beside_recipe), PlainSerializer(written_model)]
 DataSpec = Annotated[str, Field(min_length=1), AfterValidator(fill_in)]
 FileName = Annotated[str, Field(min_length=1), AfterValidator(fill_in), PlainSerializer(written_file)]
-# The same, with ``$TELLAPART_DATA`` left as it is.
+# The same, but keeps ``$TELLAPART_DATA``.
 DataName = Annotated[str, Field(min_length=1), PlainSerializer(written_data)]
 FilePath = Annotated[str, Field(min_length=1), PlainSerializer(written_file)]
 PoolName = Annotated[str, Field(min_length=1), PlainSerializer(written_pool)]
@@ -83,18 +84,19 @@ DataSpecs = Annotated[DataSpec | Annotated[tuple[DataSpec, ...], Field(min_lengt
 
 
 class Strict(BaseModel):
-    """A table that refuses unknown keys, and numbers that are not finite."""
+    """A table that rejects unknown keys and numbers that are not finite."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class PluginOptions(Strict):
-    """The table of a plug-in that declares no options: its further keys are keyword arguments of its factory."""
+    """The table of a plug-in without declared options; further keys become keyword arguments of its factory."""
 
     model_config = ConfigDict(extra="allow")
 
     def call(self, entry: Entry[Callable[..., Any]], what: str) -> Any:
-        """Returns what the factory returns. Raises `UsageError` of one line where it fails or returns no callable."""
+        """Calls the factory and returns its result. Raises a one-line `UsageError` if it fails or returns no
+        callable."""
         arguments = self.model_extra or {}
         key = f"{what} '{entry.name}'"
         try:
@@ -114,9 +116,7 @@ Options = TypeVar("Options", bound=BaseModel)
 def option_tables(
     entries: Iterable[Entry[Callable[..., Any]]], base: type[Options], plugin: type[Options]
 ) -> tuple[type[Options], ...]:
-    """Returns the table of each entry, for a union that ``kind`` discriminates. Raises `TypeError` for one that does
-    not fit.
-
+    """Returns each entry's table, for a union discriminated by ``kind``. Raises `TypeError` for an invalid table.
     An entry without options gets the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
     """
     tables = []

@@ -1,17 +1,17 @@
-"""From names to code: one registry per kind of part, modules imported late, and code of the user by dotted path.
+"""Maps names to code: one registry per kind of part, lazily imported modules, and user code by dotted path.
 
 Objectives, rewards, metrics, readers, captioners and scorers each have one `Registry`. A part is a module that
-registers an `Entry`; the recipe schema, the choices and errors of the command line, reports and the tables of the
-docs read the entries. Parts come from three places:
+registers an `Entry`. The recipe schema, the command line, reports and the tables in the docs read the entries. Parts
+come from three places:
 
-- modules of the package that the registry names (``package``), imported on first use, so no list needs extending;
-- installed packages with an entry point of the registry's ``group``, which loads to an `Entry` or to its factory;
-- `Registry.register`, called by a program.
+- modules of the registry's ``package``, imported on first use, so no list needs extending;
+- installed packages with an entry point in the registry's ``group``, which loads an `Entry` or its factory;
+- calls of `Registry.register`.
 
-``my.module:factory`` names code of the user. A recipe or a model folder may come from anybody, so the code that it
-names does not run for that reason alone. It runs where the command line names it too (as a model, in ``--set``, or with
-``--allow-code my.module:factory``), where a caller in Python allows it (`allow_code`), or where an installed package
-offers it as an entry point of one of the `GROUPS`.
+``my.module:factory`` names user code. Recipes and model folders may come from anybody, so naming code in them is not
+enough to run it. Code runs only if the command line also names it (as a model, in ``--set``, or with
+``--allow-code my.module:factory``), if a Python caller allows it (`allow_code`), or if an installed package offers it
+as an entry point of one of the `GROUPS`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,16 @@ Factory = TypeVar("Factory", bound=Callable[..., Any], covariant=True)
 
 @dataclass(frozen=True, kw_only=True)
 class Entry(Generic[Factory]):
-    """One part. Subclass it (frozen, ``kw_only``) where a kind has more to say.
+    """One part. Subclass it (frozen, ``kw_only``) if a kind needs more fields.
 
-    name: what people type. factory: makes the part, or is it; a function itself, never a string. It imports torch
-    inside where the registry is read by commands that do without. help: one line. options: the pydantic model or
-    dataclass of its settings. needs: names of what it requires, such as ``references`` or ``scorer``. label: what
-    reports and tables call it. direction: whether a higher or a lower value is better, where one is.
+    name: the name that users type.
+    factory: creates the part, or is the part; always a callable, never a string. It imports torch inside the function
+        if commands without torch read the registry.
+    help: one line.
+    options: the pydantic model or dataclass of its settings.
+    needs: names of its requirements, such as ``references`` or ``scorer``.
+    label: the name in reports and tables.
+    direction: whether a higher or a lower value is better, if either is.
     """
 
     name: str
@@ -52,7 +56,7 @@ class Entry(Generic[Factory]):
 
     @property
     def title(self) -> str:
-        """The label, or the name where there is none."""
+        """The label, or the name if there is no label."""
         return self.label or self.name
 
 
@@ -60,13 +64,16 @@ E = TypeVar("E", bound=Entry[Callable[..., Any]])
 
 
 class Registry(Mapping[str, E], Generic[E]):
-    """The entries of one kind by name: those of the package first, then those of installed packages.
+    """The entries of one kind, by name: first those of the package, then those of installed packages.
 
-    kind: what an error calls a part, such as ``objective``. entry: the class of the entries; a plug-in whose entry
-    point loads to a plain factory becomes ``entry(name=…, factory=…, help=first line of its docstring)``. group: the
-    group of the entry points. package: a module, or a package whose modules all register their parts.
+    Iterating and ``in`` import no plug-ins; looking up an entry does. Built-in names take precedence over installed
+    ones.
 
-    Iterating and ``in`` import no plug-in; looking an entry up does. A built-in name wins over an installed one.
+    kind: the name of a part in errors, such as ``objective``.
+    entry: the class of the entries. A plug-in whose entry point loads a plain factory becomes
+        ``entry(name=…, factory=…, help=first line of its docstring)``.
+    group: the group of the entry points.
+    package: a module, or a package whose modules all register their parts.
     """
 
     def __init__(self, kind: str, entry: type[E], *, group: str = "", package: str = "") -> None:
@@ -76,15 +83,14 @@ class Registry(Mapping[str, E], Generic[E]):
         self._imported = not package
 
     def register(self, entry: E) -> E:
-        """Adds an entry and returns it. Raises `ValueError` for a name that another entry has."""
+        """Adds an entry and returns it. Raises `ValueError` if the name is already registered."""
         if entry.name in self._entries:
             raise ValueError(f"{self.kind} '{entry.name}' is registered already")
         self._entries[entry.name] = entry
         return entry
 
     def find(self, name: str) -> E:
-        """Returns the entry of that name. Raises `UsageError` of one line: with the nearest name, or why a plug-in
-        fails.
+        """Returns the entry of this name. Raises a one-line `UsageError` with the nearest name, or why a plug-in fails.
         """
         self._import_builtin()
         if name in self._entries:
@@ -94,13 +100,12 @@ class Registry(Mapping[str, E], Generic[E]):
         raise UsageError(f"no {self.kind} is called '{name}'{nearest(name, self)}")
 
     def builtin(self) -> dict[str, E]:
-        """Returns the entries that no installed package offers. To look for those takes longer than a short command."""
+        """Returns the built-in entries. Searching installed packages would take longer than a short command."""
         self._import_builtin()
         return dict(self._entries)
 
     def entries(self, *, broken: Callable[[str], None] | None = None) -> list[E]:
-        """Returns all entries. A plug-in that cannot be loaded raises `UsageError`; ``broken`` gets its line
-        instead.
+        """Returns all entries. Raises `UsageError` if a plug-in cannot be loaded, or passes the message to ``broken``.
         """
         result = []
         for name in self:
@@ -113,7 +118,7 @@ class Registry(Mapping[str, E], Generic[E]):
         return result
 
     def installed(self) -> dict[str, EntryPoint]:
-        """Returns what installed packages offer, by name, without importing it."""
+        """Returns the entry points of installed packages, by name, without importing them."""
         return {point.name: point for point in entry_points(group=self.group)} if self.group else {}
 
     def _load(self, point: EntryPoint) -> E:
@@ -135,7 +140,7 @@ class Registry(Mapping[str, E], Generic[E]):
     def _import_builtin(self) -> None:
         if self._imported:
             return
-        self._imported = True  # set first: the modules import the registry
+        self._imported = True  # set first, because the modules import the registry
         module = importlib.import_module(self.package)
         for module_info in pkgutil.iter_modules(getattr(module, "__path__", [])):
             importlib.import_module(f"{self.package}.{module_info.name}")
@@ -157,17 +162,17 @@ class Registry(Mapping[str, E], Generic[E]):
 
 
 def package_of(point: EntryPoint) -> str:
-    """Returns the distribution that an entry point belongs to."""
+    """Returns the name of the distribution that provides an entry point."""
     return point.dist.name if point.dist is not None else point.value
 
 
 def first_line(part: object) -> str:
-    """Returns the first line of a docstring; empty without one."""
+    """Returns the first line of a docstring; empty if there is none."""
     return (inspect.getdoc(part) or "").partition("\n")[0]
 
 
 def lazily(package: str, where: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the package's ``__getattr__`` and ``__dir__``; ``where`` says which of its modules has a name."""
+    """Returns a package's ``__getattr__`` and ``__dir__`` for lazy imports. ``where``: name to module."""
 
     def attribute(name: str) -> Any:
         if name not in where:
@@ -190,12 +195,12 @@ _allowed: set[str] = set()
 
 
 def is_dotted(name: str) -> bool:
-    """Returns whether this reads as ``module:factory``."""
+    """Returns whether a name has the form ``module:factory``."""
     return re.match(PATTERN, name) is not None
 
 
 def allow_code(*paths: str) -> None:
-    """Allow these ``module:factory`` to run in this process. Raises `UsageError` for another form."""
+    """Allows these ``module:factory`` paths to run in this process. Raises `UsageError` for any other form."""
     for path in paths:
         if not is_dotted(path):
             raise UsageError(f"{OPTION} '{path}' is no code; expected module:factory, as in {OPTION} my_captioner:make")
@@ -203,23 +208,23 @@ def allow_code(*paths: str) -> None:
 
 
 def allow_named_in(arguments: Iterable[str]) -> None:
-    """Allow every ``module:factory`` in the arguments of a command line: the user typed it."""
+    """Allows every ``module:factory`` in the arguments of a command line, because the user typed it."""
     for argument in arguments:
         _allowed.update(re.findall(r"(?<![\w./])[A-Za-z_][\w.]*:[A-Za-z_]\w*", argument))
 
 
 def allowed_code() -> list[str]:
-    """Returns what is allowed to run in this process, for processes that do its work."""
+    """Returns the code that is allowed to run in this process, to pass on to its worker processes."""
     return sorted(_allowed)
 
 
 def installed(kind: Kind) -> dict[str, str]:
-    """The captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
+    """Returns the captioners, scorers or rewards of installed packages: ``module:factory`` by name."""
     return {entry.name: entry.value for entry in entry_points(group=GROUPS[kind])}
 
 
 def code_path(name: str, kind: Kind) -> str | None:
-    """The ``module:factory`` behind a name: itself, or that of an installed entry point; None for any other name."""
+    """Returns the ``module:factory`` of a name: the name itself or an installed entry point's; None for other names."""
     if name == "scenes" or Path(name).exists():
         return None
     if is_dotted(name):
@@ -228,7 +233,7 @@ def code_path(name: str, kind: Kind) -> str | None:
 
 
 def check_allowed(path: str, kind: Kind, key: str) -> None:
-    """Raises `UsageError`, with the option to type, where only ``key`` asks for ``path`` to run."""
+    """Raises `UsageError`, with the option to type, if ``path`` is named by ``key`` but not allowed to run."""
     if path not in _allowed and path not in installed(kind).values():
         raise UsageError(
             f"{key} asks to run code, '{path}', which only the command line and installed packages may name; if you "
@@ -237,9 +242,8 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
 
 
 def load_allowed(path: str, kind: Kind, key: str) -> Any:
-    """Returns what ``module:name`` names, imported; ``key`` is what to call it in a message.
-
-    Raises `UsageError` of one line where it is not allowed to run (`check_allowed`) or there is no such module or name.
+    """Imports ``module:name`` and returns the object. ``key``: its name in messages.
+    Raises a one-line `UsageError` if it is not allowed to run (`check_allowed`) or does not exist.
     """
     check_allowed(path, kind, key)
     module, _, name = path.partition(":")
@@ -257,9 +261,8 @@ def load_allowed(path: str, kind: Kind, key: str) -> Any:
 
 
 def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
-    """Returns what ``module:factory`` makes of ``options``; ``key`` is what to call it in a message.
-
-    Raises `UsageError` of one line where it cannot be loaded (`load_allowed`) or fails.
+    """Calls ``module:factory`` with ``options`` and returns the result. ``key``: its name in messages.
+    Raises a one-line `UsageError` if it cannot be loaded (`load_allowed`) or fails.
     """
     factory = load_allowed(path, kind, key)
     if isinstance(factory, Entry):

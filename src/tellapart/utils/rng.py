@@ -1,13 +1,13 @@
-"""Random numbers that never change: those of an item, whoever shares its batch, and those of the synthetic world.
+"""Reproducible random numbers: per item, independent of its batch, and for the synthetic world.
 
-`ItemSeeds`: every draw is a function of (purpose, seed, step, item id, sample), computed by a counter-based generator:
-Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2). So a draw does not change
-with the batch size, with the order or the number of the items, or with those that were left out.
+`ItemSeeds`: every draw is a function of (purpose, seed, step, item id, sample), computed by the counter-based generator
+Philox4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3", table 2). Draws therefore do not
+depend on the batch size or on the number and order of the items.
 
-`RandomStream`: one number after another, without NumPy and torch, the same on every machine and every Python. Only
-`random.Random.random` is used: Python promises its stream for a given integer seed; the stream of ``choice`` or
-``shuffle``, and of NumPy's generators, may change between versions. It is a generator of its own because the pictures
-of `scenes` are fixed by it, and because one number at a time costs Philox a hundred times as much.
+`RandomStream`: sequential numbers without NumPy or torch, the same on every machine and Python version. It uses only
+`random.Random.random`, whose stream Python guarantees for a given integer seed; the streams of ``choice``, ``shuffle``
+and NumPy's generators may change between versions. It is a separate generator because it determines the pictures of
+`scenes`, and because drawing single numbers from Philox is a hundred times slower.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORD = 0xFFFFFFFF
 
 @dataclass(frozen=True)
 class ItemSeeds:
-    """The source of the random numbers of B items, at one ``step`` of a run with this ``seed``."""
+    """The random numbers of B items at one ``step`` of a run with this ``seed``."""
 
     ids: tuple[str, ...]
     seed: int = 0
@@ -48,14 +48,14 @@ class ItemSeeds:
         return ItemSeeds(self.ids[items], self.seed, self.step)
 
     def apart(self, name: str) -> ItemSeeds:
-        """Returns independent numbers for the same items: for a second sampler, of this name, in the same step."""
+        """Returns independent seeds for the same items, e.g. for a second sampler of this name in the same step."""
         return ItemSeeds(tuple(f"{name}\0{one}" for one in self.ids), self.seed, self.step)
 
     def uniform(self, purpose: str, count: int, samples: int = 1) -> torch.Tensor:
-        """(B·samples)×count numbers in [0, 1), float64, the samples of an item side by side.
+        """Returns (B·samples)×count float64 numbers in [0, 1); an item's samples are consecutive rows.
 
-        Draws for different purposes are independent. A row is the beginning of the same row with a larger ``count``,
-        and an item's rows are the first of those with more ``samples``.
+        Draws for different purposes are independent. A larger ``count`` extends each row, and more ``samples`` append
+        rows to each item, without changing the existing numbers.
         """
         import torch
 
@@ -71,7 +71,7 @@ class ItemSeeds:
         return torch.from_numpy(np.ascontiguousarray(rows[:, :count]))
 
     def orders(self, purpose: str, counts: Sequence[int]) -> list[list[int]]:
-        """Returns a random order of so many things for each item, all drawn at once."""
+        """Returns a random permutation of range(count) for each item's count, all drawn at once."""
         uniform_BC = self.uniform(purpose, max(counts, default=0)).numpy()
         rows = zip(uniform_BC, counts, strict=True)
         return [row[:count].argsort(kind="stable").tolist() for row, count in rows]
@@ -82,7 +82,7 @@ class ItemSeeds:
 
 
 def philox(key_N2: np.ndarray, counter_N4: np.ndarray) -> np.ndarray:
-    """Philox4x32-10: four random 32-bit words for each key and counter, as uint64 N×4; leading axes broadcast."""
+    """Computes Philox4x32-10: four random 32-bit words per key and counter, as uint64 N×4; leading axes broadcast."""
     low, half = np.uint64(WORD), np.uint64(32)
     a, b, c, d = (counter_N4[..., place] for place in range(4))
     key0, key1 = key_N2[..., 0], key_N2[..., 1]
@@ -94,7 +94,7 @@ def philox(key_N2: np.ndarray, counter_N4: np.ndarray) -> np.ndarray:
 
 
 def digest(*parts: object) -> int:
-    """A 64-bit number from the parts' text; equal everywhere, unlike `hash`."""
+    """Hashes the parts' text to 64 bits; the same on all machines, unlike `hash`."""
     text = "\x1f".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
 
@@ -106,52 +106,51 @@ def _cumulative(weights: tuple[float, ...]) -> tuple[float, ...]:
 
 @lru_cache(maxsize=64)
 def _zipf(length: int, power: float) -> tuple[float, ...]:
-    # Rounded: a libm that differs in the last bit must not change a choice.
+    # Rounds, because a libm that differs in the last bit must not change a choice.
     return tuple(round((rank + 1) ** -power, 9) for rank in range(length))
 
 
 class RandomStream:
-    """A random stream, seeded by the text of its parts."""
+    """A random stream seeded by the text of its parts."""
 
     def __init__(self, *parts: object) -> None:
         self._random = random.Random(digest(*parts)).random
 
     def uniform(self) -> float:
-        """In [0, 1)."""
+        """Returns a number in [0, 1)."""
         return self._random()
 
     def randrange(self, stop: int) -> int:
-        """An integer in 0..stop-1."""
+        """Returns an integer in 0..stop-1."""
         return int(self._random() * stop)
 
     def bernoulli(self, probability: float) -> bool:
-        """True with this probability; never at 0, always at 1."""
+        """Returns True with this probability; never for 0, always for 1."""
         return self._random() < probability
 
     def choice(self, options: Sequence[T]) -> T:
-        """An option, uniformly."""
+        """Draws an option uniformly."""
         return options[int(self._random() * len(options))]
 
     def weighted_choice(self, options: Sequence[T], weights: tuple[float, ...]) -> T:
-        """An option in proportion to its weight."""
+        """Draws an option with probability proportional to its weight."""
         sums = _cumulative(weights)
         return options[bisect_right(sums, self._random() * sums[-1], 0, len(sums) - 1)]
 
     def zipf_choice(self, options: Sequence[T], power: float = 1.2) -> T:
-        """The option of rank r in proportion to r^−power: a long tail."""
+        """Draws an option with probability proportional to r^−power for rank r (long-tailed)."""
         return self.weighted_choice(options, _zipf(len(options), power))
 
     def sample(self, options: Sequence[T], count: int) -> list[T]:
-        """``count`` different options, in random order."""
+        """Draws ``count`` distinct options, in random order."""
         rest = list(options)
         return [rest.pop(int(self._random() * len(rest))) for _ in range(count)]
 
 
 def permuted(index: int, length: int, key: int) -> int:
-    """Returns where ``index`` goes under a fixed permutation of range(length), without listing it.
-
-    A four-round Feistel network over the next even number of bits; values outside the range follow their cycle, so the
-    result is a bijection of range(length).
+    """Returns the image of ``index`` under a fixed permutation of range(length), without storing the permutation.
+    Uses a four-round Feistel network over the next even number of bits. Values outside the range follow their cycle, so
+    the result is a bijection of range(length).
     """
     half = max(1, ((length - 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1

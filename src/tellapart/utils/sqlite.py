@@ -1,4 +1,4 @@
-"""A file of SQLite that is one kind of ours, and takes nothing back: what was committed survives a power cut."""
+"""SQLite files with a kind of their own and durable commits, which survive a power cut."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from pathlib import Path
 
 from tellapart.errors import TellapartError, UsageError
 
-PATIENCE = 10.0  # seconds that a writer waits for another
+PATIENCE = 10.0  # seconds that a writer waits for another writer
 
 
 @dataclass(frozen=True)
 class FileKind:
-    """The kind of such a file. ``application`` and ``format`` are SQLite's fields for whose file it is, and which."""
+    """The kind of a file. ``application`` and ``format`` are stored in SQLite's application id and user version."""
 
     what: str  # "answers", in messages
-    option: str  # that names another file
+    option: str  # option that names another file
     application: int
     format: int
-    schema: Sequence[str]  # statements that make its tables where they are not there
+    schema: Sequence[str]  # statements that create missing tables
     pragmas: Sequence[str] = ()
 
 
 def open_sqlite(path: Path, kind: FileKind) -> sqlite3.Connection:
-    """Returns a connection for several threads, by turns. Makes the file where it is not there.
-
-    Raises `UsageError` for a file of something else, `TellapartError` where the disk fails.
+    """Opens a connection that several threads may use in turn. Creates the file if necessary.
+    Raises `UsageError` for a file of another kind, `TellapartError` for disk errors.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -68,12 +67,12 @@ def _check(db: sqlite3.Connection, path: Path, kind: FileKind) -> None:
 
 @contextmanager
 def transaction(db: sqlite3.Connection) -> Iterator[None]:
-    """All statements or none. The look and the write are one: no other writer comes between."""
+    """Runs statements atomically. No other writer can intervene between reads and writes."""
     db.execute("BEGIN IMMEDIATE")
     try:
         yield
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # of a full disk, SQLite may have rolled back by itself
+        if db.in_transaction:  # on a full disk SQLite may already have rolled back
             db.execute("ROLLBACK")
         raise

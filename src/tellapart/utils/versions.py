@@ -1,27 +1,27 @@
-"""A number for each part of the code that decides what a recipe's run becomes.
+"""Version numbers of the parts of the code that affect the result of a recipe.
 
-Raise a part's number by hand whenever the same recipe, data and seed would give other results through it: runs made
-before then differ from runs made after, and are never reused in silence. ``tests/test_versions.py`` holds a result of
-each part, and fails where one changes and its number does not.
+Increase a part's number by hand whenever it gives different results for the same recipe, data and seed: earlier runs
+then differ from later runs and are never silently reused. ``tests/test_versions.py`` stores a result of each part and
+fails if one changes without its number.
 """
 
 from __future__ import annotations
 
 VERSIONS: dict[str, int] = {
     "scenes": 1,  # pictures and references of the synthetic world
-    "boost": 1,  # what the scripted backend makes of them
-    "pixels": 1,  # what a vision encoder in training sees: preprocessing and augmentation
+    "boost": 1,  # output of the scripted backend
+    "pixels": 1,  # input of a vision encoder in training: preprocessing and augmentation
     "samplers": 1,  # which pictures and references share a step
-    "distractors": 2,  # those of bags.kind = "hard"; 1 was batches of targets and their neighbours, all rewarded
-    "loop": 1,  # optimizer, schedule, clipping, and the seeds of a step
-    "decoding": 1,  # captions that are written, in training and validation
-    "unknown_words": 1,  # never written, on photos (all words of scenes are known); without the number: gaps
-    "stop_tokens": 1,  # of a start from ClipCap's published weights; without the number: none but the end token
+    "distractors": 2,  # bags.kind = "hard"; in version 1 batches had targets and neighbours, all rewarded
+    "loop": 1,  # optimizer, schedule, clipping and seeds of a step
+    "decoding": 1,  # generated captions, in training and validation
+    "unknown_words": 1,  # never generated, on photos (all words of scenes are known); before: gaps
+    "stop_tokens": 1,  # for ClipCap's published weights; before: only the end token
     "mle": 1,
     "smile": 1,
     "gem": 1,
     "sparsemax": 1,
     "contrastive": 1,
     "self_distillation": 1,
-    "reinforce": 2,  # with its rewards and baselines
+    "reinforce": 2,  # including rewards and baselines
 }

@@ -1,7 +1,7 @@
-"""Served pages: the requests they answer and their limits, the pages' files, pictures, and a loopback server.
+"""Serves pages: request checks and limits, the pages' files, pictures, and a loopback server.
 
-A request must name one of the page's own hosts (else another site's name could be made to point here), and one that
-writes must come from the page itself (Origin).
+A request must name one of the page's own hosts (protection against DNS rebinding), and a writing request must come from
+the page itself (Origin).
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ HEADERS = {
 
 
 def own_origins(port: int, public: str | None = None) -> frozenset[str]:
-    """Returns the origins of a server on this machine's loopback address, and the address under which others reach
-    it.
+    """Returns the origins of a server on the loopback address, including its public address if it has one.
     """
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
     if port == 80:
@@ -57,7 +56,7 @@ def own_origins(port: int, public: str | None = None) -> frozenset[str]:
 
 
 def _as_origin(url: str) -> str:
-    """Returns an address as browsers send it in Origin: in lower case, without the default port."""
+    """Formats an address as browsers send it in Origin: in lower case, without the default port."""
     scheme, _, host = url.rstrip("/").lower().partition("://")
     return f"{scheme}://{host.removesuffix(':443' if scheme == 'https' else ':80')}"
 
@@ -65,7 +64,7 @@ def _as_origin(url: str) -> str:
 class SameOrigin:
     """Middleware that rejects requests from other origins and adds the security headers.
 
-    token: a header and the value that every writing request must carry in it; None asks for none.
+    token: a header and the value that every writing request must send in it; None: no token.
     """
 
     def __init__(self, app: ASGIApp, origins: Iterable[str], token: tuple[str, str] | None = None) -> None:
@@ -103,7 +102,7 @@ LARGEST_POST = 64 * 1024  # bytes
 
 
 async def read_body(request: Request, most: int = LARGEST_POST) -> dict[str, Any]:
-    """Returns the JSON object of a post. Raises `UsageError` for anything else, and for more than ``most`` bytes."""
+    """Reads the JSON object in a POST body. Raises `UsageError` for other content or more than ``most`` bytes."""
     data = b""
     try:
         async for chunk in request.stream():
@@ -122,7 +121,7 @@ async def read_body(request: Request, most: int = LARGEST_POST) -> dict[str, Any
 
 
 def want(body: dict[str, Any], name: str, kind: type) -> Any:
-    """Returns a field of that kind, or a `UsageError`."""
+    """Returns a field of the body. Raises `UsageError` if it does not have this type."""
     value = body.get(name)
     if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 1 << 63):
         raise UsageError(f"{name}: expected {kind.__name__}, found {json.dumps(value)[:80]}")
@@ -130,14 +129,14 @@ def want(body: dict[str, Any], name: str, kind: type) -> Any:
 
 
 def within(number: int, count: int, what: str) -> int:
-    """Returns a number from 0 to count − 1, or a `UsageError`."""
+    """Returns the number. Raises `UsageError` if it is not in 0..count − 1."""
     if not 0 <= number < count:
         raise UsageError(f"no {what} {number}; there are {count:,}, from 0 on")
     return number
 
 
 def path_number(request: Request, count: int, what: str) -> int:
-    """Returns the ``number`` in a request's path, from 0 to count − 1; any other is a 404."""
+    """Returns the ``number`` in a request's path. Raises a 404 if it is not in 0..count − 1."""
     text = request.path_params["number"]
     if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) >= count:
         raise HTTPException(404, f"no such {what}; there are {count:,}, from 0 on")
@@ -148,9 +147,8 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
 def part_routes(package: str) -> list[Route]:
-    """Returns the routes of the page whose own files are in ``package``.
-
-    ``/`` is the shared head, followed by ``page.html``, which begins with the title.
+    """Returns the routes of the page with files in ``package``.
+    ``/`` serves the shared head, followed by ``page.html``, which begins with the title.
     """
     ours, its = files("tellapart.utils.web"), files(package)
     parts = {
@@ -170,12 +168,11 @@ def part_routes(package: str) -> list[Route]:
     return [Route(path, part) for path in parts]
 
 
-SMALL = 256  # pixels; smaller pictures go as PNG, without loss
+SMALL = 256  # pixels; smaller pictures are sent losslessly as PNG
 
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
-    """Returns the bytes of a picture with sides of at most ``longest`` pixels, and their media type. Changes
-    ``image``.
+    """Encodes a picture, resized in place to at most ``longest`` pixels per side. Returns bytes and media type.
     """
     from PIL import Image
 
@@ -187,11 +184,9 @@ def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
 
 
 def bind(port: int) -> socket.socket:
-    """Returns a socket on the loopback address; port 0 takes any that is free. Raises `TellapartError` where it is
-    taken.
-
-    Its protocol is named: asyncio sets TCP_NODELAY where that is TCP. Without it a second request of a connection waits
-    for the client's delayed acknowledgement, 40 ms.
+    """Opens a socket on the loopback address; port 0: any free port. Raises `TellapartError` if the port is in use.
+    Sets the protocol explicitly, because asyncio sets TCP_NODELAY only for TCP. Without it a connection's second
+    request waits 40 ms for the client's delayed acknowledgement.
     """
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -213,14 +208,13 @@ def bind(port: int) -> socket.socket:
 
 
 MAX_CONNECTIONS = 512
-REQUEST_SECONDS = 30.0  # a connection without a whole request for so long is closed
+REQUEST_SECONDS = 30.0  # a connection without a complete request for this long is closed
 
 
 class _Protocol(H11Protocol):
-    """uvicorn's HTTP, for clients that open connections and send nothing: uvicorn limits only answered requests.
-
-    Connections beyond the server's limit are refused at once, others closed after `REQUEST_SECONDS` to twice that
-    without a request, or with half of one.
+    """uvicorn's HTTP protocol with limits on idle clients; uvicorn itself limits only answered requests.
+    Rejects connections beyond the server's limit at once, and closes connections without a complete request after
+    `REQUEST_SECONDS` to twice that.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -243,7 +237,7 @@ class _Protocol(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server: says once that no descriptors are left, and lets cancelled requests answer."""
+    """uvicorn's server, which reports exhausted file descriptors once and lets cancelled requests answer."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         told = False
@@ -262,12 +256,12 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self.server_state.tasks:  # cancelled: they answer before the process ends
+        if self.server_state.tasks:  # cancelled requests answer before the process ends
             await asyncio.wait(self.server_state.tasks, timeout=1)
 
 
 def _closing(app: ASGIApp) -> ASGIApp:
-    """Returns the application; a request that the server's end cuts off is answered with 503."""
+    """Wraps the application to answer with 503 requests that are cut off when the server stops."""
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -289,7 +283,7 @@ def _closing(app: ASGIApp) -> ASGIApp:
 
 
 def server_of(app: ASGIApp) -> uvicorn.Server:
-    """Returns a uvicorn server of a page; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no request."""
+    """Creates a uvicorn server; ``run(sockets=[listener])`` serves until ``should_exit``. Logs no requests."""
     most = max(8, min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
     config = uvicorn.Config(
         _closing(app),
@@ -309,12 +303,12 @@ def server_of(app: ASGIApp) -> uvicorn.Server:
 
 
 def serve(app: ASGIApp, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves a page until Ctrl-C. ``ready`` is called with the address first."""
+    """Serves a page until Ctrl-C. Calls ``ready`` with the address first."""
     server = server_of(app)
     ready(f"http://{LOOPBACK}:{listener.getsockname()[1]}/")
     try:
         server.run(sockets=[listener])
-    except KeyboardInterrupt:  # uvicorn hands it on once it has shut down
+    except KeyboardInterrupt:  # uvicorn re-raises it after shutting down
         pass
     finally:
         listener.close()
