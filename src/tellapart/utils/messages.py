@@ -38,8 +38,7 @@ _HIDDEN = re.compile(
 
 
 def for_terminal(text: str) -> str:
-    r"""Escapes control characters, and so escape sequences, as ``\x1b`` for a terminal; keeps line breaks.
-    """
+    r"""Escapes control characters, and so escape sequences, as ``\x1b`` for a terminal; keeps line breaks."""
     return text if text.isprintable() else _HIDDEN.sub(_escaped, text)
 
 
@@ -53,8 +52,7 @@ def single_line(text: str) -> str:
 
 
 def json_text(value: Any) -> str:
-    """Formats JSON on one line, safe for any terminal, pipe and parser: escapes as in `for_terminal`, with ``\\u…``.
-    """
+    """Formats JSON on one line, safe for any terminal, pipe and parser: escapes as in `for_terminal`, with ``\\u…``."""
     return _HIDDEN.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value, ensure_ascii=False))
 
 
@@ -128,8 +126,7 @@ def detail(line: str) -> None:
 
 
 def console(**options: Any) -> rich.console.Console:
-    """Creates a rich console that prints markup and escape sequences as text. ``options``: see `rich.console.Console`.
-    """
+    """Creates a rich console that prints markup and escape sequences as text. ``options``: see `rich.console.Console`."""
 
     class Plain(rich.console.Console):
         def render_str(self, text: str, **more: Any) -> Any:  # before rich measures its width

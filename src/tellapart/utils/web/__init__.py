@@ -47,8 +47,7 @@ HEADERS = {
 
 
 def own_origins(port: int, public: str | None = None) -> frozenset[str]:
-    """Returns the origins of a server on the loopback address, including its public address if it has one.
-    """
+    """Returns the origins of a server on the loopback address, including its public address if it has one."""
     hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
     if port == 80:
         hosts |= {"127.0.0.1", "localhost"}
@@ -172,8 +171,7 @@ SMALL = 256  # pixels; smaller pictures are sent losslessly as PNG
 
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
-    """Encodes a picture, resized in place to at most ``longest`` pixels per side. Returns bytes and media type.
-    """
+    """Encodes a picture, resized in place to at most ``longest`` pixels per side. Returns bytes and media type."""
     from PIL import Image
 
     small = max(image.size) < SMALL
