@@ -1,7 +1,7 @@
-"""Objectives: a batch to a loss.
+"""Objectives: compute the loss of a batch.
 
-A module holds an objective whole: its equations, its options in a recipe (``Config``), and its entry in `OBJECTIVES`.
-`base` has the interface. `baselines`, `exploration`, `max_at_k` and `set_quality` are parts of `reinforce`.
+Each module defines one objective: its equations, its recipe options (``Config``), and its entry in `OBJECTIVES`.
+`base` defines the interface. `baselines`, `exploration`, `max_at_k` and `set_quality` are parts of `reinforce`.
 """
 
 from __future__ import annotations

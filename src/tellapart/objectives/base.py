@@ -1,7 +1,7 @@
-"""The interface of objectives: a callable over (learner, batch), its options in a recipe, and the registry.
+"""The objective interface: a callable of (learner, batch), its recipe options, and the registry.
 
-An objective is a module of `tellapart.objectives` with its options (``Config``) and its `ObjectiveEntry`, or an entry
-point of the group ``tellapart.objectives`` of an installed package. Its options are the table [objective] of a recipe.
+An objective is either a module of `tellapart.objectives` with its options (``Config``) and `ObjectiveEntry`, or an
+entry point in the group ``tellapart.objectives`` of an installed package. A recipe sets its options in [objective].
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tellapart.types import Batch, Loss, StepContext
 from tellapart.utils.options import PluginOptions, Strict
 from tellapart.utils.registry import Entry, Registry
 
-LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer where the objective is contrastive
+LearnerT = TypeVar("LearnerT", contravariant=True)  # a captioner, or a scorer for the contrastive objective
 
 
 class Objective(Protocol[LearnerT]):
-    """``objective(learner, batch) -> Loss``; the state dict is plain JSON (numbers, strings, lists).
+    """``objective(learner, batch) -> Loss``; the state dict contains only JSON values (numbers, strings, lists).
 
-    ``step`` runs the forward and backward passes of an update, one micro-batch after the other, so that the graph of
-    one is freed before the next is built. With several ranks, each is given the whole batch and works on its share
-    (`StepContext.share`); an objective that does so declares ``shares_batch = True``.
+    ``step`` runs the forward and backward passes of an update one micro-batch at a time, which frees each graph before
+    building the next. In distributed training, every rank receives the whole batch and processes its share
+    (`StepContext.share`); such objectives declare ``shares_batch = True``.
     """
 
     def __call__(self, learner: LearnerT, batch: Batch) -> Loss: ...
@@ -38,7 +38,7 @@ class Objective(Protocol[LearnerT]):
 
 
 class Stateless(Generic[LearnerT]):
-    """Base class of supervised objectives without state, whose loss is a mean over the valid tokens of the labels."""
+    """Base class of stateless supervised objectives whose loss is a mean over the valid label tokens."""
 
     shares_batch = True
 
@@ -46,24 +46,24 @@ class Stateless(Generic[LearnerT]):
         raise NotImplementedError
 
     def step(self, learner: LearnerT, batch: Batch, context: StepContext) -> None:
-        """Runs the supervised step: labels, then forward and backward for each micro-batch of this rank's share."""
+        """Runs a supervised step: creates labels, then runs forward and backward on this rank's micro-batches."""
         batch = self.with_labels(learner, batch)
         for part in batch[context.share(len(batch.rows_B))].split(context.micro_batches):
             with context.autocast():
                 seen = part if context.encode is None else replace(part, visual=context.visual(part))
                 loss = self(learner, seen)
-            share = 1.0  # of the batch's tokens
+            share = 1.0  # fraction of the batch's tokens
             if len(part.rows_B) < len(batch.rows_B):
                 share = float(self.learned(part).sum()) / float(self.learned(batch).sum())
             context.backward(Loss(loss.value * share, {key: value * share for key, value in loss.logs.items()}))
             del loss
 
     def with_labels(self, learner: LearnerT, batch: Batch) -> Batch:
-        """Returns the batch with its labels; by default these are its references."""
+        """Returns the batch with its labels, by default its references."""
         return batch
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """Returns the tokens that the loss is a mean over, R×T."""
+        """Returns a mask R×T of the tokens that the loss averages over."""
         assert batch.valid_RT is not None
         return batch.valid_RT
 
@@ -76,34 +76,34 @@ class Stateless(Generic[LearnerT]):
 
 
 class ObjectiveOptions(Strict):
-    """The options of every objective: ``kind = "name"`` chooses it. Subclasses add their own.
+    """Base options of every objective: ``kind = "name"`` selects it. Subclasses add their own.
 
-    A new kind gives ``kind`` no default: defaults are not part of a recipe's fingerprint.
+    New kinds must not give ``kind`` a default because defaults are not part of a recipe's fingerprint.
     """
 
     kind: str
 
     @property
     def trains(self) -> Literal["captioner", "scorer"]:
-        """The kind of model that is trained."""
+        """The kind of model that the objective trains."""
         return OBJECTIVES.find(self.kind).trains
 
     def needs(self) -> tuple[str, ...]:
-        """Returns the requirements: ``references`` as labels; ``start``, a captioner that training starts from."""
+        """Returns the requirements: ``references`` used as labels; ``start``, an initial captioner."""
         return OBJECTIVES.find(self.kind).needs
 
     @property
     def learns_references(self) -> bool:
-        """True if the references are the labels (teacher forcing)."""
+        """Returns True if the references are the labels (teacher forcing)."""
         return "references" in self.needs()
 
     @property
     def measure(self) -> Literal["loss", "cider", "recall"]:
-        """The validation metric that the objective improves: it selects the checkpoint unless a recipe names another.
+        """Returns the validation metric that selects the checkpoint unless the recipe names another.
 
-        The negative log-likelihood of references if these are the labels, CIDEr-D if every reward compares captions
-        with references, otherwise R@1. SMILE, GEM and sparsemax learn references, too, but raise their negative
-        log-likelihood; SMILE's paper selects by self-retrieval.
+        This is the negative log-likelihood of the references if they are the labels, CIDEr-D if every reward compares
+        captions with references, otherwise R@1. SMILE, GEM and sparsemax also learn references but increase their
+        negative log-likelihood; SMILE's paper selects by self-retrieval.
         """
         if self.reward_options:
             return "cider" if all("references" in reward.needs() for reward in self.reward_options) else "recall"
@@ -111,30 +111,30 @@ class ObjectiveOptions(Strict):
         return "loss" if labels and self.kind not in ("smile", "gem", "sparsemax") else "recall"
 
     def scorer_names(self) -> tuple[str, ...]:
-        """Returns scorers named here in place of the recipe's [scorer]; rewards name their own."""
+        """Returns the names of scorers that replace the recipe's [scorer]; rewards name their own."""
         return ()
 
     def levels(self) -> tuple[tuple[float, str], ...]:
-        """Returns the amounts of detail, 0 to 1, that a captioner is trained for, each with its prompt; empty: one."""
+        """Returns (amount of detail in [0, 1], prompt) for each level that is trained; empty for a single level."""
         return ()
 
     @property
     def reward_options(self) -> tuple[RewardOptions, ...]:
-        """The rewards of a policy gradient; empty for other objectives."""
+        """Returns the rewards of a policy gradient; empty for other objectives."""
         return ()
 
 
 class PluginObjectiveOptions(ObjectiveOptions, PluginOptions):
-    """Options of a plug-in that declares none: every further key is a keyword argument of its factory."""
+    """Options of a plug-in that declares none: every other key is passed to its factory as a keyword argument."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveEntry(Entry[Callable[..., Objective[Any]]]):
-    """``factory(options, parts) -> Objective``, with an `ObjectiveOptions` and a `RunParts`.
+    """Registry entry with ``factory(options, parts) -> Objective``, which takes an `ObjectiveOptions` and a `RunParts`.
 
-    Without ``options`` it is ``factory(**keys) -> Objective``, with the further keys of its table. ``needs`` holds
-    ``references`` where these are the labels. ``check``: called with the options before any model is loaded; raises
-    `UsageError`.
+    If the entry has no ``options``, the call is ``factory(**keys) -> Objective`` with the other keys of the table.
+    ``needs`` contains ``references`` if they are the labels. ``check`` is called with the options before any model is
+    loaded and may raise `UsageError`.
     """
 
     needs: tuple[str, ...] = ("references",)
@@ -155,5 +155,5 @@ OBJECTIVES: Registry[ObjectiveEntry] = Registry(
 
 
 def build_objective(options: ObjectiveOptions, parts: RunParts) -> Objective[Any]:
-    """Returns the objective that a recipe's table describes."""
+    """Builds the objective that a recipe table describes."""
     return OBJECTIVES.find(options.kind).build(options, parts)

@@ -1,6 +1,6 @@
-"""Baselines: subtracted from rewards, they make advantages.
+"""Baselines, which are subtracted from rewards to compute advantages.
 
-Rewards are B×S, or B×S×T with NaN where a token has none; those are compared within a class of words.
+Rewards are B×S, or B×S×T with NaN on tokens without a reward; per-token rewards are compared within a word class.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from tellapart.rewards.base import BaselineName
 from tellapart.types import Batch
 
-# ``baseline(reward_BS, batch) -> value_BS``, or B×S×T alike: what each reward is compared with.
+# ``baseline(reward_BS, batch) -> value_BS`` (or B×S×T to B×S×T): the value that is subtracted from each reward.
 Baseline = Callable[["torch.Tensor", Batch], "torch.Tensor"]
 
 
 class RunningMean:
-    """DiscriTune's baseline: the mean of all previous batch means, 0 at first."""
+    """DiscriTune's baseline: the mean of all previous batch means, initially 0."""
 
     def __init__(self) -> None:
         self.mean, self.count = 0.0, 0
@@ -45,20 +45,20 @@ def no_baseline(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 
 
 def group_mean(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes the mean reward of the picture's samples, its own included (GRPO, Shao et al. 2024)."""
+    """Computes the mean reward over the picture's samples, including the sample itself (GRPO, Shao et al. 2024)."""
     mean_B = caption_means(reward_BS).nanmean(1)
     return mean_B.view(-1, *[1] * (reward_BS.ndim - 1)).expand_as(reward_BS)
 
 
 def caption_means(reward: torch.Tensor) -> torch.Tensor:
-    """Returns rewards of captions B×S as they are, and the mean over each caption of rewards of tokens B×S×T."""
+    """Averages per-token rewards B×S×T over each caption; returns per-caption rewards B×S unchanged."""
     return reward if reward.ndim == 2 else reward.nanmean(2)
 
 
 def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """Computes for each sample the mean reward of the picture's other samples (Kool et al. 2019; RLOO).
+    """Computes the mean reward over the picture's other samples for each sample (Kool et al. 2019; RLOO).
 
-    NaN abstains, and the value of a sample whose others all abstain is NaN. Raises ValueError for a single sample.
+    NaN rewards are ignored; the value is NaN if all other samples abstain. Raises ValueError for a single sample.
     """
     if reward_BS.shape[1] < 2:
         raise ValueError("leave-one-out compares a picture's samples; expected at least 2, found 1")
@@ -71,10 +71,10 @@ def leave_one_out(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 def like_class_means(
     reward_BST: torch.Tensor, class_BST: torch.Tensor, other_BST: torch.Tensor, other_class_BST: torch.Tensor
 ) -> torch.Tensor:
-    """Computes value_BSTO: the mean reward of words of the token's class in each of O other captions of the picture.
+    """Computes value_BSTO: the mean reward of words in the token's class in each of O other captions of the picture.
 
-    reward_BST, class_BST: B×S×T; other_*: B×O×U, of the captions to compare with. A caption without a word of the class
-    gives its mean over all tokens; one that abstains gives NaN.
+    reward_BST, class_BST: B×S×T. other_*: B×O×U, the captions to compare with. A caption without a word of the class
+    contributes its mean over all tokens; a caption that abstains contributes NaN.
     """
     same_BSTOU = class_BST[:, :, :, None, None] == other_class_BST[:, None, None]
     known_BOU = ~other_BST.isnan()
@@ -87,10 +87,10 @@ def like_class_means(
 
 
 def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> torch.Tensor:
-    """Computes for each token the mean reward of words of its class in the picture's other samples.
+    """Computes the mean reward of words in the same class in the picture's other samples, for each token.
 
-    Equal to `leave_one_out` if a reward is the same for all tokens of a caption. NaN abstains. Raises ValueError for a
-    single sample.
+    Equals `leave_one_out` if the reward is constant within each caption. NaN rewards are ignored. Raises ValueError for
+    a single sample.
     """
     S = reward_BST.shape[1]
     if S < 2:
@@ -101,10 +101,10 @@ def leave_one_out_tokens(reward_BST: torch.Tensor, class_BST: torch.Tensor) -> t
 
 
 def group_deviation(reward: torch.Tensor) -> torch.Tensor:
-    """Computes the standard deviation of a reward over the samples of a picture, B×1 or B×1×1, without NaN.
+    """Computes the standard deviation of a reward over the samples of a picture, B×1 or B×1×1, ignoring NaN.
 
-    For a reward of tokens it is over the tokens, with equal weight for each sample. GDPO divides each reward by it
-    before rewards are summed, so that all have the same scale (Liu et al. 2026).
+    For per-token rewards it is taken over tokens, with equal weight for each sample. GDPO divides each reward by it
+    before summing, so that all rewards have the same scale (Liu et al. 2026).
     """
     mean_B = caption_means(reward).nanmean(1)
     shape = (-1, *[1] * (reward.ndim - 1))
@@ -113,7 +113,7 @@ def group_deviation(reward: torch.Tensor) -> torch.Tensor:
 
 
 def build_baseline(name: BaselineName) -> Baseline | Literal["greedy"]:
-    """Returns a new baseline by its name in a recipe."""
+    """Builds a baseline from its name in a recipe."""
     if name == "greedy":
         return "greedy"
     if name == "running_mean":

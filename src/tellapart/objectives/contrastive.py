@@ -1,4 +1,4 @@
-"""Contrastive learning of a scorer: CLIP's symmetric loss, so that every retriever here can be our own."""
+"""Contrastive training of a scorer with CLIP's symmetric loss, so that users can train every retriever themselves."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ from tellapart.utils.rng import ItemSeeds
 class Contrastive(Stateless[TrainableScorer]):
     """Symmetric cross-entropy over the B×B matches of pictures and texts (Radford et al. 2021).
 
-    With several captions a picture the mean over them: each of a picture's captions takes its turn among those
-    of the others, and no two of one picture are compared.
-    ``word_dropout``: the share of a text's words that are hidden from the scorer in a step, against
-    memorising. The scale is kept at most 100, as CLIP keeps it.
+    With several captions per picture, the loss is averaged over captions; each caption is compared with captions of
+    other pictures only. ``word_dropout``: the fraction of words hidden from the scorer in each step, to prevent
+    memorization. The scale is capped at 100, as in CLIP.
     """
 
     class Config(ObjectiveOptions):
-        """Contrastive learning of a scorer."""
+        """Contrastive training of a scorer."""
 
         kind: Literal["contrastive"] = "contrastive"
         word_dropout: float = Field(0.0, ge=0, lt=1)
@@ -39,8 +38,8 @@ class Contrastive(Stateless[TrainableScorer]):
         self.word_dropout = word_dropout
 
     def step(self, learner: TrainableScorer, batch: Batch, context: StepContext) -> None:
-        """Runs the contrastive step on the whole batch, as every match counts; a rank's gradients are of its own
-        pictures and texts.
+        """Runs a contrastive step on the whole batch because every match counts. Each rank computes the gradients of
+        its own pictures and texts.
         """
         with context.autocast():
             loss = self(learner, batch)
@@ -55,7 +54,7 @@ class Contrastive(Stateless[TrainableScorer]):
         log_scale = learner.model.logit_scale
         with torch.no_grad():
             log_scale.clamp_(max=math.log(100.0))
-        # Every rank computes the whole loss, so the scale's gradient, which no share divides, is the main rank's.
+        # Every rank computes the whole loss, so only the main rank may contribute the gradient of the scale.
         scale = log_scale.exp() if ranks.is_main() else log_scale.detach().exp()
         match_RB = scale * texts_RD @ images_BD.T
         match_SBB = match_RB.unflatten(0, (len(images_BD), -1)).transpose(0, 1)
@@ -67,8 +66,8 @@ class Contrastive(Stateless[TrainableScorer]):
     def drop_words(
         self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Tokenizer, seeds: ItemSeeds | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hides words: replaces them by the token of `mask_token_id`, or drops them if there is none. Returns tokens_RT
-        and valid_RT.
+        """Replaces words by the token of `mask_token_id`, or drops them if there is none. Returns tokens_RT and
+        valid_RT.
         """
         if not self.word_dropout:
             return tokens_RT, valid_RT
@@ -82,9 +81,9 @@ class Contrastive(Stateless[TrainableScorer]):
 
 
 def mask_token_id(tokenizer: Tokenizer) -> int | None:
-    """Returns the token id that replaces a hidden word: unknown or mask token; None if neither has an id of its own.
+    """Returns the id of the unknown or mask token, which replaces hidden words; None if neither has a distinct id.
 
-    CLIP's tokenizer says that its unknown word is its end token, and a text would end there.
+    CLIP's tokenizer uses its end token as the unknown token, which would end the text there.
     """
     taken = {getattr(tokenizer, f"{role}_token_id", None) for role in ("eos", "bos", "pad", "sep", "cls")}
     for role in ("unk", "mask"):
@@ -97,7 +96,7 @@ def mask_token_id(tokenizer: Tokenizer) -> int | None:
 def drop_tokens(
     tokens_RT: torch.Tensor, valid_RT: torch.Tensor, hidden_RT: torch.Tensor, tokenizer: Tokenizer
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows whose hidden tokens are left out, the others in their order, padded on the tokenizer's side."""
+    """Removes the hidden tokens of each row, keeps the order, and pads on the tokenizer's padding side."""
     left = getattr(tokenizer, "padding_side", "right") == "left"
     kept_RT = valid_RT & ~hidden_RT
     order_RT = torch.argsort((kept_RT if left else ~kept_RT).int(), dim=1, stable=True)
@@ -106,9 +105,7 @@ def drop_tokens(
 
 
 def symmetric_loss(match_BB: torch.Tensor) -> torch.Tensor:
-    """Computes the mean of the cross-entropies text to picture and picture to text, in nats; the diagonal is the
-    target.
-    """
+    """Averages the text-to-picture and picture-to-text cross-entropies, in nats; the diagonal is the target."""
     target_B = torch.arange(len(match_BB), device=match_BB.device)
     return (F.cross_entropy(match_BB, target_B) + F.cross_entropy(match_BB.T, target_B)) / 2
 

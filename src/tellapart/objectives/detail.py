@@ -1,9 +1,9 @@
-"""Several amounts of detail in one captioner: each price of a word has a prompt that asks for it.
+"""Levels of detail in one captioner: each weight of the ``speaker`` term has its own prompt.
 
-An objective that pays for detail has one number that sets how much is said. With `Levels` it has several: for each
-picture of a step one is drawn, the captioner reads that level's prompt, and its price counts. What is learned is a
-captioner that is told at inference how much to say (`tellapart caption RUN?detail=0.5`). A prompt needs no new weights,
-so it serves every captioner that takes one.
+An objective that rewards detail has one number that controls how much the captioner says. `Levels` gives it several:
+every step draws one level per picture, conditions the captioner on that level's prompt, and uses that level's weight.
+The trained captioner can then be asked for an amount of detail at inference (`tellapart caption RUN?detail=0.5`).
+Prompts need no new weights, so this works for every captioner that takes a prompt.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Write = Callable[[CaptionerLike, "torch.Tensor", ItemSeeds | None], Rollout]
 
 
 class DetailLevel(Strict):
-    """An amount of detail: the ``prompt`` that asks for it, and what a nat of log-probability under the start model
-    counts, ``speaker``: the less, the more is said. Without a prompt it is the captioner as it captions anyway, and its
-    ``speaker`` the objective's own.
+    """A level of detail: its ``prompt``, and ``speaker``, the weight of a nat of log-probability under the start model.
+
+    A lower ``speaker`` yields more detail. The level without a prompt is the captioner's default behaviour and uses the
+    objective's own ``speaker``.
     """
 
     prompt: str = ""
@@ -34,7 +35,7 @@ class DetailLevel(Strict):
 
 
 def contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[str]:
-    """Yields what is wrong with the levels of an objective whose own price is ``speaker``."""
+    """Yields error messages for inconsistent levels of an objective whose own weight is ``speaker``."""
     prompts = [level.prompt for level in detail]
     if detail and prompts.count("") != 1:
         yield (
@@ -59,38 +60,38 @@ def contradictions(detail: Sequence[DetailLevel], speaker: float) -> Iterator[st
 
 
 def price_list(detail: Sequence[DetailLevel], speaker: float) -> list[float]:
-    """Returns the price of each level; without levels the one ``speaker``."""
+    """Returns the ``speaker`` weight of each level, or the objective's own if there are no levels."""
     return [speaker if level.speaker is None else level.speaker for level in detail] or [speaker]
 
 
 def evenly(detail: Sequence[DetailLevel]) -> tuple[tuple[float, str], ...]:
-    """Returns the levels with their places from 0 (least) to 1 (most), and their prompts."""
+    """Returns (amount, prompt) for each level, with amounts evenly spaced from 0 (least detail) to 1 (most)."""
     last = max(1, len(detail) - 1)
     return tuple((place / last, level.prompt) for place, level in enumerate(detail))
 
 
 class Levels:
-    """The prompts of L levels, and which of them each picture of a step is given."""
+    """Holds the prompts of L levels and assigns a level to each picture of a step."""
 
     def __init__(self, prompts: Sequence[str] = ("",)) -> None:
         self.prompts = list(prompts)
 
     def of(self, batch: Batch) -> torch.Tensor:
-        """Returns level_B, drawn evenly from the batch's seeds: the same on resume, in parts, and on every rank."""
+        """Draws level_B uniformly from the batch's seeds: the same on resume, in parts, and on every rank."""
         if len(self.prompts) == 1:
             return torch.zeros(len(batch.rows_B), dtype=torch.long)
         assert batch.seeds is not None, "a batch of the training loop has items"
         return (batch.seeds.uniform("detail", 1)[:, 0] * len(self.prompts)).long()
 
     def groups(self, learner: CaptionerLike, batch: Batch) -> Iterator[tuple[CaptionerLike, torch.Tensor]]:
-        """Yields the learner behind the prompt of each level that is drawn, and the places of its pictures."""
+        """Yields, for each level in the batch, the learner with that level's prompt and the indices of its pictures."""
         level_B = self.of(batch)
         for level, prompt in enumerate(self.prompts):
             if len(places := (level_B == level).nonzero()[:, 0]):
                 yield learner.with_prompt(prompt) if prompt else learner, places
 
     def rollout(self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, write: Write) -> Rollout:
-        """Returns the captions that ``write(captioner, visual, seeds)`` makes of each level's pictures, in order."""
+        """Calls ``write(captioner, visual, seeds)`` for each level's pictures; returns the captions in batch order."""
         found, rows = list[Rollout](), list[torch.Tensor]()
         for asked, places in self.groups(learner, batch):
             if len(places) == len(batch.rows_B):
@@ -116,7 +117,7 @@ class Levels:
         )
 
     def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Returns logits_RTV of the captions, each behind its level's prompt."""
+        """Returns logits_RTV of the captions, each conditioned on its level's prompt."""
         found, rows = list[torch.Tensor](), list[torch.Tensor]()
         for asked, places in self.groups(learner, batch):
             if len(places) == len(batch.rows_B):
@@ -128,5 +129,5 @@ class Levels:
 
 
 def rows_of(places: torch.Tensor, samples: int) -> torch.Tensor:
-    """Returns the rows R of the captions of pictures at these places, S of each side by side."""
+    """Returns the caption rows of the pictures at these indices, S consecutive rows per picture."""
     return (places[:, None] * samples + torch.arange(samples)).flatten()

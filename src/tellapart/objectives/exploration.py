@@ -1,7 +1,7 @@
 """Sequence-level exploration (paper 4): a diversity term for policy gradients.
 
-Distances d(y, y′) take a rollout and return B×S×S, one for every two samples of a picture. Words are those of the COCO
-tools' tokenizer.
+Distances d(y, y′) take a rollout and return B×S×S, one value for each pair of samples of a picture. Words are split by
+the COCO tools' tokenizer.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from tellapart.utils.options import Strict
 def exploration(
     precision_BS: torch.Tensor, distance_BSS: torch.Tensor, alpha: float = 0.75, baseline: str = "matching"
 ) -> torch.Tensor:
-    """Computes the advantages B×S that ascend equation 8 of paper 4: its equation 16.
+    """Computes the advantages B×S (paper 4, eq. 16) whose policy gradient ascends eq. 8.
 
         α · (Δ_j − b)  +  (1 − α) · (2/s) · (Σ_k d(j, k) − b′)
 
     precision_BS: Δ − b, the reward minus its baseline.
-    distance_BSS: d of every two samples of a picture, 0 or more.
+    distance_BSS: d for each pair of samples of a picture, non-negative.
     alpha: in [0, 1]; 1 is REINFORCE without diversity.
-    baseline: b′. ``matching`` is the picture's mean of Σ_k d; ``literal`` is the paper's mean over all s² pairs
-        (section 4.3), s times smaller than the sum that it is subtracted from, so nearly all advantages are positive;
-        ``leave_one_out`` estimates Σ_k d from the pairs without j; ``none`` is 0.
+    baseline: b′. ``matching`` is the picture's mean of Σ_k d. ``literal`` is the paper's mean over all s² pairs
+        (section 4.3); it is s times smaller than the sum it is subtracted from, so nearly all advantages are positive.
+        ``leave_one_out`` estimates Σ_k d from the pairs without j. ``none`` is 0.
 
-    ``matching`` and ``literal`` contain j's own distances, which cancels a part of the diversity's gradient: of that of
-    equation 8, the share (1 − 1/s)(1 − 2/s) remains with ``matching`` and (1 − 1/s)(1 − 2/s²) with ``literal``; 0.48
-    and 0.736 with five samples. With ``leave_one_out`` and ``none`` it is 1 − 1/s (equation 14 counts k = j): 0.8.
-    ``leave_one_out`` and ``matching`` need three samples. Raises `ValueError` for another baseline.
+    ``matching`` and ``literal`` contain j's own distances, which cancels part of the diversity gradient: relative to
+    eq. 8, the fraction (1 − 1/s)(1 − 2/s) remains with ``matching`` and (1 − 1/s)(1 − 2/s²) with ``literal``, i.e. 0.48
+    and 0.736 for five samples. With ``leave_one_out`` and ``none`` it is 1 − 1/s (eq. 14 counts k = j), i.e. 0.8.
+    ``leave_one_out`` and ``matching`` require three samples. Raises `ValueError` for an unknown baseline.
     """
     S = distance_BSS.shape[-1]
     diversity_BS = distance_BSS.sum(2)
@@ -64,7 +64,7 @@ def expected(distance_BSS: torch.Tensor, baseline: str) -> torch.Tensor | float:
 class Exploration(Strict):
     """Adds diversity to the advantage (paper 4): α · (reward − baseline) + (1 − α) · diversity, see `exploration`.
 
-    The defaults are corrected; ``distance = "bleu-similarity"`` and ``baseline = "literal"`` follow the paper's text.
+    The defaults correct the paper; ``distance = "bleu-similarity"`` and ``baseline = "literal"`` follow its text.
     """
 
     alpha: float = Field(0.75, ge=0, le=1)
@@ -74,7 +74,7 @@ class Exploration(Strict):
 
     @property
     def apart(self) -> bool:
-        """True if the distances of a sample are compared with those of the others."""
+        """Returns True if the baseline compares a sample's distances with those of the other samples."""
         return self.alpha < 1 and self.baseline in ("matching", "leave_one_out")
 
     @model_validator(mode="after")
@@ -84,7 +84,7 @@ class Exploration(Strict):
         return self
 
     def __call__(self, precision_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
-        """Returns the advantages B×S, and the mean distance between two samples of a picture, for the log."""
+        """Returns the advantages B×S, and the mean distance between samples of a picture for logging."""
         distance_BSS = distance_by_name(self.distance, self.reference)(rollout).to(precision_BS.device)
         apart_SS = ~torch.eye(rollout.samples, dtype=torch.bool, device=distance_BSS.device)
         mean = float(distance_BSS[:, apart_SS].mean())
@@ -92,10 +92,10 @@ class Exploration(Strict):
 
 
 def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
-    """Computes BLEU-3 + BLEU-4 of every two samples, 0 to 2: the literal d of paper 4 (section 4.3).
+    """Computes BLEU-3 + BLEU-4 for each pair of samples, in [0, 2]: the literal d of paper 4 (section 4.3).
 
-    reference: BLEU is not symmetric. In d(y, y′) the reference is y′ (``other``), y (``own``), or each in turn with the
-    mean of the two (``both``). Equal captions give 2, also if they are too short for four-grams.
+    reference: BLEU is not symmetric. The reference of d(y, y′) is y′ (``other``) or y (``own``); ``both`` averages the
+    two. Equal captions get 2, even if they are too short for 4-grams.
     """
 
     texts, S = rollout.texts, rollout.samples
@@ -110,12 +110,12 @@ def bleu_similarity(rollout: Rollout, reference: str = "both") -> torch.Tensor:
 
 
 def bleu_distance(rollout: Rollout, reference: str = "both") -> torch.Tensor:
-    """Computes 2 − BLEU-3 − BLEU-4 of every two samples, from 0 (equal) to 2; unlike paper 4's d, a distance."""
+    """Computes 2 − BLEU-3 − BLEU-4 for each pair of samples, from 0 (equal) to 2; a distance, unlike paper 4's d."""
     return 2 - bleu_similarity(rollout, reference)
 
 
 def edit_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes the word edit distance of every two samples, divided by the longer length: 0 (equal) to 1."""
+    """Computes the word edit distance for each pair of samples, divided by the longer length: 0 (equal) to 1."""
     tokens = [text.split() for text in ptb_tokenize(rollout.texts)]
     couples = zip(*sample_pairs(len(tokens), rollout.samples), strict=True)
     value_P = [word_edit_distance(tokens[j], tokens[k]) / max(len(tokens[j]), len(tokens[k]), 1) for j, k in couples]
@@ -133,14 +133,14 @@ def word_edit_distance(a: list[str], b: list[str]) -> int:
 
 
 def sample_pairs(rows: int, samples: int) -> tuple[list[int], list[int]]:
-    """Returns all pairs of rows of a picture, with itself too: the B·S·S first and second rows, picture by picture."""
+    """Returns the first and second rows of all B·S·S pairs, including self-pairs, grouped by picture."""
     row_R = np.arange(rows)
     second = np.repeat(row_R.reshape(-1, samples), samples, axis=0)
     return np.repeat(row_R, samples).tolist(), second.reshape(-1).tolist()
 
 
 def distance_by_name(name: str, reference: str = "both") -> Callable[[Rollout], torch.Tensor]:
-    """Returns a distance by its name in a recipe."""
+    """Returns the distance function for its name in a recipe."""
     if name == "edit":
         return edit_distance
     return partial({"bleu": bleu_distance, "bleu-similarity": bleu_similarity}[name], reference=reference)

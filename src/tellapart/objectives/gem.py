@@ -1,7 +1,7 @@
-"""GEM: maximum likelihood that leaves probability where the model already has it (Li et al. 2025, arXiv 2408.16673).
+"""GEM: maximum likelihood that preserves the diversity of the model (Li et al. 2025, arXiv 2408.16673).
 
-Cross-entropy moves probability from all words to the label. GEM moves it only from the words that a sharpened copy q
-of the model prefers, and stops when the label is the most probable word, so that samples stay diverse.
+Cross-entropy moves probability from all words to the label. GEM takes it only from words that a sharpened copy q of
+the model prefers, and stops once the label is the most probable word, so that samples stay diverse.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tellapart.rewards.base import RunParts
 from tellapart.types import Batch, Loss
 
 Weighting = Literal["linear", "log_sigmoid"]
-SIGMOID_SLOPE = 0.01  # of the authors' program, for h = log-sigmoid
+SIGMOID_SLOPE = 0.01  # from the authors' code, for h = log-sigmoid
 
 
 def gem_loss(
@@ -31,12 +31,12 @@ def gem_loss(
     beta: float = 0.7,
     h: Weighting = "linear",
 ) -> torch.Tensor:
-    """Computes GEM: the mean over valid tokens of −Σ_v q_v · w_v · (log p_y − log p_v), in nats.
+    """Computes the GEM loss, the mean over valid tokens of −Σ_v q_v · w_v · (log p_y − log p_v), in nats.
 
-    p is the softmax of the logits, q that of logits / ``beta``; y is the label. q and w get no gradient.
-    h: ``linear`` sets w to 1; ``log_sigmoid`` sets w_v to sigmoid(0.01 · (z_v − z_y)), as the authors' program.
-    beta: in (0, 1]; the lower, the fewer words lose probability.
-    Raises ValueError where no token is valid.
+    p is the softmax of the logits, q the softmax of logits / ``beta``; y is the label. q and w get no gradient.
+    h: ``linear`` sets w to 1; ``log_sigmoid`` sets w_v to sigmoid(0.01 · (z_v − z_y)), as in the authors' code.
+    beta: in (0, 1]; lower values take probability from fewer words.
+    Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     scores_NV, label_N1 = at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT][:, None]
@@ -46,7 +46,7 @@ def gem_loss(
 
 
 def gem_weights(scores_NV: torch.Tensor, label_N1: torch.Tensor, beta: float, h: Weighting) -> torch.Tensor:
-    """Computes q_v · w_v of `gem_loss`, N×V."""
+    """Computes the weights q_v · w_v of `gem_loss`, N×V."""
     q_NV = (scores_NV / beta).softmax(-1)
     if h == "log_sigmoid":
         q_NV = q_NV * torch.sigmoid(SIGMOID_SLOPE * (scores_NV - scores_NV.gather(1, label_N1)))
@@ -55,20 +55,20 @@ def gem_weights(scores_NV: torch.Tensor, label_N1: torch.Tensor, beta: float, h:
 
 @dataclass(frozen=True)
 class GemTerm(head.VocabularyTerm):
-    """`gem_loss` of tokens as a term of `head_loss`, times ``share``."""
+    """`gem_loss` as a term of `head_loss`, multiplied by ``share``."""
 
     beta: float = 0.7
     h: Weighting = "linear"
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the loss of a few tokens and its gradient with respect to the scores."""
+        """Computes the loss of a chunk of tokens and its gradient with respect to the scores."""
         label_n1 = self.label_N[n, None]
         weight_nV = gem_weights(scores_nV, label_n1, self.beta, self.h)
         log_p_nV = scores_nV.log_softmax(-1)
         total_n1 = weight_nV.sum(1, keepdim=True)
         expected_n1 = (weight_nV * log_p_nV).sum(1, keepdim=True)
         loss = self.share * (expected_n1 - total_n1 * log_p_nV.gather(1, label_n1)).sum()
-        # The softmax's own part of the gradient cancels: both sides have the same total weight.
+        # The softmax part of the gradient cancels because both sides have the same total weight.
         return loss, weight_nV.scatter_add_(1, label_n1, -total_n1).mul_(self.share)
 
 

@@ -1,8 +1,8 @@
-"""max@k: trains for the best of k captions, as ``--best-of k`` chooses it (PKPO; Walder and Karkhanis 2025).
+"""max@k: optimizes the best of k captions, as ``--best-of k`` selects it (PKPO; Walder and Karkhanis 2025).
 
-Walder and Karkhanis 2025 (arXiv 2505.15201) give unbiased estimators of the gradient of the expected maximum of k
-rewards from n ≥ k samples. This is the one without a reward's own baseline: the gain of the best of k by having a
-caption among them.
+Walder and Karkhanis 2025 (arXiv 2505.15201) give unbiased estimators for the gradient of the expected maximum of k
+rewards from n ≥ k samples. This module implements the one without a separate baseline: how much a caption raises the
+best of k.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from tellapart.utils.options import Strict
 
 
 def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
-    """Computes the effective rewards s_BS of max@k, in float64 and in the unit of the rewards; at least 0.
+    """Computes the effective rewards s_BS of max@k, in float64 and in the unit of the rewards; non-negative.
 
     With the n rewards of a picture sorted in ascending order g₀ … gₙ₋₁:
 
         sᵢ = Σ_{j<i} C(j, k−2) · (gᵢ − gⱼ) / C(n, k)
 
-    This is the sum over the k-subsets that contain i of their maximum minus the maximum without i, divided by the
-    number of subsets. Σᵢ sᵢ · ∇log p(captionᵢ) is an unbiased estimate of the gradient of E[max of k rewards].
+    Each sᵢ sums, over the k-subsets that contain i, the maximum minus the maximum without i, divided by the number of
+    subsets. Σᵢ sᵢ · ∇log p(captionᵢ) is an unbiased estimate of the gradient of E[max of k rewards].
 
-    k: at least 2. NaN rewards abstain: n counts the others. A picture with fewer than k rewards abstains as a whole.
+    k: at least 2. NaN rewards abstain and do not count towards n. A picture with fewer than k rewards abstains.
     """
     if k < 2:
         raise ValueError(f"max_at_k needs k of at least 2, found {k}; k = 1 is REINFORCE with its own baseline")
     reward_BS = reward_BS.double()
     missing_BS = reward_BS.isnan()
-    # Missing rewards sort last, where no other reward is compared with them.
+    # Missing rewards sort last, so that no other reward is compared with them.
     sorted_BS, order_BS = reward_BS.masked_fill(missing_BS, torch.inf).sort(dim=1, stable=True)
     sorted_BS = torch.where(sorted_BS.isinf(), 0.0, sorted_BS - sorted_BS[:, :1].nan_to_num(posinf=0.0))
     below_S = torch.tensor([math.comb(j, k - 2) for j in range(reward_BS.shape[1])]).to(reward_BS)
-    count_BS = below_S.cumsum(0) - below_S  # of subsets of k − 1 others that lie below i, by rank
+    count_BS = below_S.cumsum(0) - below_S  # number of subsets of k − 1 others that rank below i
     mass_BS = (below_S * sorted_BS).cumsum(1) - below_S * sorted_BS
     known_B = (~missing_BS).sum(1).tolist()
     subsets_B1 = torch.tensor([[float(math.comb(n, k)) or math.nan] for n in known_B]).to(reward_BS)
@@ -45,10 +45,10 @@ def max_at_k(reward_BS: torch.Tensor, k: int) -> torch.Tensor:
 
 
 class MaxAtK(Strict):
-    """Replaces reward minus baseline by the effective rewards of `max_at_k`, for k of 2 or more.
+    """Replaces reward minus baseline with the effective rewards of `max_at_k` when k is at least 2.
 
-    ``k`` moves linearly to ``k_end`` over the first ``steps`` steps, rounded to whole numbers. While it is 1, the
-    objective is REINFORCE with its baselines. Differences of a picture's rewards need no baseline.
+    ``k`` changes linearly to ``k_end`` over the first ``steps`` steps, rounded to integers. While k is 1, the objective
+    is REINFORCE with its baselines. The effective rewards are differences of a picture's rewards and need no baseline.
     """
 
     k: int = Field(ge=1, description="number of captions whose best counts")
@@ -65,11 +65,11 @@ class MaxAtK(Strict):
 
     @property
     def largest(self) -> int:
-        """The largest k of the schedule, which the samples of a picture must reach."""
+        """The largest k of the schedule, which is the minimum number of samples per picture."""
         return max(self.k, self.k_end or 1)
 
     def at(self, step: int) -> int:
-        """Returns k at a step, counted from 0."""
+        """Returns k at a step; steps count from 0."""
         if self.k_end is None:
             return self.k
         return round(self.k + (self.k_end - self.k) * min(step / self.steps, 1.0))

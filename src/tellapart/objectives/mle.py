@@ -1,4 +1,4 @@
-"""Maximum likelihood: the references, token by token."""
+"""Maximum likelihood of the references (teacher forcing)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tellapart.types import Batch, Loss
 def mle_loss(
     logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: torch.Tensor, *, label_smoothing: float = 0.0
 ) -> torch.Tensor:
-    """Computes the cross-entropy of the references, mean over valid tokens, in nats (paper 1, eq. 1).
+    """Computes the cross-entropy of the references, averaged over valid tokens, in nats (paper 1, eq. 1).
 
-    logits_BTV raw scores; labels_BT token ids; valid_BT False on padding. label_smoothing: the share of each label that
-    goes to all words of the vocabulary evenly, in [0, 1]. Raises ValueError where no token is valid.
+    logits_BTV: raw scores. labels_BT: token ids. valid_BT: False on padding. label_smoothing: the probability mass of
+    each label that is spread uniformly over the vocabulary, in [0, 1]. Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     return F.cross_entropy(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT], label_smoothing=label_smoothing)
@@ -38,11 +38,11 @@ def mle_head_loss(
     *,
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:
-    """Computes `mle_loss` of the logits hidden·weightᵀ + bias, value and gradients, for a few tokens at a time.
+    """Computes `mle_loss` of the logits hidden·weightᵀ + bias, value and gradients, in chunks of tokens.
 
-    Mean over valid tokens, in nats (paper 1, eq. 1): a scalar without second derivatives. hidden_BTH is what the
-    output layer reads, weight_VH and bias_V are that layer; labels_BT token ids; valid_BT False on padding.
-    Raises ValueError where no token is valid.
+    Averages over valid tokens, in nats (paper 1, eq. 1). Returns a scalar that does not support double backward.
+    hidden_BTH: the input of the output layer; weight_VH, bias_V: its parameters; labels_BT: token ids; valid_BT: False
+    on padding. Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     return head.head_loss(hidden_BTH, weight_VH, bias_V, [mle_term(labels_BT, valid_BT, 1.0, label_smoothing)])
@@ -51,19 +51,19 @@ def mle_head_loss(
 def mle_term(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, part: float, label_smoothing: float
 ) -> head.VocabularyTerm:
-    """Returns ``part`` times the mean over valid tokens, as a term of `head_loss`."""
+    """Returns a term of `head_loss` for ``part`` times the mean over valid tokens."""
     return head.VocabularyTerm(
         flat_positions(valid_BT), labels_BT[valid_BT], part / count_valid(valid_BT), label_smoothing
     )
 
 
 def flat_positions(chosen_BT: torch.Tensor) -> torch.Tensor:
-    """Returns the indices, in B·T, of the chosen tokens."""
+    """Returns the flat indices (in B·T) of the chosen tokens."""
     return chosen_BT.flatten().nonzero().squeeze(1)
 
 
 def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
-    """Raises ValueError for a mask that is none: numbers in place of truth values would select rows, without a word."""
+    """Raises ValueError if the mask is not boolean: integers would silently index rows instead of masking."""
     if valid_BT.dtype != torch.bool:
         raise ValueError(
             f"valid_BT is of {valid_BT.dtype}; expected torch.bool; write valid.bool() of a mask of 0 and 1"
@@ -81,11 +81,11 @@ def check_labels(labels_BT: torch.Tensor, valid_BT: torch.Tensor) -> None:
 
 
 def shift_labels(labels_BT: torch.Tensor, ignore_index: int = -100) -> tuple[torch.Tensor, torch.Tensor]:
-    """Converts transformers' ``labels`` to targets of a causal model's logits ``logits[:, :-1]``.
+    """Converts transformers' ``labels`` to targets for the logits ``logits[:, :-1]`` of a causal model.
 
-    transformers' labels stand at the positions of the tokens themselves, with ``ignore_index`` where there is no loss;
-    the score of a token is the output one position before it. Returns labels and validity (bool), both B×(T−1), for
-    `mle_loss`, `smile_loss` and their kin:
+    In transformers, labels are aligned with the tokens, and ``ignore_index`` excludes positions from the loss; the
+    output at the previous position scores a token. Returns labels and a bool mask, both B×(T−1), for `mle_loss`,
+    `smile_loss` and similar losses:
 
         labels, valid = shift_labels(batch["labels"])
         loss = smile_loss(model(**batch).logits[:, :-1], labels, valid)
@@ -114,9 +114,9 @@ def mle_of_references(
     label_smoothing: float = 0.0,
     learned_RT: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes `mle_loss` of references: from the captioner's output layer if it has one, else from its logits.
+    """Computes `mle_loss` of references from the captioner's output layer if it has one, otherwise from its logits.
 
-    learned_RT: the valid tokens that count; None: all of them. The others are read only.
+    learned_RT: mask of the valid tokens that contribute to the loss; None: all. The others serve as context only.
     """
     counted_RT = valid_RT if learned_RT is None else learned_RT
     if (head := learner.head()) is None:
@@ -128,13 +128,13 @@ def mle_of_references(
 
 
 class Mle(Stateless[CaptionerLike]):
-    """`mle_loss` of the batch's references. Those that begin with the tokens of ``prompt`` count from its end on."""
+    """`mle_loss` of the batch's references. If a reference begins with ``prompt``, the loss excludes the prompt."""
 
     class Config(ObjectiveOptions):
         """Maximum likelihood of the references.
 
-        ``prompt``: of references that begin with it, only what follows is learned. So a captioner learns to answer the
-        prompt, and its captions without one do not begin with it (data sets have ``describe=PROMPT``).
+        ``prompt``: excluded from the loss of references that begin with it. The captioner then learns to answer the
+        prompt, and its captions without the prompt do not begin with it (data sets provide ``describe=PROMPT``).
         """
 
         kind: Literal["mle"] = "mle"
@@ -162,7 +162,7 @@ class Mle(Stateless[CaptionerLike]):
         return Loss(mle_of_references(learner, batch.visual, tokens_RT, valid_RT, self.label_smoothing, learned_RT))
 
     def learned(self, batch: Batch) -> torch.Tensor:
-        """Returns a mask R×T of the tokens that count: those after the prompt in references that begin with it."""
+        """Returns a mask R×T of the tokens that contribute to the loss, without a leading prompt."""
         assert batch.tokens_RT is not None
         valid_RT, P = super().learned(batch), len(self.prompt)
         if not 0 < P <= valid_RT.shape[1]:

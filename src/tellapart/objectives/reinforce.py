@@ -1,6 +1,6 @@
-"""REINFORCE: makes the captioner's own captions likelier or less likely, as their rewards say.
+"""REINFORCE: raises or lowers the probability of the captioner's own captions according to their rewards.
 
-`Reinforce.step` reads from top to bottom: captions, rewards, baselines (`baselines`), advantages, loss, backward.
+`Reinforce.step` runs in this order: captions, rewards, baselines (`baselines`), advantages, loss, backward.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ else:
     TABLES = option_tables(REWARDS.entries(broken=say), RewardOptions, PluginRewardOptions)
     RewardTable = Annotated[Union[TABLES], Field(discriminator="kind")]  # noqa: UP007
 
-MANY_LOGITS = 2**22  # from here on one operation, which needs less memory, in another order of adding up
-EPSILON = 1e-4  # added to standard deviations that advantages are divided by
+MANY_LOGITS = 2**22  # from this size on, use one fused operation, which needs less memory but sums in another order
+EPSILON = 1e-4  # added to standard deviations before dividing advantages
 
 
 @dataclass
 class RewardTerm:
     """One addend of the advantage: weight · (reward − baseline).
 
-    Every reward has its own baseline, so a reward that abstains (NaN) does not affect the others. ``greedy`` is the
-    same reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017). A reward of single
-    tokens (B×S×T) is compared with the rewards of words of the same class in the other captions. ``prices``: the weight
-    at each level of detail, in place of ``weight``. ``most_words_N``: by training picture, the number of words beyond
-    which a caption's reward is 0.
+    Every reward has its own baseline, so a reward that abstains (NaN) does not affect the others. The baseline
+    ``greedy`` is the reward of the greedy caption, generated without dropout (self-critical, Rennie et al. 2017). A
+    per-token reward (B×S×T) is compared with the rewards of words of the same class in the other captions. ``prices``:
+    replaces ``weight`` with one weight per level of detail. ``most_words_N``: for each training picture, the number of
+    words beyond which a caption's reward is 0.
     """
 
     reward: Reward
@@ -79,20 +79,18 @@ class RewardTerm:
 class Reinforce:
     """Policy gradient of weighted rewards (paper 3, section 3 and B.1; paper 2, section 4.1; paper 4, eq. 11).
 
-    Loss: mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens, divided
-    as ``cfg.length_normalization`` says.
+    The loss is the mean over captions of −advantage · log p(caption), where log p is the sum over the caption's tokens,
+    normalized according to ``cfg.length_normalization``.
 
     terms: rewards with their baselines and weights.
-    cfg: the options.
-    start: the frozen captioner of the KL term; required if ``cfg.kl`` is not 0.
+    cfg: options.
+    start: frozen captioner for the KL term; required if ``cfg.kl`` is not 0.
     """
 
     shares_batch = True
 
     class Config(ObjectiveOptions):
-        """Policy gradient of rewards. The defaults are DiscriTune's: self-retrieval, greedy captions, a running
-        mean.
-        """
+        """Policy gradient of rewards. The defaults follow DiscriTune: self-retrieval, greedy captions, running mean."""
 
         kind: Literal["reinforce"] = "reinforce"
         rewards: tuple[RewardTable, ...] = Field((SelfRetrieval.Config(kind="self_retrieval"),), min_length=1)
@@ -185,7 +183,7 @@ class Reinforce:
                 )
 
         def baseline_of(self, reward: RewardOptions) -> BaselineName:
-            """Returns the reward's own baseline, or that of the objective."""
+            """Returns the reward's own baseline, or the objective's if the reward sets none."""
             return reward.baseline or self.baseline
 
         def needs(self) -> tuple[str, ...]:
@@ -214,7 +212,7 @@ class Reinforce:
             return Reinforce(terms, self, start=parts.start() if self.kl else None)
 
         def check(self) -> None:
-            """Checks that the rewards can be built, as far as that can be known before any model is loaded."""
+            """Checks, before any model is loaded, whether the rewards can be built."""
             for table in self.rewards:
                 table.check()
 
@@ -225,10 +223,10 @@ class Reinforce:
         self.levels = Levels([level.prompt for level in cfg.detail]) if cfg.detail else None
         self.greedy = Decoding(kind="greedy", max_tokens=cfg.decoding.max_tokens)
         self.self_critical = any(term.baseline == "greedy" for term in self.terms)
-        # What is sampled is what is scored: captions of tempered sampling are scored at its temperature (paper 2).
+        # Score captions under the distribution they were sampled from, i.e. at the sampling temperature (paper 2).
         self.temperature = cfg.decoding.temperature if cfg.decoding.kind == "sample" else 1.0
         self.kl_temperature = cfg.kl_temperature or self.temperature
-        self.abstained: set[str] = set()  # the rewards that the user was told of
+        self.abstained: set[str] = set()  # rewards whose abstention was already reported to the user
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         losses: list[Loss] = []
@@ -236,15 +234,15 @@ class Reinforce:
         return losses[0]
 
     def step(self, learner: CaptionerLike, batch: Batch, context: StepContext) -> None:
-        """Runs the policy-gradient step: generates captions, rewards them, and computes the gradient.
+        """Runs a policy-gradient step: generates captions, computes rewards, and runs the backward pass.
 
-        Each rank generates the captions of its share of the pictures and computes their gradient. Rewards, baselines
-        and advantages are those of the whole batch, the same on every rank.
+        Each rank generates captions for its share of the pictures and computes their gradient. Rewards, baselines and
+        advantages are computed for the whole batch and are the same on every rank.
         """
         cfg, share = self.cfg, context.share(len(batch.rows_B))
         mine = batch[share]
         parts = mine.split(context.micro_batches)
-        # A single micro-batch is encoded once, for generation and for the pass with gradient.
+        # With a single micro-batch, encode once for both generation and the pass with gradient.
         with context.autocast(), torch.set_grad_enabled(len(parts) == 1):
             views = [context.visual(part) for part in parts]
             visual = views[0] if len(views) == 1 else torch.cat(views)
@@ -254,11 +252,11 @@ class Reinforce:
             pad = learner.tokenizer.pad_token_id or 0
             rollout = gather_rollout(rollout, pad)
             greedy = None if greedy is None else gather_rollout(greedy, pad)
-        advantage, logs = self.advantages(rollout, greedy, batch)  # B×S, or B×S×T where a reward is of single tokens
+        advantage, logs = self.advantages(rollout, greedy, batch)  # B×S, or B×S×T if any reward is per token
         known = ~advantage.isnan()
         captions = max(1, int((known.any(-1) if known.ndim == 3 else known).sum()))
         tokens, end = int(rollout.valid_RT.sum()), share.start
-        logs = {} if context.rank else logs  # the log of the whole batch counts once
+        logs = {} if context.rank else logs  # log the whole batch only once
         for part in parts:
             pictures = slice(end, end := end + len(part.rows_B))
             own, advantage_part = rollout[pictures], advantage[pictures].flatten(0, 1)
@@ -279,13 +277,13 @@ class Reinforce:
                     kl = kl_N.sum() / tokens
                     loss, logs["kl"] = loss + cfg.kl * kl, float(kl.detach())
             context.backward(Loss(loss, logs))
-            logs = {}  # losses of micro-batches add up; logs of the whole batch appear once
+            logs = {}  # losses of micro-batches add up, but logs cover the whole batch already
             del logits_RTV, log_p, loss
 
     def write(
         self, learner: CaptionerLike, visual: torch.Tensor, batch: Batch, decoding: Decoding, *, dropout: bool
     ) -> Rollout:
-        """Generates captions of the batch; with levels of detail each behind the prompt of its own."""
+        """Generates captions of the batch, each conditioned on the prompt of its level of detail, if any."""
         if self.levels is None:
             return generate(learner, visual, decoding, batch.seeds, dropout=dropout)
 
@@ -295,13 +293,13 @@ class Reinforce:
         return self.levels.rollout(learner, visual, batch, of_level)
 
     def logits(self, learner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, batch: Batch) -> torch.Tensor:
-        """Returns logits_RTV of the captions; with levels of detail each behind the prompt of its own."""
+        """Returns logits_RTV of the captions, each conditioned on the prompt of its level of detail, if any."""
         if self.levels is None:
             return learner.logits(visual, rollout.tokens_RT, rollout.valid_RT)
         return self.levels.logits(learner, visual, rollout, batch)
 
     def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
-        """Returns the weight of a term; with levels of detail that of each picture, to multiply its rewards by."""
+        """Returns the weight of a term; with levels of detail, one weight per picture that broadcasts to its rewards."""
         if self.levels is None or not term.prices:
             return term.weight
         price_B = torch.tensor(term.prices)[self.levels.of(batch)]
@@ -310,10 +308,10 @@ class Reinforce:
     def advantages(
         self, rollout: Rollout, greedy: Rollout | None, batch: Batch
     ) -> tuple[torch.Tensor, dict[str, float]]:
-        """Computes the advantage of every caption of the batch, and the numbers for the log.
+        """Computes the advantage of every caption of the batch, and the values to log.
 
-        Returns B×S, NaN where all rewards abstain; or B×S×T, NaN on padding too, where a reward is of single tokens.
-        Runs in full precision: a scorer's cosines times its scale lose tenths of a nat in bf16.
+        Returns B×S, NaN where all rewards abstain; or B×S×T, also NaN on padding, if any reward is per token. Runs in
+        full precision because cosines times the scorer's scale lose tenths of a nat in bf16.
         """
         device = rollout.tokens_RT.device
         k = 1 if self.cfg.max_at_k is None else self.cfg.max_at_k.at(batch.step)
@@ -324,7 +322,7 @@ class Reinforce:
                 rewards.append(reward)
                 if self.cfg.set_quality is not None:
                     reward = self.cfg.set_quality.rewards(term.name, reward, rollout)
-                if k > 1:  # the loss is a mean over captions, and PKPO's estimator a sum
+                if k > 1:  # the loss averages over captions, but PKPO's estimator is a sum
                     gain = rollout.samples * max_at_k(reward, k).to(reward.dtype)
                 else:
                     gain = reward_minus_baseline(term, reward, rollout, greedy, batch)
@@ -349,7 +347,7 @@ class Reinforce:
     def log_probs(
         self, logits_RTV: torch.Tensor, rollout: Rollout, end: int, *, per_token: bool = False
     ) -> torch.Tensor:
-        """Returns one log-probability R per caption, normalised by length; with ``per_token`` its addends R×T."""
+        """Returns the length-normalized log-probability R of each caption, or its summands R×T with ``per_token``."""
         log_probs_RT = token_log_probs(logits_RTV, rollout.tokens_RT, self.temperature)
         if per_token:
             weight_RT = token_weights(rollout, end, self.cfg.length_normalization, self.cfg.decoding.max_tokens)
@@ -378,7 +376,7 @@ class Reinforce:
         return {"baselines": states} if states else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        # Until rewards could be several, the one baseline's state was the whole.
+        # Old checkpoints, from before multiple rewards, contain the state of the single baseline directly.
         states = state.get("baselines", [state] if state else [])
         for baseline, each in zip(self._stateful_baselines(), states, strict=True):
             baseline.load_state_dict(each)
@@ -390,13 +388,13 @@ class Reinforce:
 def generate(
     learner: CaptionerLike, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None, *, dropout: bool
 ) -> Rollout:
-    """Generates captions, without gradient; with ``dropout`` as in the forward pass."""
+    """Generates captions without gradient; ``dropout`` keeps dropout as in the forward pass."""
     with in_mode(learner.model, learner.model.training and dropout), torch.no_grad():
         return learner.generate(visual.detach(), decoding, *(() if seeds is None else (seeds,)))
 
 
 def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
-    """Gathers the captions of all ranks, picture by picture."""
+    """Gathers the captions of all ranks, in the order of the pictures."""
     tokens_RT = ranks.gather_rows(rollout.tokens_RT, fill=pad)
     valid_RT = ranks.gather_rows(rollout.valid_RT).bool()
     return Rollout(tokens_RT, valid_RT, ranks.gather_texts(rollout.texts), rollout.samples)
@@ -405,7 +403,7 @@ def gather_rollout(rollout: Rollout, pad: int) -> Rollout:
 def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Tensor:
     """Computes the term's rewards as float: B×S, or B×S×T with NaN on padding.
 
-    Raises `TellapartError` of one line if a user's own reward fails or returns something else.
+    Raises a one-line `TellapartError` if a user-defined reward fails or returns anything else.
     """
     try:
         returned = term.reward(rollout, batch)
@@ -435,9 +433,10 @@ def compute_reward(term: RewardTerm, rollout: Rollout, batch: Batch) -> torch.Te
 
 
 def masked_by_length(name: str, reward: torch.Tensor, rollout: Rollout, most_B: torch.Tensor) -> torch.Tensor:
-    """Sets reward_BS to 0 for captions of more words than their picture's ``most_B``; NaN stays.
+    """Sets reward_BS to 0 for captions with more words than their picture's ``most_B``; keeps NaN.
 
-    Raises `TellapartError` for rewards below 0, of which a long caption would be spared, and for those of tokens.
+    Raises `TellapartError` for negative rewards, because masking would then favour long captions, and for per-token
+    rewards.
     """
     if reward.ndim == 3 or bool((reward < 0).any()):
         found = "of single tokens" if reward.ndim == 3 else f"{float(reward.nan_to_num().min()):.3g} for a caption"
@@ -450,14 +449,14 @@ def masked_by_length(name: str, reward: torch.Tensor, rollout: Rollout, most_B: 
 
 
 def most_words(items: Sequence[Item], within: float) -> torch.Tensor:
-    """Computes ``within`` times the mean number of words of each picture's references, N."""
+    """Computes ``within`` times the mean number of words in each picture's references, N."""
     return torch.tensor(
         [within * sum(len(text.split()) for text in item.references) / len(item.references) for item in items]
     )
 
 
 def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Tensor:
-    """Adds up gains B×S and B×S×T: B×S if all are, else B×S×T. NaN where all abstain, and on padding."""
+    """Sums gains B×S and B×S×T: returns B×S if all are B×S, else B×S×T. NaN where all abstain and on padding."""
     if all(gain.ndim == 2 for gain in gains):
         stacked = torch.stack(gains)
     else:
@@ -467,7 +466,7 @@ def sum_of_gains(gains: list[torch.Tensor], valid_BST: torch.Tensor) -> torch.Te
 
 
 def whitened(advantage: torch.Tensor) -> torch.Tensor:
-    """Scales to mean 0 and deviation 1 over the batch's captions (or tokens); equal values become 0, NaN stays."""
+    """Normalizes to mean 0 and deviation 1 over the batch's captions (or tokens). Maps equal values to 0, keeps NaN."""
     known = advantage[~advantage.isnan()]
     if not len(known):
         return advantage
@@ -480,9 +479,9 @@ def reward_logs(
     rewards: Sequence[torch.Tensor],
     rollout: Rollout,
 ) -> dict[str, float]:
-    """Returns the weighted reward, each reward if there are several, and statistics of the captions."""
+    """Returns the weighted reward, the individual rewards if there are several, and caption statistics."""
     each = {term.name: float(reward.nanmean()) for term, reward in zip(terms, rewards, strict=True)}
-    known = {name: value for name, value in each.items() if not math.isnan(value)}  # one that abstained is not logged
+    known = {name: value for name, value in each.items() if not math.isnan(value)}  # skip rewards that abstained
     weighted = [
         float((weight * reward).nanmean()) if isinstance(weight, torch.Tensor) else weight * known[term.name]
         for term, weight, reward in zip(terms, weights, rewards, strict=True)
@@ -497,7 +496,7 @@ def reward_logs(
 
 
 def token_log_probs(logits_RTV: torch.Tensor, tokens_RT: torch.Tensor, temperature: float = 1.0) -> torch.Tensor:
-    """Computes the log-probability R×T of each token, in nats, from logits divided by ``temperature``."""
+    """Computes the log-probability of each token, R×T, in nats, from logits divided by ``temperature``."""
     logits_RTV = logits_RTV if logits_RTV.dtype == torch.float64 else logits_RTV.float()
     logits_RTV = logits_RTV if temperature == 1.0 else logits_RTV / temperature
     if logits_RTV.numel() < MANY_LOGITS:
@@ -513,12 +512,12 @@ def caption_log_probs(
     length_normalization: str,
     max_tokens: int | None = None,
 ) -> torch.Tensor:
-    """Computes one log-probability R per caption from those of its tokens.
+    """Computes the log-probability R of each caption from the log-probabilities of its tokens.
 
-    ``length+1``: sum over words, without the end token, divided by (words + 1), but by no more than ``max_tokens``, the
-    longest caption (a cut caption has no end token to count); ``words``: the same sum, divided by words;
-    ``length``: sum with the end token, divided by its count; ``none``: the sum with the end token. An empty caption
-    counts as its end token.
+    ``length+1``: the sum over words, without the end token, divided by (words + 1), but by no more than ``max_tokens``,
+    the maximum caption length (a truncated caption has no end token to count). ``words``: the same sum divided by the
+    number of words. ``length``: the sum including the end token, divided by the number of tokens. ``none``: the sum
+    including the end token. An empty caption is scored by its end token.
     """
     total_R = (log_probs_RT * counted_tokens(rollout, end, length_normalization)).sum(1)
     size_R = caption_sizes(rollout, end, length_normalization, max_tokens)
@@ -528,7 +527,7 @@ def caption_log_probs(
 def caption_sizes(
     rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None
 ) -> torch.Tensor | None:
-    """Returns what a caption's log-probability is divided by (R), see `caption_log_probs`; None: nothing."""
+    """Returns the divisor R of each caption's log-probability, see `caption_log_probs`; None for no division."""
     if length_normalization == "none":
         return None
     if length_normalization == "length":
@@ -540,16 +539,16 @@ def caption_sizes(
 
 
 def counted_tokens(rollout: Rollout, end: int, length_normalization: str) -> torch.Tensor:
-    """Returns a mask R×T of the tokens whose log-probabilities are summed, see `caption_log_probs`."""
+    """Returns a mask R×T of the tokens whose log-probabilities `caption_log_probs` sums."""
     if length_normalization in ("length", "none"):
         return rollout.valid_RT
     words_RT = rollout.valid_RT & (rollout.tokens_RT != end)
-    # An empty caption has no word to make likelier: its end token stands in, so that it can be unlearned.
+    # An empty caption has no words. Its end token replaces them, so that the captioner can unlearn empty captions.
     return torch.where(words_RT.any(1, keepdim=True), words_RT, rollout.valid_RT)
 
 
 def token_weights(rollout: Rollout, end: int, length_normalization: str, max_tokens: int | None = None) -> torch.Tensor:
-    """Returns weight_RT, float64, of each token's log-probability in its caption's, see `caption_log_probs`."""
+    """Returns weight_RT (float64), each token's weight in its caption's log-probability; see `caption_log_probs`."""
     counted_RT = counted_tokens(rollout, end, length_normalization).double()
     size_R = caption_sizes(rollout, end, length_normalization, max_tokens)
     return counted_RT if size_R is None else counted_RT / size_R[:, None]
@@ -558,7 +557,7 @@ def token_weights(rollout: Rollout, end: int, length_normalization: str, max_tok
 def reward_minus_baseline(
     term: RewardTerm, reward: torch.Tensor, rollout: Rollout, greedy: Rollout | None, batch: Batch
 ) -> torch.Tensor:
-    """Subtracts the term's baseline, in the reward's shape: B×S or B×S×T."""
+    """Subtracts the term's baseline; returns the shape of the reward, B×S or B×S×T."""
     if isinstance(term.baseline, str):
         assert greedy is not None
         written = compute_reward(term, greedy, batch).to(reward.device)
@@ -572,7 +571,7 @@ def reward_minus_baseline(
 
 
 def word_classes(term: RewardTerm, rollout: Rollout) -> torch.Tensor:
-    """Returns class_BST of the tokens as the reward's ``word_classes`` gives them; one class for all without it."""
+    """Returns class_BST from the reward's ``word_classes``; a single class for all tokens if it has no such method."""
     classes_RT = torch.zeros_like(rollout.tokens_RT)
     if (classify := getattr(term.reward, "word_classes", None)) is not None:
         classes_RT = classify(rollout).to(classes_RT.device)

@@ -1,13 +1,13 @@
-"""Self-distillation: a captioner learns to say at once what it knows, and of that what tells the picture apart.
+"""Self-distillation: teaches a captioner to state the confident details that distinguish a picture from look-alikes.
 
 A captioner that answers a prompt with a full description often knows far more than its plain captions say, and knows
-how sure it is. Policy gradients must find that detail by sampling, where most new detail is a guess. Here the detail
-comes from the description: of the words that the start model is sure of, short captions are made
-(`descriptions.Description`), a scorer says which one tells the picture from its look-alikes, and the captioner learns
-that one by maximum likelihood. No references, no truth: best-of-N distillation (Stiennon et al. 2020; Dong et al. 2023,
-RAFT) over captions that hold by construction what the model believes. Listener and speaker choose together, as in
-rational speech acts (Frank and Goodman 2012): the scorer's probability of the picture, and the start model's of the
-caption.
+how confident it is. Policy gradients must discover that detail by sampling, where most new detail is a guess. Here the
+detail comes from the description: short captions are built from the words that the start model is confident about
+(`descriptions.Description`), a scorer selects the one that best distinguishes the picture from its look-alikes, and the
+captioner learns it by maximum likelihood. This needs neither references nor ground truth. It is best-of-N distillation
+(Stiennon et al. 2020; Dong et al. 2023, RAFT) over captions that by construction contain only what the model believes.
+Listener and speaker select together, as in rational speech acts (Frank and Goodman 2012): the scorer's probability of
+the picture and the start model's probability of the caption.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from tellapart.utils.options import ModelName
 from tellapart.utils.rng import ItemSeeds
 
 if TYPE_CHECKING:
-    Nearest = Callable[[np.ndarray], np.ndarray]  # rows_B of training pictures to rows_BK of their look-alikes
-    Look = Callable[[np.ndarray], torch.Tensor]  # rows_B of training pictures to what batches hold of them
+    Nearest = Callable[[np.ndarray], np.ndarray]  # maps rows_B of training pictures to rows_BK of their look-alikes
+    Look = Callable[[np.ndarray], torch.Tensor]  # maps rows_B of training pictures to their `Batch.visual`
 
-LISTS_AT_ONCE = 8  # of candidates
+LISTS_AT_ONCE = 8  # number of candidate lists per pass
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Settings by which a caption is made of a description.
+    """Settings for building a caption from a description.
 
-    confidence: least probability of a word under the start model, given what stands before it. evidence: least
-    mutual information with the picture, in nats, below which a word says nothing of this picture. candidates:
-    captions among which one is chosen, by the probability that the listener picks the picture + ``speaker`` ·
-    log-probability of the caption under the start model − ``rent`` · words. likelihood: the listener's logit of a
-    picture is the scorer's + this · log-probability of the caption for that picture under the start model, in which
-    a false word counts. A probability, not its logarithm: words are then spent where they decide whether the
-    picture is found. noun: stands for one that is in doubt, where the picture's plain caption has none that fits
-    any picture; "" leaves out what is said of such a noun.
+    confidence: minimum probability of a word under the start model, given the preceding text.
+    evidence: minimum mutual information with the picture, in nats; below it, a word is not specific to the picture.
+    candidates: number of captions to select from. The score is the probability that the listener picks the picture +
+        ``speaker`` · log-probability of the caption under the start model − ``rent`` · words. It uses the listener's
+        probability, not its logarithm, so that words are spent where they decide whether the picture is retrieved.
+    likelihood: adds this times the caption's log-probability for a picture under the start model, which penalizes false
+        words, to the scorer's logit of that picture.
+    noun: replaces an uncertain noun if the plain caption offers no generic one; "" drops what is said about it.
     """
 
     confidence: float = 0.95
@@ -68,9 +68,10 @@ class Choice:
     noun: str = "thing"
 
     def value(self, heard_KMC: torch.Tensor, spoken_MC: torch.Tensor) -> torch.Tensor:
-        """Computes the value of C captions, without the rent, from the logits of K scorers for M pictures, their own
-        first, and from the start model's log-probabilities, of all M if ``likelihood`` counts. The lowest of several
-        scorers counts.
+        """Computes the value of C captions, before subtracting the rent.
+
+        heard_KMC: logits of K scorers for M pictures, the captions' own picture first; the lowest scorer counts.
+        spoken_MC: log-probabilities under the start model, for all M pictures if ``likelihood`` is used.
         """
         picked_C = (heard_KMC + self.likelihood * spoken_MC).softmax(1)[:, 0].amin(0)
         return picked_C + self.speaker * spoken_MC[0]
@@ -78,8 +79,10 @@ class Choice:
 
 @dataclass(frozen=True)
 class Belief:
-    """A picture's description, and the numbers of its content words that are believed; of these ``said`` are in the
-    picture's ``plain`` caption, too. ``noun``: one that says nothing of this picture, or ""."""
+    """A picture's description and the indices of its believed content words; the plain caption also contains ``said``.
+
+    ``noun``: a noun that is not specific to this picture, or "". ``plain``: the picture's plain caption.
+    """
 
     description: Description
     words: frozenset[int]
@@ -89,10 +92,10 @@ class Belief:
 
 
 class Describer:
-    """Lets the start model describe pictures, and decides which of its words are believed.
+    """Describes pictures with the start model and decides which words to believe.
 
-    ``plain``: the start model as it captions; ``asked``: as it describes. ``shuffled``: each word is believed as far as
-    another one of its kind, a control.
+    ``plain``: the start model with its default prompt; ``asked``: with the prompt for a description. ``shuffled``: a
+    control that permutes the beliefs among words of the same kind.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class Describer:
     ) -> tuple[list[Description], torch.Tensor, torch.Tensor]:
         """Returns captions, and the log-probability and mutual information with the picture of each content word, R×W.
 
-        A caption that was cut at ``max_tokens`` is taken without its last word, which may be a piece of one.
+        If a caption was truncated at ``max_tokens``, its last word is dropped because it may be incomplete.
         """
         share = ranks.share(len(batch.rows_B))
         with torch.no_grad():
@@ -144,13 +147,13 @@ class Describer:
         return [Description(text) for text in whole_words(rollout, captioner)], words.log_p_RW, words.evidence_RW
 
     def log_probs(self, visual: torch.Tensor, options: list[list[str]]) -> list[torch.Tensor]:
-        """Log-probabilities M×C of the captions of each picture when the start model captions, in nats.
+        """Computes log-probabilities M×C of each picture's captions under the start model's default prompt, in nats.
 
-        ``visual`` has M rows for each list of captions, one after the other: of the picture itself, and of others.
+        ``visual`` has M consecutive rows for each list of captions: the picture itself, then others.
         """
         M = len(visual) // len(options)
         tokens = [self.plain.tokenize(one) for one in options]
-        # Lists of like size are read together: of a whole batch, more than half would be padding.
+        # Process lists of similar size together: padding would exceed half of a whole batch.
         order = sorted(range(len(options)), key=lambda b: (len(tokens[b]), max(map(len, tokens[b]))))
         found: dict[int, torch.Tensor] = {}
         for first in range(0, len(order), LISTS_AT_ONCE):
@@ -160,7 +163,7 @@ class Describer:
         return [found[b] for b in range(len(options))]
 
     def _log_probs(self, visual: torch.Tensor, tokens: list[list[list[int]]]) -> list[torch.Tensor]:
-        """Computes `log_probs` of lists of token ids in one pass; each list is filled up to the longest one."""
+        """Computes `log_probs` of lists of token ids in one pass, padding each list to the longest one."""
         M, most = len(visual) // len(tokens), max(map(len, tokens))
         rows = [row for one in tokens for row in (*one, *[one[0]] * (most - len(one)))]
         tokens_RT, valid_RT = (
@@ -174,7 +177,7 @@ class Describer:
 
 
 def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
-    """Returns the texts, without the last word if there is no end token after it."""
+    """Returns the texts, dropping the last word of captions without an end token."""
     ends = torch.tensor(list(captioner.stop_tokens), device=rollout.tokens_RT.device)
     ended_R = (torch.isin(rollout.tokens_RT, ends) & rollout.valid_RT).any(1).tolist()
     return [text if ended else text.rpartition(" ")[0] for text, ended in zip(rollout.texts, ended_R, strict=True)]
@@ -183,9 +186,9 @@ def whole_words(rollout: Rollout, captioner: CaptionerLike) -> list[str]:
 class Listener:
     """Measures how well a caption fits a picture and its look-alikes.
 
-    ``scorers``: each with its features_ND of every training picture. ``nearest``: look-alikes of training pictures.
-    ``visual``: shows training pictures to the captioner; None where only the scorers listen. ``unseen_KN``: which
-    scorers listen for each picture, those that never saw it; None: all.
+    ``scorers``: pairs of a scorer and its features_ND of every training picture. ``nearest``: returns look-alikes of
+    training pictures. ``visual``: returns the captioner's input for training pictures; None if only scorers are used.
+    ``unseen_KN``: True for scorers that were not trained on a picture and may judge it; None: use all scorers.
     """
 
     def __init__(
@@ -202,7 +205,7 @@ class Listener:
         return np.column_stack([rows_B, self.nearest(rows_B)])
 
     def logits(self, rows_BM: np.ndarray, options: list[list[str]]) -> list[torch.Tensor]:
-        """Logits K×M×C of the scorers that listen: of the captions of each picture, for it and its look-alikes."""
+        """Computes the logits K×M×C of each picture's captions, for the picture and its look-alikes, by K scorers."""
         texts = [text for one in options for text in one]
         heard_KB = []
         for scorer, features_ND in self.scorers:
@@ -218,29 +221,27 @@ class Listener:
 
 
 class SelfDistillation(Stateless[CaptionerLike]):
-    """Maximum likelihood of the chosen captions. Without a ``listener`` the first candidate is chosen: a control.
+    """Maximum likelihood of the selected captions. Without a ``listener``, selects the first candidate as a control.
 
-    A picture's captions, one for each of the ``prices`` (`Choice.speaker`), are made when the picture first comes, from
-    then on they stay: the captions are the state. Each rank describes its share of the pictures and chooses their
-    captions. ``levels``: which of the prices a picture is learned at in a step, and behind which prompt.
+    Captions are built once, when a picture first occurs, one for each of the ``prices`` (`Choice.speaker`); they form
+    the state. Each rank describes its share of the pictures and selects their captions. ``levels``: assigns each
+    picture of a step its price and prompt.
     """
 
     class Config(ObjectiveOptions):
-        """Maximum likelihood of short captions out of the words of its own descriptions that the start model is sure
-        of.
+        """Maximum likelihood of short captions, built from the confident words of the start model's own descriptions.
 
-        ``prompt`` asks the start model for a description; empty: as it captions anyway. ``confidence``, ``evidence``:
-        the least probability of a word that is believed, and its least mutual information with the picture, in nats. Of
-        ``candidates`` captions the one is learned that is best by the probability that the scorer picks the picture
-        among its ``nearest`` look-alikes, + ``speaker`` · log-probability of the caption under the start model, −
-        ``rent`` for each word. ``likelihood``: how much the start model's log-probabilities of the caption for these
-        pictures count beside the scorer's logits. ``noun`` stands for one that is in doubt, where the plain caption
-        offers none; "" leaves out what is said of such a noun, as photos want it. ``scorers``: several in place of
-        [scorer]; for each picture the least sure one counts, of those whose own training did not have it (by the ids of
-        their runs' recipes), and look-alikes are the first one's. Controls: ``select`` = "random" takes
-        any candidate, ``shuffled_beliefs`` deals out anew which words are believed. ``detail``: levels, from the least
-        said to the most, each with a ``prompt`` and a ``speaker`` of its own; one has no prompt and the speaker of the
-        objective.
+        ``prompt`` asks the start model for a description; "" uses its default prompt. ``confidence`` and ``evidence``
+        are the minimum probability of a believed word and its minimum mutual information with the picture, in nats.
+        Selects one of ``candidates`` captions by the probability that the scorer picks the picture among its
+        ``nearest`` look-alikes + ``speaker`` · log-probability of the caption under the start model − ``rent`` per
+        word. ``likelihood``: weight of the start model's log-probabilities of the caption for these pictures, added to
+        the scorer's logits. ``noun`` replaces an uncertain noun if the plain caption offers none; "" drops what is said
+        about it, which suits photos. ``scorers``: replaces [scorer]; for each picture, the least confident
+        scorer that was not trained on it (by the ids in their runs' recipes) counts, and the first scorer defines
+        look-alikes. Controls: ``select`` = "random" takes any candidate; ``shuffled_beliefs`` permutes which words are
+        believed. ``detail``: levels from least to most detail, each with its own ``prompt`` and ``speaker``; one level
+        has no prompt and uses the objective's speaker.
         """
 
         kind: Literal["self_distillation"]
@@ -310,7 +311,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         self.describer, self.listener, self.choice = describer, listener, choice
         self.choices = [replace(choice, speaker=price) for price in prices or (choice.speaker,)]
         self.levels = levels or Levels()
-        self._chosen: dict[int, list[str]] = {}  # training picture to its caption of each level
+        self._chosen: dict[int, list[str]] = {}  # maps each training picture to its caption at each level
 
     def __call__(self, learner: CaptionerLike, batch: Batch) -> Loss:
         assert batch.tokens_RT is not None and batch.valid_RT is not None
@@ -326,16 +327,16 @@ class SelfDistillation(Stateless[CaptionerLike]):
         return Loss(loss)
 
     def with_labels(self, learner: CaptionerLike, batch: Batch) -> Batch:
-        """Returns the batch with its chosen captions as labels."""
+        """Returns the batch with its selected captions as labels."""
         texts, rows = self.captions(batch), [list[int]()] * len(batch.rows_B)
-        for asked, places in self.levels.groups(learner, batch):  # behind a longer prompt there is room for less
+        for asked, places in self.levels.groups(learner, batch):  # a longer prompt leaves room for fewer tokens
             for place, row in zip(places.tolist(), asked.tokenize([texts[b] for b in places.tolist()]), strict=True):
                 rows[place] = row
         tokens_RT, valid_RT = learner.pad(rows)
         return replace(batch, tokens_RT=tokens_RT.to(learner.device), valid_RT=valid_RT.to(learner.device))
 
     def captions(self, batch: Batch) -> list[str]:
-        """Returns the caption that is learned for each picture of the batch, at its level of this step."""
+        """Returns the target caption of each picture of the batch, at its level for this step."""
         rows = batch.rows_B.tolist()
         if any(row not in self._chosen for row in rows):
             for row, texts in zip(rows, self._choose(batch), strict=True):
@@ -362,7 +363,7 @@ class SelfDistillation(Stateless[CaptionerLike]):
         if self.listener is None:
             return [one[:1] * len(self.choices) for one in options]
         rows_BM = self.listener.among(batch.rows_B.numpy())
-        heard = self.listener.logits(rows_BM, options)  # scorers share out the texts themselves
+        heard = self.listener.logits(rows_BM, options)  # scorers distribute texts over ranks themselves
         share = ranks.share(len(options))
         if self.choice.likelihood:
             assert self.listener.visual is not None
@@ -383,17 +384,18 @@ class SelfDistillation(Stateless[CaptionerLike]):
 
 
 def best(texts: list[str], value_C: torch.Tensor, rent: float) -> str:
-    """Returns the caption of the highest value, less ``rent`` for each word."""
+    """Returns the caption with the highest value after subtracting ``rent`` per word."""
     words_C = torch.tensor([float(len(text.split())) for text in texts])
     return texts[int((value_C - rent * words_C).argmax())]
 
 
 def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
-    """Captions of the believed words that name no noun twice; at least one, each once.
+    """Builds distinct candidate captions from the believed words; returns at least one, none with a repeated noun.
 
-    They name a single object of a sentence of the description, or its first ones in its order: of others a learner
-    loses count, and repeats itself. What the plain caption says of them is kept, and each candidate draws which share
-    of their other words, and of their nouns. Where nothing is believed, the plain caption is all that there is.
+    A candidate names a single object of a sentence in the description, or its first objects in order; with other
+    selections, a learner loses count and repeats itself. Words that also occur in the plain caption are kept; each
+    candidate draws the fraction of other words and of nouns to keep. If nothing is believed, the plain caption is the
+    only candidate.
     """
     description, W = belief.description, len(belief.description.words)
     uniform_KU = seed.uniform("self-distillation", 4 + W, choice.candidates).tolist()
@@ -414,13 +416,13 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
                 break
             kept |= words
         nouns = description.nouns(kept, belief.noun)
-        if nouns and len(set(map(singular, nouns))) == len(nouns):  # "a red shape and a blue shape" teaches to repeat
+        if nouns and len(set(map(singular, nouns))) == len(nouns):  # captions like "a red shape and a blue shape" teach repetition
             found.append(description.condensed(kept, belief.noun))
     return list(dict.fromkeys(found)) or [_least(belief, sentences)]
 
 
 def _least(belief: Belief, sentences: list[list[Phrase]]) -> str:
-    """Returns the plain caption's words in the first sentence that has some; else the noun, or the plain caption."""
+    """Returns the plain caption's words from the first sentence that contains any; else the noun or plain caption."""
     for phrases in sentences:
         words = belief.said & {word for phrase in phrases for word in phrase.words}
         if least := belief.description.condensed(words, belief.noun):

@@ -1,8 +1,8 @@
-"""Diversity as a quality of the set of captions: the product form of Darling and the marginal form of SetPO.
+"""Set-level diversity of captions: the product form of Darling and the marginal form of SetPO.
 
-Darling (Li et al. 2025, arXiv 2509.02534) multiplies each reward by how many of the other samples say something else.
-SetPO (Li et al. 2026, arXiv 2602.01062) adds to the advantage what a sample contributes to the diversity of its set.
-Both papers compare reasoning with learned models; here captions are compared by their words.
+Darling (Li et al. 2025, arXiv 2509.02534) multiplies each reward by the fraction of other samples that differ.
+SetPO (Li et al. 2026, arXiv 2602.01062) adds a sample's contribution to the diversity of its set to the advantage.
+Both papers compare reasoning traces with learned models; this module compares captions by their words.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tellapart.utils.options import Strict
 
 
 def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes Darling's diversity of each sample, B×S: its mean distance from the other samples, 0 to 1.
+    """Computes Darling's diversity of each sample, B×S: its mean distance from the other samples, in [0, 1].
 
-    distance_BSS: 0 to 1, with 0 on the diagonal. With distances of 0 and 1 it is the share of samples in other classes.
+    distance_BSS: in [0, 1], 0 on the diagonal. For binary distances, it is the fraction of samples in other classes.
     """
     return distance_BSS.sum(2) / (distance_BSS.shape[2] - 1)
 
@@ -31,8 +31,8 @@ def share_of_others(distance_BSS: torch.Tensor) -> torch.Tensor:
 def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
     """Computes the diversity of sets of S samples, B: mean over i of −log(1 + Σ_{j≠i} k(i, j) / (S − 1)), at most 0.
 
-    similarity_BSS: k, 0 to 1. A single sample has diversity 0. SetPO's abstract names kernels, diminishing returns and
-    leave-one-out; means in place of sums are a choice made here, so that sets of different sizes are comparable.
+    similarity_BSS: k, in [0, 1]. A single sample has diversity 0. SetPO's abstract names kernels, diminishing returns
+    and leave-one-out. Using means instead of sums is our choice; it makes sets of different sizes comparable.
     """
     S = similarity_BSS.shape[2]
     if S < 2:
@@ -42,7 +42,7 @@ def set_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
 
 
 def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
-    """Computes for each sample, B×S, the diversity of its set minus that of the set without it."""
+    """Computes the diversity of the set minus the diversity of the set without the sample, for each sample, B×S."""
     S = similarity_BSS.shape[2]
     whole_B = set_diversity(similarity_BSS)
     without = []
@@ -53,7 +53,7 @@ def marginal_diversity(similarity_BSS: torch.Tensor) -> torch.Tensor:
 
 
 def word_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes whether two samples of a picture say different content words, B×S×S: 0 for the same set, else 1."""
+    """Computes a distance for each pair of samples, B×S×S: 0 if their sets of content words are equal, else 1."""
     spoken = [
         frozenset(text[word.start : word.end] for word in content_words(text))
         for text in (text.lower() for text in rollout.texts)
@@ -64,7 +64,7 @@ def word_distance(rollout: Rollout) -> torch.Tensor:
 
 
 def half_bleu_distance(rollout: Rollout) -> torch.Tensor:
-    """Computes 1 minus the mean of BLEU-3 and BLEU-4 of every two samples, B×S×S."""
+    """Computes 1 minus the mean of BLEU-3 and BLEU-4 for each pair of samples, B×S×S."""
     return bleu_distance(rollout) / 2
 
 
@@ -76,10 +76,10 @@ DISTANCES: dict[str, Callable[[Rollout], torch.Tensor]] = {
 
 
 class SetQuality(Strict):
-    """Rewards sets of captions that are good and different.
+    """Rewards sets of captions that are both good and diverse.
 
-    ``product`` multiplies each reward, which must be at least 0, by the sample's diversity (Darling). ``marginal`` adds
-    ``weight`` times the sample's centred marginal diversity to the advantage (SetPO).
+    ``product`` multiplies each reward, which must be non-negative, by the sample's diversity (Darling). ``marginal``
+    adds ``weight`` times the sample's centred marginal diversity to the advantage (SetPO).
     """
 
     form: Literal["product", "marginal"] = "product"
@@ -96,9 +96,9 @@ class SetQuality(Strict):
         return self
 
     def rewards(self, name: str, reward_BS: torch.Tensor, rollout: Rollout) -> torch.Tensor:
-        """Returns the rewards of form ``product``; those of ``marginal`` are unchanged.
+        """Scales the rewards for the form ``product``; returns them unchanged for ``marginal``.
 
-        Raises `TellapartError` for a negative reward, which a product would increase for captions that are alike.
+        Raises `TellapartError` for a negative reward, which the product would increase for similar captions.
         """
         if self.form == "marginal":
             return reward_BS
@@ -111,7 +111,7 @@ class SetQuality(Strict):
         return reward_BS * share_of_others(DISTANCES[self.distance](rollout)).to(reward_BS)
 
     def gains(self, advantage_BS: torch.Tensor, rollout: Rollout) -> tuple[torch.Tensor, float]:
-        """Returns the advantages B×S, and the mean distance between two samples of a picture, for the log."""
+        """Returns the advantages B×S, and the mean distance between samples of a picture for logging."""
         distance_BSS = DISTANCES[self.distance](rollout).to(advantage_BS)
         if self.form == "marginal":
             marginal_BS = marginal_diversity(1 - distance_BSS)

@@ -1,11 +1,11 @@
-"""SMILE: maximum likelihood within the words of each caption, so that a richer word than the label goes unpunished.
+"""SMILE: maximum likelihood restricted to the words of each caption, which does not penalize richer words.
 
 Yue et al. 2023, "Learning Descriptive Image Captioning via Semipermeable Maximum Likelihood Estimation" (paper 1).
-`smile_loss` is Algorithm 1 on scores; `smile_head_loss` is the same number and the same gradient from the output
-layer, of which it multiplies only the rows that a caption needs. Neither knows pictures: any causal language model
-learns with them. The paper found no clear gain for language models alone (appendix B, Table 7):
+`smile_loss` implements Algorithm 1 on logits. `smile_head_loss` computes the same value and gradient from the output
+layer, multiplying only the rows that a caption needs. Neither depends on pictures, so they can train any causal
+language model; the paper found no clear gain for text-only models (appendix B, Table 7):
 
-    hidden = model.base_model(input_ids).last_hidden_state[:, :-1]  # a text model, labels are its next tokens
+    hidden = model.base_model(input_ids).last_hidden_state[:, :-1]  # text model; the labels are the next tokens
     head = model.get_output_embeddings()
     smile_head_loss(hidden, head.weight, input_ids[:, 1:], is_answer[:, 1:], head.bias).backward()
 """
@@ -45,16 +45,17 @@ def smile_loss(
     generator: torch.Generator | None = None,
     uniform_BK: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Computes SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4): mean over valid tokens, in nats.
+    """Computes SMILE (paper 1, Algorithm 1; eq. 2-3), mixed with MLE (eq. 4), averaged over valid tokens, in nats.
 
-    logits_BTV raw scores; labels_BT token ids, the end token among them; valid_BT False on padding and on a prompt.
-    subset: ``own`` words of the caption; ``random``, ``random_size`` distinct words drawn for each caption, and the
-    label; ``reverse``, all but the caption's words, and the label (section 3.4).
-    first: what becomes of a caption's first valid token (section 3.3): ``mle`` keeps the whole vocabulary; ``shift``
-    replaces its label by ``shift_V[label]``, another form of the word; ``none`` treats it as all others.
-    mle: λ, so 0.01 means 0.01·MLE + 0.99·SMILE; label_smoothing is of the MLE term alone.
-    uniform_BK: a number in [0, 1) for each word of a random subset, which decides it; without it ``generator`` does.
-    Raises ValueError where no token is valid, for a random subset larger than the vocabulary, for λ outside [0, 1].
+    logits_BTV: raw scores. labels_BT: token ids including the end token. valid_BT: False on padding and on a prompt.
+    subset: ``own``: the words of the caption; ``random``: ``random_size`` distinct words drawn per caption, and the
+        label; ``reverse``: all words except the caption's, and the label (section 3.4).
+    first: handling of a caption's first valid token (section 3.3): ``mle`` uses the whole vocabulary; ``shift`` uses
+        the label ``shift_V[label]``, another form of the word; ``none`` treats it like all other tokens.
+    mle: λ; 0.01 means 0.01·MLE + 0.99·SMILE. label_smoothing: applies to the MLE term only.
+    uniform_BK: numbers in [0, 1) that determine the random subsets; drawn from ``generator`` if not given.
+
+    Raises ValueError if no token is valid, if a random subset exceeds the vocabulary, or if λ is outside [0, 1].
     """
     check_arguments(labels_BT, valid_BT, logits_BTV.shape[-1], subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
@@ -89,11 +90,11 @@ def smile_head_loss(
 ) -> torch.Tensor:
     """Computes `smile_loss` of the logits hidden·weightᵀ + bias, value and gradients, without the B×T×V logits.
 
-    Paper 1, Algorithm 1, eq. 2-4: a scalar in nats, without second derivatives. hidden_BTH is what the output layer
-    reads, weight_VH and bias_V are that layer; labels_BT, valid_BT, the keywords and what raises ValueError are as in
-    `smile_loss`.
-    Multiplied are the rows of each caption's subset, and the whole layer for its first token where ``first`` is
-    ``mle``. ``reverse`` and λ > 0 need the whole vocabulary at each token, and have it a few tokens at a time.
+    Implements paper 1, Algorithm 1, eq. 2-4. Returns a scalar in nats that does not support double backward.
+    hidden_BTH: the input of the output layer; weight_VH, bias_V: its parameters. The other arguments and errors are
+    those of `smile_loss`. Only the rows of each caption's subset are multiplied, plus the whole layer for the first
+    token if ``first`` is ``mle``. ``reverse`` and λ > 0 need the whole vocabulary for each token and are computed in
+    chunks of tokens.
     """
     check_arguments(labels_BT, valid_BT, len(weight_VH), subset, first, random_size, shift_V, mle)
     target_BT, first_BT = first_token(labels_BT, valid_BT, first, shift_V)
@@ -122,7 +123,7 @@ def check_arguments(
     shift_V: torch.Tensor | None,
     mle: float,
 ) -> None:
-    """Raises ValueError for what cannot be meant."""
+    """Validates the arguments and raises ValueError if they are inconsistent."""
     check_labels(labels_BT, valid_BT)
     if subset not in ("own", "random", "reverse") or first not in ("mle", "shift", "none"):
         raise ValueError(f"subset is '{subset}' (own, random, reverse), first is '{first}' (mle, shift, none)")
@@ -137,9 +138,7 @@ def check_arguments(
 def first_token(
     labels_BT: torch.Tensor, valid_BT: torch.Tensor, first: str, shift_V: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns target_BT (a word of the vocabulary even on padding), and a mask of tokens that keep the whole
-    vocabulary.
-    """
+    """Returns target_BT (a valid token id even on padding), and a mask of the tokens that use the whole vocabulary."""
     target_BT = labels_BT.masked_fill(~valid_BT, 0)
     first_BT = valid_BT & (valid_BT.cumsum(1) == 1)
     if shift_V is not None:
@@ -150,11 +149,11 @@ def first_token(
 def subset_mask(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, V: int, subset: str, drawn_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """Computes keep_BTV (or B×1×V): the subset of Algorithm 1 as a mask. Padding is in no subset, whatever its id."""
+    """Computes keep_BTV (or B×1×V), the subset of Algorithm 1 as a mask. Padding never adds its id to a subset."""
     B, device = len(target_BT), target_BT.device
     if drawn_BK is not None:
         keep_B1V = torch.zeros(B, 1, V, dtype=torch.bool, device=device).scatter_(2, drawn_BK[:, None], True)
-    else:  # counted, since padding may share its id with a word that is there
+    else:  # counted, because padding may share its id with a word of the caption
         counts_BV = torch.zeros(B, V, dtype=torch.long, device=device).scatter_add_(1, target_BT, valid_BT.long())
         if subset == "own":
             return counts_BV[:, None] > 0
@@ -163,7 +162,9 @@ def subset_mask(
 
 
 def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns slot_BT, the first position of each token's word in its caption, and keep_BT, a mask of those."""
+    """Returns slot_BT, the first position of each token's word in its caption, and keep_BT, a mask of first
+    occurrences.
+    """
     same_BTT = (target_BT[:, :, None] == target_BT[:, None, :]) & valid_BT[:, None, :]
     slot_BT = same_BTT.int().argmax(2)
     return slot_BT, valid_BT & (slot_BT == torch.arange(target_BT.shape[1], device=target_BT.device))
@@ -172,7 +173,7 @@ def caption_words(target_BT: torch.Tensor, valid_BT: torch.Tensor) -> tuple[torc
 def random_words(
     labels_BT: torch.Tensor, V: int, size: int, generator: torch.Generator | None, uniform_BK: torch.Tensor | None
 ) -> torch.Tensor:
-    """Draws drawn_BK, each caption's random subset, from ``uniform_BK``, ``generator`` or torch's own generator."""
+    """Draws drawn_BK, each caption's random subset, from ``uniform_BK``, ``generator`` or the default generator."""
     if uniform_BK is None:
         place = generator.device if generator is not None else torch.device("cpu")
         uniform_BK = torch.rand(len(labels_BT), size, generator=generator, device=place, dtype=torch.float64)
@@ -180,7 +181,7 @@ def random_words(
 
 
 def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
-    """Draws K distinct words of V for each of B captions, all sets equally likely (Floyd's algorithm): B×K."""
+    """Draws K distinct words of V for each of B captions, B×K; all sets are equally likely (Floyd's algorithm)."""
     drawn_BK = torch.empty(uniform_BK.shape, dtype=torch.long, device=uniform_BK.device)
     for k, top in enumerate(range(V - uniform_BK.shape[1], V)):
         word_B = (uniform_BK[:, k] * (top + 1)).long()
@@ -191,7 +192,7 @@ def draw_words(uniform_BK: torch.Tensor, V: int) -> torch.Tensor:
 def random_term(
     target_BT: torch.Tensor, drawn_BK: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.SubsetTerm:
-    """Returns the loss within each caption's drawn words and the label, which is not counted twice."""
+    """Returns the loss over each caption's drawn words and the label, without counting the label twice."""
     (B, T), K = target_BT.shape, drawn_BK.shape[1]
     place_T = torch.arange(T, device=target_BT.device)
     label_BTT = torch.eye(T, dtype=torch.bool, device=target_BT.device).expand(B, T, T)
@@ -202,17 +203,17 @@ def random_term(
 def reverse_term(
     target_BT: torch.Tensor, valid_BT: torch.Tensor, counted_BT: torch.Tensor, share: float
 ) -> head.VocabularyTerm:
-    """Returns the loss within the whole vocabulary without the caption's words, except the label."""
+    """Returns the loss over the whole vocabulary except the caption's words, but including the label."""
     label_N, caption_N = target_BT[counted_BT], counted_BT.nonzero()[:, 0]
     out_NT = torch.where(valid_BT[caption_N], target_BT[caption_N], label_N[:, None])
     return head.VocabularyTerm(flat_positions(counted_BT), label_N, share, out_NK=out_NT)
 
 
 class Smile(Stateless[CaptionerLike]):
-    """`smile_loss` of the batch's references. A random subset belongs to (seed, step, item, caption)."""
+    """`smile_loss` of the batch's references. Random subsets are determined by (seed, step, item, caption)."""
 
     class Config(ObjectiveOptions):
-        """SMILE (paper 1): its defaults are the paper's. ``mle_weight`` is λ of eq. 4, 0.01 in its best row."""
+        """SMILE with the defaults of paper 1. ``mle_weight`` is λ of eq. 4, 0.01 in the paper's best row."""
 
         kind: Literal["smile"]
         subset: Literal["own", "random", "reverse"] = "own"
@@ -248,7 +249,7 @@ class Smile(Stateless[CaptionerLike]):
             return self
 
         def build(self, parts: RunParts) -> Smile:
-            """Returns SMILE for this captioner. Raises `UsageError` for what its vocabulary does not have."""
+            """Builds SMILE for this captioner. Raises `UsageError` if its vocabulary lacks what the options need."""
             captioner = parts.captioner
             V = len(captioner.tokenizer) if (head := captioner.head()) is None else len(head[0])
             if self.subset == "random" and self.random_size > V:
@@ -289,8 +290,8 @@ class Smile(Stateless[CaptionerLike]):
         return Loss(smile_head_loss(hidden_RTH, weight_VH, labels_RT, valid_RT, bias_V, **settings))
 
 
-# First-token shifting: which other form of a word stands in for it at the start of a caption (section 3.3).
-CONTINUES, STARTS = "##", ("Ġ", "▁")  # how tokenizers mark a part inside a word, and one at its start
+# First-token shifting replaces a word at the start of a caption with another form of it (section 3.3).
+CONTINUES, STARTS = "##", ("Ġ", "▁")  # tokenizers' marks for a word continuation and for the start of a word
 
 
 def alternative_forms(
@@ -298,9 +299,9 @@ def alternative_forms(
 ) -> torch.Tensor:
     """Returns shift_V: for each token the id of its other form (paper 1, section 3.3).
 
-    ``pairs`` name the tokens and their stand-ins; without any, they are the tokenizer's own two forms of a word
-    (``a`` and ``##a``, ``a`` and ``Ġa``). A token without another form stays; ``unknown``: it becomes the unknown
-    token, unless it is a special one. Raises `UsageError` where there are none, or for a token that is not there.
+    ``pairs`` lists tokens and their replacements. By default, these are the tokenizer's own two forms of a word
+    (``a`` and ``##a``, ``a`` and ``Ġa``). A token without another form is kept; with ``unknown``, it becomes the
+    unknown token unless it is special. Raises `UsageError` if there are no forms or if a token does not exist.
     """
     ids: dict[str, int] = tokenizer.get_vocab()
     shift_V = torch.arange(V)
@@ -322,7 +323,7 @@ def alternative_forms(
 
 
 def alternative_form(token: str, ids: dict[str, int]) -> str | None:
-    """Returns the other form of a token in the vocabulary: with or without the mark of a continuation or a start."""
+    """Returns the token's other form in the vocabulary, with or without the continuation or start mark, or None."""
     candidates = [CONTINUES + token, *(token[1:] for mark in STARTS if token.startswith(mark))]
     candidates += [mark + token for mark in STARTS]
     return next((form for form in candidates if form in ids), None)

@@ -1,7 +1,7 @@
-"""Sparsemax loss: maximum likelihood that stops at words which are improbable enough (Martins and Astudillo 2016).
+"""Sparsemax loss: maximum likelihood that ignores sufficiently improbable words (Martins and Astudillo 2016).
 
-Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0, and
-words outside this support get no gradient.
+Sparsemax is the Euclidean projection of the scores onto the probability simplex. Most words get probability 0; words
+outside the support get no gradient.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tellapart.types import Batch, Loss
 
 
 def sparsemax_threshold(scores_NV: torch.Tensor) -> torch.Tensor:
-    """Computes τ, N×1: the threshold for which Σ_v max(0, z_v − τ) = 1."""
+    """Computes the threshold τ, N×1, with Σ_v max(0, z_v − τ) = 1."""
     sorted_NV = scores_NV.sort(1, descending=True).values
     total_NV = sorted_NV.cumsum(1)
     rank_V = torch.arange(1, scores_NV.shape[1] + 1, device=scores_NV.device, dtype=scores_NV.dtype)
@@ -30,7 +30,7 @@ def sparsemax_threshold(scores_NV: torch.Tensor) -> torch.Tensor:
 
 def sparsemax(scores_NV: torch.Tensor) -> torch.Tensor:
     """Computes max(0, z − τ), the projection of scores onto the probability simplex, N×V."""
-    # The largest score is subtracted so that sums of thousands of scores keep their digits.
+    # Subtract the largest score so that sums of thousands of scores keep their precision.
     centred_NV = scores_NV - scores_NV.amax(1, keepdim=True)
     return (centred_NV - sparsemax_threshold(centred_NV)).clamp(min=0)
 
@@ -39,7 +39,7 @@ def sparsemax_loss(logits_BTV: torch.Tensor, labels_BT: torch.Tensor, valid_BT: 
     """Computes the mean over valid tokens of −z_y + ½ Σ_{v∈S} (z_v² − τ²) + ½, at least 0.
 
     S is the support of `sparsemax`. The gradient with respect to the scores is sparsemax(z) minus the one-hot label.
-    Raises ValueError where no token is valid.
+    Raises ValueError if no token is valid.
     """
     check_labels(labels_BT, valid_BT)
     return token_losses(at_least_float32(logits_BTV[valid_BT]), labels_BT[valid_BT][:, None]).mean()
@@ -56,10 +56,10 @@ def token_losses(scores_NV: torch.Tensor, label_N1: torch.Tensor) -> torch.Tenso
 
 @dataclass(frozen=True)
 class SparsemaxTerm(head.VocabularyTerm):
-    """`sparsemax_loss` of tokens as a term of `head_loss`, times ``share``."""
+    """`sparsemax_loss` as a term of `head_loss`, multiplied by ``share``."""
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Computes the loss of a few tokens and its gradient with respect to the scores."""
+        """Computes the loss of a chunk of tokens and its gradient with respect to the scores."""
         label_n1 = self.label_N[n, None]
         loss = self.share * token_losses(scores_nV, label_n1).sum()
         slope_nV = sparsemax(scores_nV)
