@@ -1,4 +1,4 @@
-"""Captioners: from pictures to text."""
+"""Captioners: generate text from pictures."""
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captioners.generate import generate_captions

@@ -1,6 +1,6 @@
-"""Beam search for many pictures at once. Token for token equal to transformers' ``generate``.
+"""Batched beam search that matches transformers' ``generate`` token for token.
 
-Pictures whose search is over leave the batch.
+Pictures leave the batch once their search is finished.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ import torch
 from tellapart.captioners.sampling import Decoder, DecoderState, suppress, token_ids, token_table
 from tellapart.models.decoding import Decoding
 
-NEVER = -1.0e9  # the log-probability of what must not be chosen, as in transformers
+NEVER = -1.0e9  # log-probability of tokens and hypotheses that must not be chosen, as in transformers
 
 
 @dataclass
 class Beams:
-    """K hypotheses of each of B pictures: tokens_BKT (T: most tokens), and the score_BK by which they are ranked."""
+    """K hypotheses for each of B pictures: tokens_BKT (T: maximum length) and score_BK, which ranks them."""
 
     tokens_BKT: torch.Tensor
     score_BK: torch.Tensor
 
     def gather(self, place_BM: torch.Tensor) -> Beams:
-        """Returns M of the hypotheses of each picture, by their places."""
+        """Selects M hypotheses of each picture by index."""
         wide_BMT = place_BM[..., None].expand(-1, -1, self.tokens_BKT.shape[2])
         return Beams(self.tokens_BKT.gather(1, wide_BMT), self.score_BK.gather(1, place_BM))
 
     def grow(self, place: int, sum_BKV: torch.Tensor) -> tuple[Beams, torch.Tensor]:
-        """Returns the K best hypotheses with one more token, and from_BK: the beam that each continues.
+        """Returns the K best hypotheses extended by one token, and from_BK, the beam that each continues.
 
-        ``sum_BKV``: their log-probabilities.
+        ``sum_BKV``: log-probabilities of the extended hypotheses.
         """
         K, V = sum_BKV.shape[1:]
         score_BK, flat_BK = sum_BKV.flatten(1).topk(K)
@@ -41,15 +41,14 @@ class Beams:
 
 
 class BeamSearch:
-    """The best ``samples`` of ``beams`` hypotheses of each picture, best first.
+    """Finds the best ``samples`` of ``beams`` hypotheses of each picture, best first.
 
-    Finished hypotheses are ranked by their log-probability divided by their length (length penalty 1), by one of two
-    rules (`Decoding.length_penalty_over`). ``new``: the generated tokens with the end token, as transformers does from
-    4.36 on; a stop token ends a hypothesis at once. ``all``: the prompt and the generated tokens without the end token,
-    as in transformers 4.15; a stop token other than the end token is followed by the end token at no cost, as the
-    papers' programs force it. The search of a picture is over when its best candidate is no better than its worst
-    finished hypothesis; ``running_N``: which of the N pictures in the batch are still searched. Tokens after a row's
-    first stop token are undefined.
+    Finished hypotheses are ranked by log-probability divided by length (length penalty 1), where
+    `Decoding.length_penalty_over` defines the length. ``new``: the generated tokens including the end token, as in transformers from 4.36 on; any stop
+    token finishes a hypothesis. ``all``: the prompt and the generated tokens without the end token, as in transformers
+    4.15; after any other stop token, the end token follows at no cost, as the papers' code forces it. A picture's
+    search finishes when its best candidate is no better than its worst finished hypothesis. ``running_N``: which of the
+    N pictures in the batch are still being searched. Tokens after a row's first stop token are undefined.
     """
 
     def __init__(self, decoder: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:
@@ -70,7 +69,7 @@ class BeamSearch:
         self.done_BK = torch.zeros(B, K, dtype=torch.bool, device=device)
         self.picture_N = torch.arange(B, device=device)
         self.running_N = torch.ones(B, dtype=torch.bool, device=device)
-        self.beams = 1  # the K beginnings are one
+        self.beams = 1  # all K hypotheses start from one state
         self.row_NK = self.picture_N[:, None]
 
     def choose(self, place: int) -> None:
@@ -82,7 +81,7 @@ class BeamSearch:
             end_V = torch.where(self.end_V, 0.0, 2 * NEVER)
             log_p_NV = torch.where(stopped_N[:, None], end_V, log_p_NV)
         sum_BKV = log_p_NV.unflatten(0, (-1, self.beams)).expand(-1, K, -1) + self.open.score_BK[..., None]
-        # A hypothesis finishes where it is among the K best of all, and its picture is still searched.
+        # A hypothesis finishes if it is among the K best overall and its picture is still being searched.
         best, _ = self.open.grow(place, sum_BKV)
         ended_BK = self.end_V[best.tokens_BKT[:, :, place]]
         length = self.prompt + place if self.counts_all else place + 1
@@ -90,7 +89,7 @@ class BeamSearch:
         if last and not self.counts_all:
             self.result_BKT[self.picture_N] = self.finished.tokens_BKT
             return
-        # The K best that have not ended go on.
+        # The K best unfinished hypotheses continue.
         worst_B = torch.where(self.done_BK, self.finished.score_BK.amin(1, keepdim=True), NEVER).amin(1)
         self.open, from_BK = self.open.grow(place, sum_BKV.masked_fill_(self.end_V, 2 * NEVER))
         candidate_B = best.score_BK[:, 0] if self.counts_all else self.open.score_BK[:, 0]
@@ -102,7 +101,7 @@ class BeamSearch:
         self.row_NK = (first_N1 + (from_BK if self.beams > 1 else 0)).expand(-1, K)
 
     def _finish(self, hypotheses: Beams, ended_BK: torch.Tensor, length: int) -> None:
-        """Keeps the K best of the finished hypotheses and those of ``hypotheses`` that have ended."""
+        """Keeps the K best among the finished hypotheses and the newly ended ones in ``hypotheses``."""
         mean_BK = hypotheses.score_BK / max(length, 1) + ~self.running_N[:, None] * NEVER + ~ended_BK * NEVER
         merged = Beams(
             torch.cat([self.finished.tokens_BKT, hypotheses.tokens_BKT], dim=1),
@@ -113,7 +112,7 @@ class BeamSearch:
         self.finished, self.done_BK = merged.gather(best_BK), done_BK.gather(1, best_BK)
 
     def keep(self, kept_N: torch.Tensor) -> None:
-        """Leaves the other pictures out from now on."""
+        """Drops all other pictures from the batch."""
         self.open, self.finished = (
             Beams(each.tokens_BKT[kept_N], each.score_BK[kept_N]) for each in (self.open, self.finished)
         )

@@ -25,14 +25,13 @@ from tellapart.captioners.kv_cache import (
 from tellapart.captioners.load import CAPTIONERS, CaptionerEntry
 from tellapart.models.saved import load_whole
 
-BLOCK_QUERIES = 1024  # that attend together in bf16 on a CPU
+BLOCK_QUERIES = 1024  # number of queries per attention block in bf16 on a CPU
 
 
 class Blip(Captioner):
-    """``BlipForConditionalGeneration`` as a captioner. ``visual`` is B×patches×D, of clips the patches of all frames.
+    """``BlipForConditionalGeneration`` as a captioner. ``visual`` is B×patches×D; clips have the patches of all frames.
 
-    ``prompt`` stands before every caption and is no part of it ("a picture of " in paper 1; BLIP's own default
-    is none).
+    ``prompt`` precedes every caption but is not part of it ("a picture of " in paper 1; BLIP's own default is none).
     """
 
     options: ClassVar = {"prompt": str}
@@ -59,7 +58,7 @@ class Blip(Captioner):
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
         tower = self.model.vision_model
         with ExitStack() as stack:
-            if not torch.is_grad_enabled():  # transformers has no fused attention for it
+            if not torch.is_grad_enabled():  # transformers has no fused attention for BLIP
                 for layer in tower.encoder.layers:
                     stack.enter_context(replaced_forward(layer.self_attn, partial(fused_attention, layer.self_attn)))
             visual: torch.Tensor = tower(pixel_values=self.inputs(pixels_BCHW)).last_hidden_state
@@ -75,8 +74,11 @@ class Blip(Captioner):
         return super().hidden(visual, tokens_RT, valid_RT)
 
     def hidden_in_one_pass(self, visual: torch.Tensor, tokens_RT: torch.Tensor) -> torch.Tensor:
-        """Computes `hidden` without a cache, patches once for each picture: fewer launches than prompt and captions
-        apart, which a GPU waits for, and more padding, which a CPU does."""
+        """Computes `hidden` without a cache, processing the patches once per picture.
+
+        Compared with separate passes for prompt and captions, this needs fewer kernel launches, which saves time on a
+        GPU, but more padding, which costs time on a CPU.
+        """
         start_RT = self._start(len(tokens_RT))
         read_RT = torch.cat([start_RT, tokens_RT[:, :-1]], dim=1)
         bert = self.model.text_decoder.bert
@@ -95,7 +97,7 @@ class Blip(Captioner):
         return self._transform(output.last_hidden_state[:, start_RT.shape[1] - 1 :])
 
     def _transform(self, states: torch.Tensor) -> torch.Tensor:
-        """The decoder's last states as its output layer reads them."""
+        """Transforms the decoder's last hidden states into the input of its output layer."""
         hidden: torch.Tensor = self.model.text_decoder.cls.predictions.transform(states)
         return hidden
 
@@ -120,7 +122,7 @@ class Blip(Captioner):
                 stack.enter_context(replaced_forward(layer, partial(state.attend, layer, number)))
             output = bert(
                 input_ids=tokens_NT,
-                encoder_hidden_states=state.hidden_N1H,  # that there are some; `attend` has their keys and values
+                encoder_hidden_states=state.hidden_N1H,  # placeholder that enables cross-attention; `attend` supplies keys and values
                 is_decoder=True,
                 use_cache=True,
                 attention_mask=state.mask_of_one() if tokens_NT.shape[1] == 1 else None,
@@ -140,7 +142,7 @@ class Blip(Captioner):
 
 
 def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-    """The forward of a `BlipAttention` in inference, B×P×D to B×P×D, without its P×P probabilities."""
+    """Replaces the forward of `BlipAttention` in inference, B×P×D to B×P×D, without computing P×P probabilities."""
     mixed_BPKHD = module.qkv(hidden_states).unflatten(-1, (3, module.num_heads, -1))
     query, key, value = mixed_BPKHD.permute(2, 0, 3, 1, 4)
     states = attention(query, key, value)
@@ -150,7 +152,7 @@ def fused_attention(module: Any, hidden_states: torch.Tensor, **_: Any) -> tuple
 def attend_to_pictures(
     module: Any, visual: torch.Tensor, hidden_RTH: torch.Tensor, **_: Any
 ) -> tuple[torch.Tensor, None]:
-    """The forward of a cross-attention (`BlipTextSelfAttention`) for R = B·S rows; ``visual`` has B."""
+    """Replaces the forward of cross-attention (`BlipTextSelfAttention`) for R = B·S rows; ``visual`` has B rows."""
 
     def heads(states: torch.Tensor) -> torch.Tensor:
         return torch.unflatten(states, -1, (module.num_attention_heads, -1)).transpose(1, 2)
@@ -164,10 +166,10 @@ def attend_to_pictures(
 def attention(
     query_BKQD: torch.Tensor, key_BKPD: torch.Tensor, value_BKPD: torch.Tensor, dropout: float = 0.0
 ) -> torch.Tensor:
-    """Attention of all queries to all keys, B×heads×Q×D.
+    """Computes full attention of all queries to all keys, B×heads×Q×D.
 
-    In bf16 on a CPU torch's fused attention does not multiply in bf16: two products, picture by picture so that the
-    scores stay in the caches, are faster, and are what transformers computes for this family.
+    torch's fused attention does not use bf16 products on a CPU. Two products per picture, whose scores fit in the CPU
+    caches, are faster and match what transformers computes for this family.
     """
     if torch.is_grad_enabled() or query_BKQD.device.type != "cpu" or query_BKQD.dtype != torch.bfloat16:
         return F.scaled_dot_product_attention(query_BKQD, key_BKPD, value_BKPD, dropout_p=dropout)
@@ -183,15 +185,15 @@ def attention(
 
 
 def reads_at_once(tensor: torch.Tensor) -> bool:
-    """Returns whether the host reads a number of the tensor without waiting for a device."""
+    """Returns whether the host can read tensor values without waiting for a device."""
     return tensor.device.type == "cpu"
 
 
 @dataclass
 class PatchKVCache(KVCache):
-    """A KV cache whose patches' keys and values stay one for each picture: the rows of a picture attend as one row.
+    """A KV cache that stores the patches' keys and values once per picture; the rows of a picture attend as one row.
 
-    ``picture_N``: the picture of each row, by its place among the patches in ``cache``.
+    ``picture_N``: the picture of each row, as an index into the patches in ``cache``.
     """
 
     picture_N: torch.Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
@@ -202,7 +204,7 @@ class PatchKVCache(KVCache):
     def select(self, row_M: torch.Tensor) -> Self:
         chosen, patches = copy.copy(self), self.cache.cross_attention_cache
         chosen.hidden_N1H, picture_M = self.hidden_N1H[row_M], self.picture_N[row_M]
-        if reads_at_once(picture_M):  # elsewhere the host would wait to know which pictures are left
+        if reads_at_once(picture_M):  # on other devices the host would wait to learn which pictures remain
             left_B, place_M = picture_M.unique(return_inverse=True)
             if len(left_B) <= GOING * patches.layers[0].keys.shape[0]:
                 patches, picture_M = select_rows(patches, left_B), place_M
@@ -212,12 +214,14 @@ class PatchKVCache(KVCache):
         return chosen
 
     def mask_of_one(self) -> torch.Tensor:
-        """Returns the mask of one more token, which attends to all: zeros 1×1×1×T. The one that transformers makes is
-        copied from the host, for which CUDA has no graph."""
+        """Returns the attention mask of one more token, which attends to everything: zeros 1×1×1×T.
+
+        Transformers' own mask is copied from the host, which CUDA graphs cannot capture.
+        """
         return self.hidden_N1H.new_zeros(1, 1, 1, self.cache.get_seq_length() + 1)
 
     def attend(self, module: Any, number: int, hidden_NTH: torch.Tensor, **_: Any) -> tuple[torch.Tensor, None]:
-        """The forward of a cross-attention (`BlipTextSelfAttention`) of layer ``number``, for rows in any number."""
+        """Replaces the forward of the cross-attention (`BlipTextSelfAttention`) in layer ``number``, for any rows."""
         patches = self.cache.cross_attention_cache.layers[number]
         B, heads = patches.keys.shape[:2]
         N, T = hidden_NTH.shape[:2]
@@ -235,7 +239,7 @@ class PatchKVCache(KVCache):
         return mixed_BSTH[self.picture_N, slot_N].view(N, T, -1), None
 
     def _slots(self, pictures: int) -> tuple[torch.Tensor, int]:
-        """The place N of each row among those of its picture, and the most rows of a picture."""
+        """Returns the index N of each row among the rows of its picture, and the maximum number of rows per picture."""
         if self.slots is None:
             same_NN = self.picture_N[:, None] == self.picture_N[None, :]
             slot_N = same_NN.tril(-1).sum(1)
@@ -245,7 +249,7 @@ class PatchKVCache(KVCache):
 
 
 def load_blip(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
+    """Loads the model in ``folder`` in float32; returns it with its captioner class."""
 
     return load_whole(BlipForConditionalGeneration, folder, dtype=torch.float32), Blip
 

@@ -1,7 +1,7 @@
-"""`Captioner`, the interface of every family: pixels to features, features to text.
+"""`Captioner`, the common interface of all model families: encodes pixels to features and decodes features to text.
 
-A captioner computes the state of its decoder after the picture and the prompt (``prefill``, once per picture), hidden
-states after further tokens (``decode``), and logits (``compute_logits``). `captioners.decoding.generate` serves all.
+A captioner computes the decoder state after the picture and the prompt (``prefill``, once per picture), hidden states
+for further tokens (``decode``), and logits (``compute_logits``). `captioners.decoding.generate` works with all of them.
 """
 
 from __future__ import annotations
@@ -48,37 +48,38 @@ from tellapart.utils.rng import ItemSeeds
 
 
 class Captioner(ABC):
-    """Turns pictures into text: ``encode(pixels) -> visual``, ``log_probs``, ``generate``.
+    """Generates text from pictures: ``encode(pixels) -> visual``, ``log_probs``, ``generate``.
 
-    Captions come as rows R = B·S, the S captions of a picture side by side; ``visual`` has B rows.
-    ``options``: what may follow its name (``NAME?key=value``), and how each value is read; ``chosen``: those that did.
+    Captions are rows R = B·S, with the S captions of a picture consecutive; ``visual`` has B rows.
+    ``options``: maps each option in a name (``NAME?key=value``) to the parser of its value; ``chosen``: the options
+    that were set.
     """
 
     options: ClassVar[Mapping[str, Callable[[str], Any]]] = {}
-    gaps: Sequence[int] = ()  # ids that `without_gaps` keeps out of captions
-    pixels_in_threads = False  # whether several threads may call `pixels` at once
-    lengths_differ = False  # whether `input_lengths` says how long the inputs of pictures are
-    sees_clips = False  # whether it knows what to do with the features of several frames
-    graphed = False  # whether `decode` computes the same kernels for the same shapes, so that a GPU can replay them
-    masks_regions = False  # whether rows of zeros, which fill up pictures with fewer regions, change nothing
+    gaps: Sequence[int] = ()  # ids that `without_gaps` suppresses in captions
+    pixels_in_threads = False  # whether `pixels` is thread-safe
+    lengths_differ = False  # whether `input_lengths` returns the input length of each picture
+    sees_clips = False  # whether it accepts the features of several frames
+    graphed = False  # whether `decode` runs the same kernels for the same shapes, so that a GPU can replay them
+    masks_regions = False  # whether zero rows, which pad pictures with fewer regions, are ignored
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         speed_up(model)
-        self.cut_texts = 0  # texts that were longer than allowed and were cut in `tokenize`
-        self.generated = self.cut_captions = 0  # captions that were generated, and those cut at the most tokens
-        self.cut: set[str] = set()  # the texts of those, of the last pictures whose captions were generated
+        self.cut_texts = 0  # number of texts that `tokenize` truncated
+        self.generated = self.cut_captions = 0  # number of generated captions, and of those truncated at the token limit
+        self.cut: set[str] = set()  # truncated texts of the most recently captioned pictures
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}
-        self.decoding: Decoding | None = None  # the generation settings that it is saved with; None: none
-        self.levels: Levels = ()  # the amounts of detail that it was trained for
+        self.decoding: Decoding | None = None  # generation settings to save with it, if any
+        self.levels: Levels = ()  # levels of detail that it was trained for
         enabled = os.environ.get("TELLAPART_CUDA_GRAPHS", "1") != "0"
         self.graphs = StepGraphs() if self.graphed and enabled else None
 
     def with_prompt(self, prompt: str) -> Self:
-        """Returns this captioner behind another prompt, with the same weights; itself for "".
+        """Returns this captioner with another prompt and shared weights, or itself for "".
 
-        Raises `UsageError` where it takes no prompt.
+        Raises `UsageError` if it takes no prompt.
         """
         if not prompt:
             return self
@@ -91,12 +92,12 @@ class Captioner(ABC):
         return other
 
     def set_prompt(self, prompt: str) -> None:
-        """Sets what stands before every caption, or is asked; for captioners that have ``prompt`` among `options`."""
+        """Sets the prefix of every caption or the question to the model; for captioners with the option ``prompt``."""
         raise NotImplementedError(f"{type(self).__name__} has an option 'prompt'; override `set_prompt`")
 
     @property
     def suppressed_tokens(self) -> Sequence[int]:
-        """Returns the ids that are never generated."""
+        """Returns the token ids that are never generated."""
         return self.gaps
 
     @property
@@ -106,16 +107,16 @@ class Captioner(ABC):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights, and of the pixels and features that they are multiplied with."""
+        """Dtype of the weights and of the model's inputs."""
         dtype: torch.dtype = next(x.dtype for x in self.model.parameters() if x.is_floating_point())
         return dtype
 
     def inputs(self, visual: torch.Tensor) -> torch.Tensor:
-        """Features of pictures where the model is, in its dtype."""
+        """Moves picture features to the model's device and dtype."""
         return visual.to(self.device, self.dtype if visual.is_floating_point() else None)
 
     def input_lengths(self, visual: torch.Tensor) -> list[int] | None:
-        """Returns how many positions of the language model each picture takes; None: all as many."""
+        """Returns the number of language-model positions per picture; None if it is the same for all."""
         return None
 
     @property
@@ -125,13 +126,13 @@ class Captioner(ABC):
 
     @property
     def stop_tokens(self) -> list[int]:
-        """Ids of all tokens that end a caption and are part of it: the end token first, then those of `set_stop`."""
+        """Ids of the tokens that end a caption and belong to it: the end token, then the tokens from `set_stop`."""
         return [self.end, *self._stop_ids]
 
     def set_stop(self, text: str) -> None:
-        """Ends captions also with any token whose text contains ``text``, which is then part of them; "": with none.
+        """Adds every token whose text contains ``text`` to the stop tokens, which belong to the caption; "" adds none.
 
-        Official ClipCaps were never taught an end token and stop at ".". Raises `UsageError` where no token has it.
+        Official ClipCaps were not trained with an end token and stop at ".". Raises `UsageError` if no token matches.
         """
         self.stop, self._stop_ids = text, []
         if not text:
@@ -144,9 +145,9 @@ class Captioner(ABC):
 
     @property
     def encoder(self) -> Encoder:
-        """The vision encoder as it stands now, for the feature store. Hashes its weights: take it once.
+        """Returns the vision encoder in its current state, for the feature store. Hashes its weights, so call it once.
 
-        Raises `UsageError` for a captioner that was made for features from files.
+        Raises `UsageError` if the captioner was built for features from files.
         """
         if not self.reads_pictures(self.model):
             raise UsageError(
@@ -168,7 +169,7 @@ class Captioner(ABC):
 
     @property
     def frames(self) -> int:
-        """Returns how many frames of a clip it looks at, as its ``config.json`` says; 1: the middle one."""
+        """Returns the number of frames per clip from its ``config.json``; 1 means the middle frame."""
         return int(getattr(self.model.config, "frames", 1)) if self.sees_clips else 1
 
     @frames.setter
@@ -181,10 +182,10 @@ class Captioner(ABC):
         self.model.config.frames = count
 
     def join_frames(self, visual_F: torch.Tensor) -> torch.Tensor:
-        """The features of a clip from those of its frames F×…; a picture that stands still (F is 1) shows one always.
+        """Joins the features F×… of a clip's frames; a still picture (F = 1) repeats its only frame.
 
-        Frames of several tokens P×D stand one after the other as F·P tokens, as in the video variant of BLIP (paper 1,
-        Table 6); frames of one vector D are averaged, as for the CNN-LSTM of paper 4.
+        Frames with several tokens P×D are concatenated to F·P tokens, as in the video variant of BLIP (paper 1,
+        Table 6); frames with one vector D are averaged, as for the CNN-LSTM of paper 4.
         """
         if len(visual_F) == 1 and (self.frames == 1 or visual_F.ndim == 2):
             return visual_F[0]
@@ -194,68 +195,68 @@ class Captioner(ABC):
 
     @staticmethod
     def reads_pictures(model: Any) -> bool:
-        """Returns whether such a model has an image processor beside it."""
+        """Returns whether such a model comes with an image processor."""
         return True
 
     @property
     def makes_features(self) -> bool:
-        """Returns whether a vision encoder makes features of pictures; without one, pixels or prompts are its input."""
+        """Returns whether a vision encoder computes features; otherwise the input is pixels or prompts."""
         return True
 
     @property
     def view(self) -> str:
-        """Returns which output of the vision encoder ``encode`` takes; part of the features' fingerprint."""
+        """Returns which output of the vision encoder ``encode`` returns; part of the features' fingerprint."""
         return ""
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """PIL pictures as the model wants them: float B×C×height×width."""
+        """Preprocesses PIL pictures for the model: float B×C×height×width."""
         pixels_BCHW: torch.Tensor = self.processor(images=list(images), return_tensors="pt")["pixel_values"]
         return pixels_BCHW
 
     @abstractmethod
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """The vision encoder's output, B×… ."""
+        """Computes the vision encoder's output, B×… ."""
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_RTH, teacher-forced: position t, times the head, gives the logits of ``tokens[:, t]``.
+        """Computes hidden_RTH with teacher forcing: position t times the head gives the logits of ``tokens[:, t]``.
 
-        Where `head` is None, these are the logits R×T×V themselves.
+        If `head` is None, returns the logits R×T×V themselves.
         """
         if len(tokens_RT) > len(visual) and self.caches:
             return hidden_cached(self, self.prefill(visual, tokens_RT.shape[1]), tokens_RT, valid_RT.sum(1))
         return self.hidden_uncached(visual, tokens_RT, valid_RT)
 
     def hidden_uncached(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes `hidden` in one pass, the picture and the prompt repeated for every caption."""
+        """Computes `hidden` in one pass, repeating the picture and the prompt for every caption."""
         raise NotImplementedError(f"{type(self).__name__} computes no hidden states; override `hidden`")
 
     @property
     def caches(self) -> bool:
-        """Returns whether there is a KV cache: `prefill` and `decode` work. Without one, generation runs `hidden` for
-        each token.
+        """Returns whether the KV cache (`prefill` and `decode`) is supported; if not, generation runs `hidden` for each
+        token.
         """
         return False
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> DecoderState:
-        """Runs the decoder over B pictures and the prompt; returns its state, one row for each picture.
+        """Runs the decoder over B pictures and the prompt; returns its state, one row per picture.
 
-        Raises `UsageError` where ``max_tokens`` more exceed the context length.
+        Raises `UsageError` if ``max_tokens`` more tokens exceed the context length.
         """
         raise NotImplementedError(f"{type(self).__name__} has no KV cache")
 
     def decode(self, state: Any, tokens_NT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_NTH after each of these further tokens, and updates ``state`` in place."""
+        """Computes hidden_NTH after each of the new tokens, and updates ``state`` in place."""
         raise NotImplementedError(f"{type(self).__name__} has no KV cache")
 
     @property
     def output_layer(self) -> Any:
-        """The linear layer from hidden states to logits; None where logits are computed in another way."""
+        """The linear layer from hidden states to logits; None if logits are computed differently."""
         return None
 
     def head(self) -> tuple[torch.Tensor, torch.Tensor | None] | None:
-        """Returns weight_VH of the output layer, and bias_V where there is one; None without such a layer.
+        """Returns weight_VH and bias_V (or None) of the output layer; None if there is no such layer.
 
-        Objectives that need few logits multiply only the rows that they need.
+        Objectives that need only some logits multiply only the rows that they need.
         """
         layer = self.output_layer
         return None if layer is None else (layer.weight, getattr(layer, "bias", None))
@@ -268,29 +269,29 @@ class Captioner(ABC):
         return hidden_NH if (head := self.head()) is None else apply_head(hidden_NH, head)
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Generates captions for ``visual``, without gradient; dropout as the model's mode says.
+        """Generates captions for ``visual`` without gradient; dropout follows the model's mode.
 
-        ``seeds``, one for each of the B pictures, decide what is sampled: a picture's captions are then the same in
-        any batch. Without them torch's own generator does.
+        ``seeds``: one per picture; they make the samples of a picture independent of its batch. None uses torch's
+        default generator.
         """
         rollout = generate(self if self.caches else Uncached(self), visual, decoding, seeds)
         self._count_cut(rollout)
         return rollout
 
     def stopped(self, rollout: Rollout) -> torch.Tensor:
-        """Returns stopped_R: which captions have a stop token; the others were cut at the most tokens."""
+        """Returns stopped_R: True for captions with a stop token; the others were truncated at the token limit."""
         stop_E = torch.tensor(list(self.stop_tokens), device=rollout.tokens_RT.device)
         return (torch.isin(rollout.tokens_RT, stop_E) & rollout.valid_RT).any(1)
 
     def _count_cut(self, rollout: Rollout) -> None:
-        """Counts the captions, and those that were cut."""
+        """Counts generated and truncated captions."""
         stopped_R = self.stopped(rollout)
         self.generated += len(stopped_R)
         self.cut_captions += len(stopped_R) - int(stopped_R.sum())
 
     @abstractmethod
     def parts(self) -> dict[str, torch.nn.Module]:
-        """Returns what can be trained by name: ``vision``, ``mapper``, ``language_model`` (where it has them)."""
+        """Returns the trainable parts by name: those of ``vision``, ``mapper`` and ``language_model`` that exist."""
 
     def caption(
         self,
@@ -299,11 +300,10 @@ class Captioner(ABC):
         *,
         batch_size: int = 32,
     ) -> list[str]:
-        """Captions of pictures, given as PIL images or as paths, in their order.
+        """Captions pictures, given as PIL images or paths; returns one caption per picture, in order.
 
-        decoding: by default the settings that it was saved with, else five beams and at most 30 tokens, as ``tellapart
-        caption``. Raises `PictureError` for a
-        file that cannot be read.
+        decoding: defaults to the settings saved with the captioner, else to five beams and at most 30 tokens, like
+        ``tellapart caption``. Raises `PictureError` if a file cannot be read.
         """
         if isinstance(images, str | Path) or not isinstance(images, Sequence):
             raise UsageError("caption takes a list of pictures; for one, type: captioner.caption([picture])[0]")
@@ -314,8 +314,11 @@ class Captioner(ABC):
         return texts
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Raw scores R×T×V of every next token, teacher-forced. What stands on padding means nothing; it is zero where
-        the output layer leaves padding out, on a CPU and where there are many scores."""
+        """Computes raw scores R×T×V of every next token with teacher forcing.
+
+        Scores on padding are undefined; they are zero if the output layer skips padding, which it does on a CPU and for
+        many scores.
+        """
         hidden_RTH = self.hidden(visual, tokens_RT, valid_RT)
         if (head := self.head()) is None:
             return hidden_RTH
@@ -327,14 +330,14 @@ class Captioner(ABC):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        """The longest caption that the language model has positions for, in tokens, the end counted; None: any."""
+        """Maximum caption length in tokens, including the end token, that fits the language model; None: no limit."""
         return None
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
-        """Returns token ids of captions, each with its end token; with a stop (`set_stop`), that in place of it.
+        """Returns token ids of captions, each with its end token, or with the stop token of `set_stop` instead.
 
-        A caption of more than ``max_tokens`` tokens (None: `max_caption_tokens`) is cut before its end, so that the
-        cut is not taught as an ending, and is counted in ``cut_texts``.
+        Captions of more than ``max_tokens`` tokens (None: `max_caption_tokens`) are truncated without an end token, so
+        that the captioner does not learn to end there, and are counted in ``cut_texts``.
         """
         rows = self._caption_rows(texts)
         limit = self.max_caption_tokens if max_tokens is None else max_tokens
@@ -344,7 +347,7 @@ class Captioner(ABC):
     def _caption_rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not self.stop:
             return caption_rows(self.tokenizer, texts, [self.end])
-        # Such a model was never taught an end token: a caption ends as its stop does, which some references lack.
+        # Such a model was not trained with an end token. Captions end with the stop text, which some references lack.
         (stop_T,), stops = caption_rows(self.tokenizer, [self.stop], []), set(self._stop_ids)
         rows = caption_rows(self.tokenizer, texts, [])
         return [row if row and row[-1] in stops else [*row, *stop_T] for row in rows]
@@ -354,11 +357,11 @@ class Captioner(ABC):
 
     @property
     def adapted(self) -> bool:
-        """Returns whether LoRA stands beside its weights."""
+        """Returns whether LoRA adapters are attached to its weights."""
         return any(is_adapter(name) for name, _ in self.model.named_parameters())
 
     def save(self, folder: str | Path) -> None:
-        """A folder that plain transformers loads; LoRA, where there is some, is merged in."""
+        """Saves a folder that plain transformers can load, with any LoRA adapter merged in."""
         folder = Path(folder)
         silence_transformers()
         merged = {}
@@ -380,14 +383,14 @@ class Captioner(ABC):
 
 
 def apply_head(hidden: torch.Tensor, head: tuple[torch.Tensor, torch.Tensor | None]) -> torch.Tensor:
-    """Computes logits from hidden states …×H by `Captioner.head`."""
+    """Computes logits from hidden states …×H with `Captioner.head`."""
     return (F.linear if head[0].numel() < LARGE else linear)(hidden, *head)
 
 
 def check_room(text_config: Any, before: int, tokens: int) -> None:
-    """Raises `UsageError` where a language model has no room for ``tokens`` after the ``before`` positions in front.
+    """Raises `UsageError` if ``tokens`` tokens do not fit into the language model after ``before`` positions.
 
-    The last token of a caption is not read, so it takes no position.
+    The last token of a caption is never fed to the model, so it takes no position.
     """
     most = max_tokens_after(text_config, before)
     if most is not None and tokens > most:
@@ -399,6 +402,6 @@ def check_room(text_config: Any, before: int, tokens: int) -> None:
 
 
 def max_tokens_after(text_config: Any, before: int) -> int | None:
-    """Tokens of the longest caption after ``before`` positions; None where the language model has no limit."""
+    """Returns the maximum caption length in tokens after ``before`` positions; None if the model has no limit."""
     positions = getattr(text_config, "max_position_embeddings", None)
     return None if positions is None else max(0, int(positions) - before + 1)

@@ -1,4 +1,4 @@
-"""ClipCap (Mokady et al. 2021): a vision encoder, a mapper to a prefix, a causal language model."""
+"""ClipCap (Mokady et al. 2021): a vision encoder, a mapper to a prefix, and a causal language model."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ FILES = "files"
 
 
 class ClipCapConfig(PreTrainedConfig):
-    """Describes what a ClipCap is made of.
+    """Configuration of a ClipCap.
 
     ``vision_config`` and ``text_config``: any vision encoder and any causal language model of transformers.
-    ``visual``: which output of the encoder is the picture: ``projected`` (CLIP's image embedding, as
-    ClipCap uses it), ``pooled``, or ``cells`` (every cell of the grid); or ``files``, D numbers that another program
-    wrote (``feature_size``), and there is no encoder. ``grid``: cells a side that these are pooled to; 0: as the
-    encoder gives them.
-    ``mapper``: ``mlp`` (H·P/2 tanh units between, DiscriTune's), ``transformer`` (ClipCap's other one), or
-    ``linear`` (one prefix position for each cell). ``prefix_length``: P, for the first two.
+    ``visual``: the encoder output to use: ``projected`` (CLIP's image embedding, as in ClipCap), ``pooled``, or
+    ``cells`` (every cell of the grid); ``files`` uses precomputed features of size D (``feature_size``) and no encoder.
+    ``grid``: cells per side after pooling; 0 keeps the encoder's grid.
+    ``mapper``: ``mlp`` (with H·P/2 tanh units, as in DiscriTune), ``transformer`` (ClipCap's alternative), or
+    ``linear`` (one prefix position per cell). ``prefix_length``: P, for ``mlp`` and ``transformer``.
     """
 
     model_type = "clipcap"
@@ -88,7 +87,7 @@ def as_config(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
 
 
 class MlpMapper(nn.Module):
-    """D → H·P/2 → H·P with tanh between: paper 3's mapper (512 → 3840 → 7680 for GPT-2, P = 10)."""
+    """Maps D → H·P/2 → H·P with tanh in between, as in paper 3 (512 → 3840 → 7680 for GPT-2 and P = 10)."""
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__()
@@ -100,7 +99,7 @@ class MlpMapper(nn.Module):
 
 
 class TransformerMapper(nn.Module):
-    """ClipCap's transformer mapper: the picture as ``mapper_constants`` positions beside P learned ones."""
+    """ClipCap's transformer mapper: reads the picture as ``mapper_constants`` positions next to P learned ones."""
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__()
@@ -119,7 +118,7 @@ class TransformerMapper(nn.Module):
 
 
 class MapperLayer(nn.Module):
-    """A pre-norm transformer layer with ReLU and a feed-forward of twice the width, as in ClipCap's release."""
+    """A pre-norm transformer layer with ReLU and a feed-forward layer of twice the width, as in ClipCap's release."""
 
     def __init__(self, size: int, heads: int) -> None:
         super().__init__()
@@ -147,7 +146,7 @@ class MapperLayer(nn.Module):
 
 
 class LinearMapper(nn.Module):
-    """One prefix position for each cell of the grid, with a learned place."""
+    """Maps each cell of the grid to one prefix position, with a learned position embedding."""
 
     def __init__(self, config: ClipCapConfig) -> None:
         super().__init__()
@@ -182,7 +181,7 @@ class ClipCapModel(PreTrainedModel):
         PreTrainedModel.post_init(self)
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Features of pictures: B×D, or B×cells×D where ``visual`` is ``cells``."""
+        """Computes picture features: B×D, or B×cells×D if ``visual`` is ``cells``."""
         output = self.vision(pixel_values=pixels_BCHW)
         if self.config.visual == "projected":
             projected: torch.Tensor = output.image_embeds
@@ -192,13 +191,13 @@ class ClipCapModel(PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """Scores B×T×V: position t scores ``input_ids[:, t]`` from the picture and the tokens before it."""
+        """Computes scores B×T×V: position t scores ``input_ids[:, t]`` given the picture and the preceding tokens."""
         hidden_BTH = self.hidden(self.encode(pixel_values), input_ids)
         logits_BTV: torch.Tensor = self.language_model.get_output_embeddings()(hidden_BTH)
         return logits_BTV
 
     def prefix(self, visual: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
-        """Returns what the language model reads before a caption, B×P×H: the picture, then the tokens of a prompt."""
+        """Returns the language model's input before a caption, B×P×H: the picture, then the prompt tokens."""
         prefix_BPH: torch.Tensor = self.mapper(visual)
         if not prompt_ids:
             return prefix_BPH
@@ -207,11 +206,11 @@ class ClipCapModel(PreTrainedModel):
         return torch.cat([prefix_BPH, prompt_TH.expand(len(prefix_BPH), -1, -1)], dim=1)
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, prompt_ids: Sequence[int] = ()) -> torch.Tensor:
-        """Computes the last hidden states R×T×H in one pass, teacher-forced; R = B·S, a picture's S rows adjacent."""
+        """Computes the last hidden states R×T×H in one teacher-forced pass; R = B·S, a picture's S rows adjacent."""
         prefix_BPH = self.prefix(visual, prompt_ids)
         S, P = len(tokens_RT) // len(visual), prefix_BPH.shape[1]
         check_room(self.config.text_config, P, tokens_RT.shape[1])
-        # Padding lies to the right of everything it could disturb: a causal model needs no mask.
+        # Padding is on the right, so a causal model needs no mask.
         embeds_RTH = self.language_model.get_input_embeddings()(tokens_RT[:, :-1]).to(prefix_BPH.dtype)
         inputs = torch.cat([prefix_BPH.repeat_interleave(S, dim=0), embeds_RTH], dim=1)
         output = self.language_model.base_model(inputs_embeds=inputs, use_cache=False)
@@ -219,13 +218,13 @@ class ClipCapModel(PreTrainedModel):
         return hidden_RTH
 
 
-REPEATED = 2048  # positions of prefixes: below, a GPU computes them again sooner than it launches a pass of their own
+REPEATED = 2048  # prefix positions; below this, a GPU recomputes them faster than it launches a separate pass
 
 
 class ClipCap(Captioner):
     """`ClipCapModel` as a captioner.
 
-    ``prompt`` stands between the picture and every caption and is no part of the caption.
+    ``prompt`` comes between the picture and every caption and is not part of the caption.
     """
 
     model: ClipCapModel
@@ -256,7 +255,7 @@ class ClipCap(Captioner):
 
     @property
     def _prefix_positions(self) -> int:
-        """Positions before a caption: the mapper's own number, or one for each cell of each frame; and the prompt's."""
+        """Counts the positions before a caption: the mapper's prefix (or one per cell per frame) plus the prompt."""
         asked = len(self.prompt_ids)
         if self.model.config.mapper != "linear":
             return int(self.model.config.prefix_length) + asked
@@ -264,7 +263,7 @@ class ClipCap(Captioner):
 
     @functools.cached_property
     def _cells(self) -> int:
-        """The number of cells that the vision encoder gives of a frame."""
+        """Number of cells per frame in the vision encoder's output."""
         blank_1PD = self._encode_frozen(self.pixels([Image.new("RGB", (64, 64))]))
         return int(blank_1PD.shape[1])
 
@@ -319,7 +318,7 @@ AutoModel.register(ClipCapConfig, ClipCapModel)
 
 
 def load_clipcap(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
+    """Loads the model in ``folder`` in float32; returns it with its captioner class."""
     return load_whole(ClipCapModel, folder, dtype=torch.float32), ClipCap
 
 

@@ -1,7 +1,7 @@
-"""Minimum Bayes risk decoding, and removal of nouns that the captioner itself is not sure of: both after generation.
+"""MBR decoding, and removal of nouns that the captioner is not confident about; both run after generation.
 
-What a captioner knows of a picture it says in most of its captions, and each slip in few. The likeliest caption, which
-beam search looks for, shares what is known among all the ways to say it (Kumar and Byrne 2004; Eikema and Aziz 2020).
+A captioner repeats what it knows about a picture in most of its samples and each error in few. The likeliest caption,
+which beam search looks for, divides that probability among all phrasings (Kumar and Byrne 2004; Eikema and Aziz 2020).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tellapart.types import Rollout
 
 
 def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
-    """The sample with the highest `agreement`, the first of equal ones; an empty one only where all are.
+    """Returns the sample with the highest `agreement`, the first among ties; empty only if all samples are empty.
 
-    ``bonus_S``: what is added to the agreement of each of the S samples.
+    ``bonus_S``: added to the agreement of each of the S samples.
     """
     kept = [place for place, text in enumerate(samples) if text]
     if not kept:
@@ -37,14 +37,14 @@ def consensus(samples: Sequence[str], bonus_S: np.ndarray | None = None) -> str:
 
 
 def agreement(samples: Sequence[str]) -> np.ndarray:
-    """Returns how far the S samples agree with each of them, itself included: agreement_S, 0 to 5.
+    """Computes agreement_S, how well the S samples agree with each sample (itself included), in [0, 5].
 
-    The share of the samples that say a content word of it, as a mean over its words (0 to 1), plus their mean
-    similarity (0 to 4): CIDEr-D's without document frequencies, so that a picture's caption depends on no other
-    picture. That is the sum over n = 1 to 4 of the cosine of the counts of n-grams, times a Gaussian of the difference
-    in length (Vedantam et al. 2015, section 4), which is made for sentences. So samples of several sentences are
-    compared sentence by sentence: a sentence of one with the most similar one of the other, as a mean over the
-    sentences of each, and then over both ways.
+    This is the fraction of samples that contain a content word, averaged over the words of the sample (0 to 1), plus
+    the mean similarity (0 to 4). The similarity is CIDEr-D without document frequencies, so that a caption does not
+    depend on other pictures: the sum over n = 1 to 4 of the cosine of n-gram counts, times a Gaussian of the length
+    difference (Vedantam et al. 2015, section 4). CIDEr-D compares sentences. Samples of several sentences are therefore
+    compared by sentence: each sentence with the most similar one of the other sample, averaged over sentences and then
+    over both directions.
     """
     parts = [sentences(text) or [text] for text in samples]
     row_of = {
@@ -53,18 +53,18 @@ def agreement(samples: Sequence[str]) -> np.ndarray:
     }
     row_U = [
         row_of[part] for samples_of_picture in parts for part in samples_of_picture
-    ]  # samples often say the same sentence
+    ]  # samples often share sentences
     similarity_UU = _similarity(list(row_of))[np.ix_(row_U, row_U)]
     count_S = np.array([len(samples_of_picture) for samples_of_picture in parts])
     first_S = count_S.cumsum() - count_S
-    best_US = np.maximum.reduceat(similarity_UU, first_S, axis=1)  # of each sentence with each sample
+    best_US = np.maximum.reduceat(similarity_UU, first_S, axis=1)  # best match of each sentence in each sample
     one_way_SS = np.add.reduceat(best_US, first_S, axis=0) / count_S[:, None]
     total_S: np.ndarray = np.array(word_shares(samples, samples)) + ((one_way_SS + one_way_SS.T) / 2).mean(1)
     return total_S
 
 
 def _similarity(texts: Sequence[str]) -> np.ndarray:
-    """similarity_UU of U sentences with each other, 0 to 4."""
+    """Computes similarity_UU between U sentences, in [0, 4]."""
     grams, size = Grams.of(ptb_tokenize(texts)), len(texts)
     sentence_P = np.repeat(np.arange(size), grams.length_M)
     similarity_UU = np.zeros((size, size))
@@ -73,19 +73,19 @@ def _similarity(texts: Sequence[str]) -> np.ndarray:
         gram_G, place_S = np.unique(gram_P[there_P], return_inverse=True)
         count_UG = np.zeros((size, len(gram_G)))
         np.add.at(count_UG, (sentence_P[there_P], place_S), 1)
-        unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 where there is none
+        unit_UG = count_UG / np.maximum(np.linalg.norm(count_UG, axis=1, keepdims=True), 1)  # 0 if there are no n-grams
         similarity_UU += unit_UG @ unit_UG.T
     similarity_UU *= length_penalty(grams.length_M[:, None] - grams.length_M)
     return similarity_UU
 
 
 def confident_texts(captioner: CaptionerLike, visual: torch.Tensor, rollout: Rollout, least: float) -> list[str]:
-    """The texts without nouns of a probability below ``least``, and without phrases said before.
+    """Removes nouns with a probability below ``least``, and repeated phrases, from the texts.
 
-    A word's probability is that of its tokens under the captioner that wrote them, given the picture and what stands
-    before. A noun has to stand somewhere, so its probability says how likely it is to be the right one. An adjective
-    may be left out: its probability also says how often it is mentioned, and is no measure of truth (docs/research).
-    visual: what was captioned, B rows. One more pass over the captions, none over the pictures.
+    A word's probability is that of its tokens under the captioner that wrote them, given the picture and the preceding
+    text. A sentence needs its nouns, so a noun's probability measures how likely it is to be correct. Adjectives are
+    optional: their probability also reflects how often they are mentioned and does not measure truth (docs/research).
+    visual: the captioned input, B rows. Needs one extra pass over the captions and none over the pictures.
     """
     found, word_RT = words_of_tokens(rollout, captioner.tokenizer, content_words)
     log_p_RT = Speaker(captioner).score(visual, rollout).cpu()

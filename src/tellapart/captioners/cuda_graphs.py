@@ -1,4 +1,4 @@
-"""CUDA graphs: a decoding step is recorded once for each shape and replayed."""
+"""CUDA graphs: records a decoding step once per shape and replays it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tellapart.utils.messages import say_once
 
 
 class StepGraphs:
-    """Generates tokens on a GPU by CUDA graphs, one for each token, where a batch has the shapes of an earlier one.
+    """Generates tokens on a GPU with CUDA graphs, one per token, for batches with previously seen shapes.
 
-    A small batch waits for the launches of its kernels, hundreds for each token; a graph launches them at once. The
-    first batch of some shapes runs as `generate_tokens` does, the second is recorded, and further ones are copied to
-    where the recorded kernels read. What the kernels depend on beside their inputs is part of the key: where the
-    weights lie, and the mode, decoding and autocast of the model.
+    Small batches are bound by kernel launches, hundreds per token; a graph launches them at once. The first batch of a
+    shape runs like `generate_tokens`, the second is recorded, and later batches are copied to the inputs of the
+    recorded kernels. The key also contains everything else that the kernels depend on: the addresses of the weights,
+    and the model's mode, decoding and autocast.
     """
 
-    MOST = 4  # shapes that are kept
-    SHARE = 0.25  # of the free memory that the inputs of one may take; its steps need about three times as much
+    MOST = 4  # maximum number of recorded shapes
+    SHARE = 0.25  # fraction of free memory for the inputs of one recording; its steps need about three times as much
 
     def __init__(self) -> None:
         self.recorded: OrderedDict[Any, RecordedSteps | None] = OrderedDict()
@@ -56,12 +56,12 @@ class StepGraphs:
     def _record(
         self, captioner: Any, state: KVCache, inputs: Sequence[torch.Tensor], decoding: Decoding
     ) -> RecordedSteps | None:
-        """Returns the steps; None, from then on, where a model does what cannot be recorded, or memory ran out."""
+        """Records the steps; returns None, then and from then on, if recording fails or memory runs out."""
         try:
             return RecordedSteps(captioner, state.with_tensors, inputs, decoding)
-        except RuntimeError as error:  # torch.OutOfMemoryError is one
+        except RuntimeError as error:  # includes torch.OutOfMemoryError
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
-            generator.graphsafe_set_state(generator.clone_state())  # it still waits for the end of the recording
+            generator.graphsafe_set_state(generator.clone_state())  # the old state still waits for the end of the recording
             self.refused = True
             self.recorded.clear()
             first = str(error).partition("\n")[0]
@@ -92,7 +92,7 @@ class StepGraphs:
 
 
 def modules_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
-    """Yields a module and all within, in a fifth of the time of ``modules()``, which looks for tied ones."""
+    """Yields a module and all its submodules, five times as fast as ``modules()``, which also detects tied modules."""
     yield module
     for child in module._modules.values():
         if child is not None:
@@ -100,10 +100,10 @@ def modules_of(module: torch.nn.Module) -> Iterator[torch.nn.Module]:
 
 
 class RecordedSteps:
-    """The steps of a loop as CUDA graphs that share their memory; called with inputs of the same shapes.
+    """The steps of a decoding loop as CUDA graphs that share memory; call it with inputs of the same shapes.
 
-    ``inputs``: the tensors of the decoder's state, the first logits, and the numbers to draw with where tokens are
-    drawn. ``with_tensors`` makes a state of the former.
+    ``inputs``: the tensors of the decoder's state, the first logits, and the uniform random numbers if tokens are
+    sampled. ``with_tensors`` restores a state from its tensors.
     """
 
     def __init__(
@@ -118,12 +118,12 @@ class RecordedSteps:
         *cached, logits_NV = self.inputs[:-1] if drawn else self.inputs
         state = with_tensors(cached)
         self.loop = make_loop(captioner, state, logits_NV, decoding, self.inputs[-1] if drawn else None)
-        self.beginning = dict(vars(self.loop))  # what the first graph reads is not given back
+        self.beginning = dict(vars(self.loop))  # keep the inputs of the first graph alive
         self.graphs: list[torch.cuda.CUDAGraph] = []
         self.running: list[torch.Tensor] = []
         stream, pool = torch.cuda.Stream(), torch.cuda.graph_pool_handle()
         stream.wait_stream(torch.cuda.current_stream())
-        torch.clear_autocast_cache()  # weights are cast in the first graph, and not before
+        torch.clear_autocast_cache()  # so that the first graph casts the weights
         with torch.cuda.stream(stream):
             for place in range(decoding.max_tokens):
                 graph = torch.cuda.CUDAGraph()

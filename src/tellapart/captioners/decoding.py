@@ -1,4 +1,4 @@
-"""`generate`: captions for the pictures of a batch by any captioner, greedy, sampled or by beam search."""
+"""`generate`: captions a batch of pictures with any captioner, by greedy decoding, sampling or beam search."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from tellapart.models.decoding import Decoding
 from tellapart.types import Rollout
 from tellapart.utils.rng import ItemSeeds
 
-GOING = 0.75  # finished rows leave the batch when no more than this share goes on
+GOING = 0.75  # drop finished rows from the batch once at most this fraction is still running
 
 
 @torch.no_grad()
 def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-    """Generates ``decoding.samples`` captions for each of B pictures; captions of a picture are adjacent rows.
+    """Generates ``decoding.samples`` captions for each of B pictures, in adjacent rows.
 
-    A caption ends with the first of ``decoder.stop_tokens``, which is part of it, or after ``decoding.max_tokens``.
-    ``seeds``: one for each picture, from which its tokens are drawn; None: torch's generator. Raises `TellapartError`
-    where logits are NaN.
+    A caption ends with its first token in ``decoder.stop_tokens``, which belongs to it, or after
+    ``decoding.max_tokens``. ``seeds``: one per picture, used for sampling; None: torch's default generator. Raises
+    `TellapartError` if logits are NaN.
     """
     drawn = decoding.kind not in ("greedy", "beam")
     uniform_RT = decoding.uniform(len(visual), visual.device, seeds) if drawn else None
@@ -39,7 +39,7 @@ def generate(decoder: Decoder, visual: torch.Tensor, decoding: Decoding, seeds: 
 
 
 def check_finite(name: str, logits_NV: torch.Tensor) -> torch.Tensor:
-    """Returns the logits of the first tokens. Raises `TellapartError` where they are NaN."""
+    """Returns the logits of the first tokens unchanged. Raises `TellapartError` if they are NaN."""
     if bool(logits_NV.isnan().any()):
         raise TellapartError(
             f"{name}: its logits are NaN, so it can write no captions; expected weights and features that are finite: "
@@ -55,17 +55,17 @@ def make_loop(
     decoding: Decoding,
     uniform_RT: torch.Tensor | None,
 ) -> SampleSearch | BeamSearch:
-    """Returns the loop of a kind of decoding, before its first token; ``logits_NV`` are those of ``state``."""
+    """Builds the loop for the kind of decoding, before its first token; ``logits_NV`` belong to ``state``."""
     if decoding.kind == "beam":
         return BeamSearch(decoder, state, logits_NV, decoding)
     return SampleSearch(decoder, state, logits_NV, decoding, uniform_RT)
 
 
 def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.Tensor:
-    """Runs a loop until all its rows have stopped, at most ``max_tokens`` times. Returns tokens_RT.
+    """Runs a loop until all rows have stopped or ``max_tokens`` is reached. Returns tokens_RT.
 
-    On a GPU the host never waits for the device: rows stay, and whether all have stopped is looked at when the answer
-    has arrived.
+    On a GPU the host never waits for the device: finished rows stay in the batch, and the check whether all rows have
+    stopped happens when its result arrives.
     """
     running = RunningCount(loop.running_N.device)
     for place in range(max_tokens):
@@ -79,7 +79,7 @@ def generate_tokens(loop: SampleSearch | BeamSearch, max_tokens: int) -> torch.T
 
 
 class RunningCount:
-    """Counts the rows that go on: on a CPU at once; on a GPU all, until a count of none has been copied back."""
+    """Counts the running rows: immediately on a CPU; on a GPU, reports all rows until a count of 0 arrives."""
 
     def __init__(self, device: torch.device) -> None:
         self.at_once = device.type != "cuda"
@@ -100,7 +100,7 @@ class RunningCount:
 
 
 def to_rollout(tokens_RT: torch.Tensor, tokenizer: Any, stop_tokens: Sequence[int], samples: int) -> Rollout:
-    """Returns generated ids as a `Rollout`: valid up to and including the first stop token."""
+    """Converts generated ids to a `Rollout`, valid up to and including the first stop token."""
     is_stop_RT = torch.isin(tokens_RT, torch.tensor(list(stop_tokens), device=tokens_RT.device))
     stops_before_RT = is_stop_RT.long().cumsum(1) - is_stop_RT.long()
     valid_RT = stops_before_RT == 0
@@ -109,6 +109,6 @@ def to_rollout(tokens_RT: torch.Tensor, tokenizer: Any, stop_tokens: Sequence[in
 
 
 def decode_rows(tokens_RT: torch.Tensor, valid_RT: torch.Tensor, tokenizer: Any) -> list[str]:
-    """Returns token rows as caption texts, without special tokens."""
+    """Decodes token rows to caption texts without special tokens."""
     rows = [row[valid].tolist() for row, valid in zip(tokens_RT.cpu(), valid_RT.cpu(), strict=True)]
     return [text.strip() for text in tokenizer.batch_decode(rows, skip_special_tokens=True)]

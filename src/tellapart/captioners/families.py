@@ -1,4 +1,4 @@
-"""The families of transformers: where the parts of each lie, and what it is asked."""
+"""Model families of transformers: the module paths of their parts, and their prompts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ INSTRUCTION = "Describe this picture in one sentence."
 
 @dataclass(frozen=True)
 class Layout:
-    """The parts of a family by the paths of their modules.
+    """The module paths of a family's parts.
 
-    ``output``: which of the vision tower's outputs the rest of the model reads; None where the rest reads more than
-    one, so that nothing short of the pixels can stand for a picture. ``prompt`` is what it is asked by default,
-    ``template`` what surrounds that where the model has no chat template (``{image}`` is the picture's place).
-    ``answers``: the prompt may be any question; else it is the name of a task, or what captions begin with.
+    ``output``: the vision tower's output that the rest of the model reads; None if it reads several, so that pictures
+    can only be represented by their pixels. ``prompt``: the default prompt. ``template``: the text around the prompt
+    for models without a chat template (``{image}`` marks the picture). ``answers``: whether the prompt may be any
+    question; otherwise it is a task name or the beginning of captions.
     """
 
     vision: str
@@ -67,7 +67,7 @@ LAYOUTS = {
     "florence2": Layout(
         "model.vision_tower",
         mapper=PROJECTOR,
-        prompt="<CAPTION>",  # its processor writes the picture's token and the question of a task
+        prompt="<CAPTION>",  # its processor adds the picture's token and the task's question
         template="{prompt}",
     ),
     "qwen2_vl": Layout("model.visual", "pooler_output"),
@@ -81,7 +81,7 @@ LAYOUTS = {
     ),
 }
 
-# Of families without a line above: what their parts are usually called, the first that is there.
+# Common part names for families that are not listed above; the first that exists is used.
 VISION = ("model.vision_tower", "model.vision_model", "model.visual", "model.vision_encoder", "vision_model", "encoder")
 MAPPERS = (
     "model.multi_modal_projector",
@@ -97,7 +97,7 @@ LANGUAGE = ("model.language_model", "model.text_model", "language_model", "text_
 
 
 def layout_of(model: Any) -> Layout:
-    """The family's layout; of an unknown family what the names show, with pixels as the picture."""
+    """Returns the family's layout; infers it from module names for unknown families, which then read pixels."""
     layout = LAYOUTS.get(model.config.model_type)
     if layout is None:
         return Layout(
@@ -120,7 +120,7 @@ def first(model: nn.Module, paths: tuple[str, ...]) -> str:
 
 
 def present(model: nn.Module, paths: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of ``paths`` that this model has."""
+    """Returns the ``paths`` that exist in this model."""
     return tuple(path for path in paths if find_module(model, path) is not None)
 
 
@@ -131,9 +131,9 @@ def find_module(model: Any, path: str) -> Any:
 
 
 class Group(nn.Module):
-    """Modules and parameters from several places of a model, under one roof.
+    """Groups modules and parameters from several places of a model.
 
-    What replaces one of them here (LoRA does) also replaces it in the model.
+    Replacing a module here, as LoRA does, also replaces it in the model.
     """
 
     def __init__(self, model: nn.Module, paths: tuple[str, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Captions of pictures as texts: batches of samples, and a consensus among them."""
+"""Generates caption texts for pictures: samples in batches, and their consensus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tellapart.models.decoding import Decoding
 from tellapart.types import Rows, in_mode
 from tellapart.utils.rng import ItemSeeds
 
-SAMPLES_AT_ONCE = 1024  # rows of a batch
+SAMPLES_AT_ONCE = 1024  # rows per batch
 
 
 def generate_captions(
@@ -23,12 +23,12 @@ def generate_captions(
     batch_size: int = 100,
     seeds: ItemSeeds | None = None,
 ) -> list[str]:
-    """Generates captions of N pictures from their features N×… by a `Captioner`, with dropout off.
+    """Generates captions of N pictures from their features N×… with a `Captioner`, without dropout.
 
-    ``seeds``, one for each picture, decide what is sampled.
+    ``seeds``: one per picture; they determine the samples.
 
-    No caption has a gap (`without_gaps`). With ``decoding.confidence`` it comes without the words that the captioner is
-    not sure of (`confident_texts`); a consensus is among samples without them.
+    Captions contain no gaps (`without_gaps`). ``decoding.confidence`` removes words that the captioner is not confident
+    about (`confident_texts`), before the consensus is computed.
     """
     if decoding.asks_scorer:
         raise ValueError("a scorer chooses among these captions; call inference.best_of.chosen_captions")
@@ -44,9 +44,9 @@ def generate_captions(
 
 @contextmanager
 def without_gaps(captioner: Any) -> Iterator[None]:
-    """Suppresses the unknown word of a whole-word vocabulary within: in a caption it is a gap ("a man with a").
+    """Suppresses the unknown token of a whole-word vocabulary, which would leave a gap in a caption ("a man with a").
 
-    What an objective samples keeps it, because log-probabilities are taken over the whole vocabulary.
+    Objectives sample without this context because their log-probabilities cover the whole vocabulary.
     """
     before, words = captioner.gaps, getattr(getattr(captioner.tokenizer, "backend_tokenizer", None), "model", None)
     captioner.gaps = (captioner.tokenizer.unk_token_id,) if type(words).__name__ == "WordLevel" else ()

@@ -299,7 +299,7 @@ class Reinforce:
         return self.levels.logits(learner, visual, rollout, batch)
 
     def weight(self, term: RewardTerm, reward: torch.Tensor, batch: Batch) -> float | torch.Tensor:
-        """Returns the weight of a term; with levels of detail, one weight per picture that broadcasts to its rewards."""
+        """Returns the weight of a term; with levels of detail, one weight per picture, broadcastable to the reward."""
         if self.levels is None or not term.prices:
             return term.weight
         price_B = torch.tensor(term.prices)[self.levels.of(batch)]

@@ -416,7 +416,7 @@ def candidates(belief: Belief, choice: Choice, seed: ItemSeeds) -> list[str]:
                 break
             kept |= words
         nouns = description.nouns(kept, belief.noun)
-        if nouns and len(set(map(singular, nouns))) == len(nouns):  # captions like "a red shape and a blue shape" teach repetition
+        if nouns and len(set(map(singular, nouns))) == len(nouns):  # "a red shape and a blue shape" teaches repetition
             found.append(description.condensed(kept, belief.noun))
     return list(dict.fromkeys(found)) or [_least(belief, sentences)]
 
