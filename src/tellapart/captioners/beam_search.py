@@ -44,11 +44,12 @@ class BeamSearch:
     """Finds the best ``samples`` of ``beams`` hypotheses of each picture, best first.
 
     Finished hypotheses are ranked by log-probability divided by length (length penalty 1), where
-    `Decoding.length_penalty_over` defines the length. ``new``: the generated tokens including the end token, as in transformers from 4.36 on; any stop
-    token finishes a hypothesis. ``all``: the prompt and the generated tokens without the end token, as in transformers
-    4.15; after any other stop token, the end token follows at no cost, as the papers' code forces it. A picture's
-    search finishes when its best candidate is no better than its worst finished hypothesis. ``running_N``: which of the
-    N pictures in the batch are still being searched. Tokens after a row's first stop token are undefined.
+    `Decoding.length_penalty_over` defines the length. ``new``: the generated tokens including the end token, as in
+    transformers from 4.36 on; any stop token finishes a hypothesis. ``all``: the prompt and the generated tokens
+    without the end token, as in transformers 4.15; after any other stop token, the end token follows at no cost, as the
+    papers' code forces it. A picture's search finishes when its best candidate is no better than its worst finished
+    hypothesis. ``running_N``: which of the N pictures in the batch are still being searched. Tokens after a row's first
+    stop token are undefined.
     """
 
     def __init__(self, decoder: Decoder, state: DecoderState, logits_NV: torch.Tensor, decoding: Decoding) -> None:

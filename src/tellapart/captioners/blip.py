@@ -122,7 +122,7 @@ class Blip(Captioner):
                 stack.enter_context(replaced_forward(layer, partial(state.attend, layer, number)))
             output = bert(
                 input_ids=tokens_NT,
-                encoder_hidden_states=state.hidden_N1H,  # placeholder that enables cross-attention; `attend` supplies keys and values
+                encoder_hidden_states=state.hidden_N1H,  # enables cross-attention; `attend` supplies keys and values
                 is_decoder=True,
                 use_cache=True,
                 attention_mask=state.mask_of_one() if tokens_NT.shape[1] == 1 else None,

@@ -67,7 +67,7 @@ class Captioner(ABC):
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         speed_up(model)
         self.cut_texts = 0  # number of texts that `tokenize` truncated
-        self.generated = self.cut_captions = 0  # number of generated captions, and of those truncated at the token limit
+        self.generated = self.cut_captions = 0  # number of generated captions, and of truncated ones
         self.cut: set[str] = set()  # truncated texts of the most recently captioned pictures
         self.stop, self._stop_ids = "", list[int]()  # see `set_stop`
         self.chosen: dict[str, Any] = {}

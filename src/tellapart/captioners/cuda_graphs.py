@@ -61,7 +61,7 @@ class StepGraphs:
             return RecordedSteps(captioner, state.with_tensors, inputs, decoding)
         except RuntimeError as error:  # includes torch.OutOfMemoryError
             generator = torch.cuda.default_generators[torch.cuda.current_device()]
-            generator.graphsafe_set_state(generator.clone_state())  # the old state still waits for the end of the recording
+            generator.graphsafe_set_state(generator.clone_state())  # the old state still awaits the end of recording
             self.refused = True
             self.recorded.clear()
             first = str(error).partition("\n")[0]
