@@ -1,4 +1,4 @@
-"""`KVCache`: the state of a language model of transformers after the prompt and the tokens so far."""
+"""`KVCache`: the state of a transformers language model after the prompt and the tokens generated so far."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tellapart.utils.messages import say_once
 
-# The name of the KV cache, as an argument and in an output; `cache` from transformers 5.24 on.
+# Name of the KV cache in arguments and outputs; `cache` from transformers 5.24 on.
 CACHE = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
 @dataclass
 class KVCache:
-    """State of a language model of transformers for N rows: keys and values, and what else a forward pass needs.
+    """State of a transformers language model for N rows: keys, values and other inputs of a forward pass.
 
-    ``mask_NP``: which positions of the prompts are tokens; None: all. ``position_N1``: the position of the first token,
-    where the model does not count by itself. ``encoded_NPD``: an encoder's states. ``decoded``: tokens after the
-    prompt.
+    ``mask_NP``: True for prompt positions that are tokens; None: all. ``position_N1``: the position of the first token
+    if the model does not track positions itself. ``encoded_NPD``: an encoder's states. ``decoded``: number of tokens
+    after the prompt.
     """
 
     cache: Any
@@ -52,7 +52,7 @@ class KVCache:
     TENSORS: ClassVar[Sequence[str]] = ("hidden_N1H", "mask_NP", "position_N1", "encoded_NPD", "encoded_mask_NP")
 
     def tensors(self) -> list[torch.Tensor]:
-        """Returns all tensors of the state; none where its cache is of a kind that does not grow token by token."""
+        """Returns all tensors of the state; empty if this kind of cache does not grow token by token."""
         layers = layers_of(self.cache)
         if any(type(layer) is not DynamicLayer for layer in layers):
             return []
@@ -60,7 +60,7 @@ class KVCache:
         return cached + [tensor for name in self.TENSORS if (tensor := getattr(self, name)) is not None]
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Self:
-        """Returns the same state of other `tensors`."""
+        """Returns the same state with other `tensors`."""
         rest, chosen = iter(tensors), copy.copy(self)
         chosen.cache = copied_cache(self.cache)
         for layer in layers_of(chosen.cache):
@@ -71,20 +71,19 @@ class KVCache:
         return chosen
 
     def attention_mask(self, tokens: int) -> torch.Tensor | None:
-        """Returns the mask of the prompt, of the tokens after it, and of ``tokens`` more; None where nothing is
-        padding."""
+        """Returns the mask of the prompt, the tokens after it, and ``tokens`` more; None if there is no padding."""
         if self.mask_NP is None:
             return None
         return F.pad(self.mask_NP, (0, self.decoded + tokens), value=1)
 
     def positions(self, tokens: int) -> torch.Tensor:
-        """Returns the positions N×T of the next ``tokens``."""
+        """Returns the positions N×T of the next ``tokens`` tokens."""
         assert self.position_N1 is not None
         return self.position_N1 + self.decoded + torch.arange(tokens, device=self.position_N1.device)
 
 
 def select_rows(cache: Any, row_N: torch.Tensor) -> Any:
-    """Returns the keys and values of these rows, each as often as it is named; ``cache`` stays as it is."""
+    """Gathers the keys and values of these rows, which may repeat, without changing ``cache``."""
     if isinstance(cache, EncoderDecoderCache):
         parts = (cache.self_attention_cache, cache.cross_attention_cache)
         return EncoderDecoderCache(*(select_rows(part, row_N) for part in parts))
@@ -94,7 +93,7 @@ def select_rows(cache: Any, row_N: torch.Tensor) -> Any:
 
 
 def copied_cache(cache: Any) -> Any:
-    """Returns a cache of the same keys and values, which grows by itself."""
+    """Returns a copy of the cache with the same keys and values, which grows independently."""
     if isinstance(cache, EncoderDecoderCache):
         return EncoderDecoderCache(copied_cache(cache.self_attention_cache), copied_cache(cache.cross_attention_cache))
     chosen: Cache = copy.copy(cache)
@@ -103,14 +102,14 @@ def copied_cache(cache: Any) -> Any:
 
 
 def layers_of(cache: Any) -> list[Any]:
-    """Returns the layers of a cache, those of an encoder's states last."""
+    """Returns the layers of a cache, with cross-attention layers last."""
     if isinstance(cache, EncoderDecoderCache):
         return [*cache.self_attention_cache.layers, *cache.cross_attention_cache.layers]
     return list(cache.layers)
 
 
 def no_cache_reason(model: Any) -> str | None:
-    """Returns why a model of transformers cannot decode from a KV cache; None where it can."""
+    """Returns the reason why a transformers model cannot decode from a KV cache; None if it can."""
     asked = "is_activation_checkpointing"  # its name in newer transformers
     asked = asked if hasattr(type(model), asked) else "is_gradient_checkpointing"
     if not model._supports_default_dynamic_cache() or model._is_stateful:
@@ -121,7 +120,7 @@ def no_cache_reason(model: Any) -> str | None:
 
 
 def explain_no_cache(name: str, reason: str | None) -> bool:
-    """Returns whether there is a KV cache, which is where there is no ``reason`` against it; prints one once."""
+    """Returns whether a KV cache can be used; prints the ``reason`` once if it cannot."""
     if reason is not None:
         say_once(f"{name}: the picture is read again for every caption, because {reason}")
     return reason is None
@@ -129,7 +128,7 @@ def explain_no_cache(name: str, reason: str | None) -> bool:
 
 @contextmanager
 def replaced_forward(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Replaces the forward of ``module``, or what already replaces it, within the context."""
+    """Replaces the (possibly already replaced) forward of ``module`` within the context."""
     before = vars(module).get("forward")
     module.forward = forward
     try:

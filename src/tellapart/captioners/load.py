@@ -1,7 +1,7 @@
-"""Loads a captioner by its name.
+"""Loads a captioner by name.
 
-A name is that of a family of transformers, a published checkpoint, an adapter, or a captioner of the user's own;
-options follow it as ``NAME?key=value``.
+A name refers to a transformers model, a published checkpoint, an adapter, or a user-defined captioner; options follow
+as ``NAME?key=value``.
 """
 
 from __future__ import annotations
@@ -51,26 +51,27 @@ from tellapart.utils.rng import ItemSeeds
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionerEntry(Entry[Callable[..., Any]]):
-    """With ``model_type`` ``factory(folder) -> (model, class of captioner)`` loads any model folder of that type.
+    """Registry entry of a captioner family.
 
-    With ``takes``, a pattern of whole names, ``factory(name, options as they were typed) -> Captioner`` loads those.
-    Otherwise ``factory(**options) -> Captioner`` is called with what follows the name, ``NAME?key=value``. The entry
-    ``transformers`` loads the model folders whose type has no entry: ``factory(folder, type, name, dtype)``.
+    With ``model_type``, ``factory(folder) -> (model, captioner class)`` loads any model folder of that type. With
+    ``takes``, a pattern that matches whole names, ``factory(name, options as typed) -> Captioner`` loads these names.
+    Otherwise ``factory(**options) -> Captioner`` gets the options from ``NAME?key=value``. The entry ``transformers``
+    loads model folders whose type has no entry: ``factory(folder, type, name, dtype)``.
     """
 
     model_type: bool = False
     takes: str = ""
 
 
-# A module of this package registers a family under the ``model_type`` of its ``config.json``; an installed package
-# adds a family, or a captioner of another make, by an entry point of the group.
+# Modules of this package register a family under the ``model_type`` of its ``config.json``. Installed packages add
+# families or other captioners through an entry point in the group.
 CAPTIONERS: Registry[CaptionerEntry] = Registry(
     "captioner", CaptionerEntry, group="tellapart.captioners", package="tellapart.captioners"
 )
 
 
-STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # the option that every family has
-DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # of those that were trained for several amounts
+STOP: Mapping[str, Callable[[str], Any]] = {"stop": str}  # option of every family
+DETAIL: Mapping[str, Callable[[str], Any]] = {"detail": float}  # option of captioners with levels of detail
 
 
 def load_captioner(
@@ -78,22 +79,22 @@ def load_captioner(
 ) -> Captioner:
     """Loads a captioner from a folder, a run, a hub name, or ``scenes`` (ships with the package).
 
-    Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``; a saved captioner
-    remembers its own. With ``stop=.`` captions also end with any token whose text contains ".". The folder of a PEFT
-    adapter is merged into its base, which ``base_model`` names where it lies elsewhere. ``FILE.pt`` and ``FILE.pth``
-    are published checkpoints (`official`), ``clipcap?vision=NAME&language_model=NAME`` is one with a new mapper,
-    ``package.module:make?key=value`` one of the user's own (`load_custom`), which runs where the command line,
-    `tellapart.utils.registry.allow_code` or an installed entry point names it. Else safetensors only.
+    Options may follow the name: ``Salesforce/blip-image-captioning-base?prompt=a picture of``. Saved captioners
+    remember their options. With ``stop=.``, captions also end with any token whose text contains ".". The folder of a
+    PEFT adapter loads its base and merges the adapter; ``base_model`` overrides where the base is. ``FILE.pt`` and
+    ``FILE.pth`` are published checkpoints (`official`). ``clipcap?vision=NAME&language_model=NAME`` builds a ClipCap
+    with a new mapper. ``package.module:make?key=value`` is user code (`load_custom`), which runs only if the command
+    line, `tellapart.utils.registry.allow_code` or an installed entry point names it. Everything else loads safetensors
+    only.
 
-    ``adapter``: the folder of a PEFT adapter that is merged into it. With it may lie a tokenizer with further tokens.
+    adapter: folder of a PEFT adapter to merge; it may contain a tokenizer with additional tokens.
+    device: ``auto`` selects the accelerator if there is one.
+    precision: ``auto`` selects ``bf16`` if the device supports it, otherwise ``fp32``. Weights below ``fp32`` are for
+        inference only and take no gradient, so pass ``fp32`` for training. User-defined captioners keep their own
+        precision unless one is given.
 
-    ``device``: ``auto`` is the accelerator where there is one. ``precision``: ``auto`` is ``bf16`` where that device
-    multiplies in it, else ``fp32``; weights below ``fp32`` are for inference and take no gradient, so name ``fp32`` for
-    a captioner that is to be trained. A captioner of the user's own keeps the precision that it was made in unless one
-    is named.
-
-    Raises `TellapartError` with the line to type where there is no such model, `UsageError` for options that it does
-    not have, and for a device or precision that this machine does not have.
+    Raises `TellapartError` with the command to type if the model does not exist, and `UsageError` for unknown options
+    and for a device or precision that this machine does not support.
     """
     if is_server(name):
         raise UsageError(
@@ -140,7 +141,7 @@ def load_captioner(
 
 
 def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None) -> tuple[Any, Any, Any, Any]:
-    """Returns the model of a folder, its family, its tokenizer and its processor, with the adapter merged in."""
+    """Returns the model in a folder, its family, its tokenizer and its processor, with the adapter merged."""
     with loading_errors(bare, "a captioner: a folder or hub name with config.json and safetensors"):
         kind = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False).model_type
         if (loaded := load_family(kind, where)) is not None:
@@ -168,7 +169,7 @@ def load_parts(where: str, bare: str, precision: Precision, adapter: Path | None
 
 
 def load_adapted(name: str, folder: Path, written: str, device: torch.device, precision: str) -> Captioner:
-    """The base of a PEFT adapter with the adapter merged in. ``written``: its options, and those of its base."""
+    """Loads the base of a PEFT adapter and merges the adapter. ``written``: options of the adapter and its base."""
     settings = adapter_settings(folder)
     check_sums(folder)
     pairs = [pair for pair in written.split("&") if pair]
@@ -178,7 +179,7 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
     try:
         captioner = load_captioner(f"{base}?{rest}" if rest else base, device, precision, folder)
     except TellapartError as error:
-        if str(folder) in str(error).partition(":")[0]:  # about the adapter, not its base
+        if str(folder) in str(error).partition(":")[0]:  # the error is about the adapter, not its base
             raise
         elsewhere = f"if it lies elsewhere, type '{folder}?base_model=PLACE'"
         raise type(error)(f"{folder} is an adapter of {base}: {error}; {elsewhere}") from None
@@ -187,7 +188,7 @@ def load_adapted(name: str, folder: Path, written: str, device: torch.device, pr
 
 
 def load_without_folder(name: str, written: str) -> Captioner | None:
-    """A captioner that no folder of transformers holds: a published checkpoint, a new ClipCap, a user's own."""
+    """Loads a captioner that is not a transformers folder: a published checkpoint, a new ClipCap, or user code."""
     for entry in CAPTIONERS.builtin().values():
         if entry.takes and re.fullmatch(entry.takes, name):
             captioner: Captioner = entry.factory(name, written)
@@ -198,7 +199,7 @@ def load_without_folder(name: str, written: str) -> Captioner | None:
 
 
 def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name: str) -> dict[str, Any]:
-    """``key=value&key=value`` as options that are ``known``; see `quoted`. Raises `UsageError` for others."""
+    """Parses ``key=value&key=value`` (see `quoted`). Raises `UsageError` for options that are not ``known``."""
     options: dict[str, Any] = {}
     for pair in filter(None, written.split("&")):
         key, equals, value = pair.partition("=")
@@ -216,7 +217,7 @@ def parse_options(written: str, known: Mapping[str, Callable[[str], Any]], name:
 
 
 def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, Any]:
-    """The options with the prompt of the level in place of ``detail``. Raises `UsageError` where both are named."""
+    """Replaces the option ``detail`` by the prompt of its level. Raises `UsageError` if both are given."""
     if "detail" not in typed:
         return typed
     if "prompt" in typed:
@@ -227,30 +228,32 @@ def with_detail(typed: dict[str, Any], levels: Levels, name: str) -> dict[str, A
 
 
 def parse_value(written: str) -> str:
-    """The value that `quoted` wrote."""
+    """Decodes a value that `quoted` encoded."""
     return written.replace("%26", "&").replace("%25", "%")
 
 
 def quoted(value: str) -> str:
-    """The value of an option as it stands in a captioner's name."""
+    """Encodes the value of an option for use in a captioner's name."""
     return value.replace("%", "%25").replace("&", "%26")
 
 
 def load_family(model_type: str, folder: str) -> tuple[Any, type[Captioner]] | None:
-    """The model in a folder and the class of its captioner; None where no family is registered for its type."""
+    """Loads the model in a folder with its captioner class; returns None if no family is registered for its type."""
     if model_type not in CAPTIONERS or not (entry := CAPTIONERS.find(model_type)).model_type:
         return None
     loaded: tuple[Any, type[Captioner]] = entry.factory(folder)
     return loaded
 
 
-CONFIG = {"model_type": "own"}  # a model's folder is known by its config.json
+CONFIG = {"model_type": "own"}  # model folders are recognized by their config.json
 
 
 def load_custom(path: str, options: dict[str, Any], folder: str | None = None) -> Captioner:
-    """Returns what ``path`` makes of ``options``. Its ``save`` also writes down who made it, so that the ``folder``
-    loads again: then it is called with ``folder=FOLDER`` alone, if its code is allowed to run (`utils.registry`).
-    Raises `UsageError` where it is not, or makes something else.
+    """Calls the user's factory at ``path`` with ``options`` and returns its captioner.
+
+    The captioner's ``save`` also records the factory, so that the ``folder`` can be loaded again; the factory is then
+    called with ``folder=FOLDER`` only. Raises `UsageError` if user code is not allowed to run (`utils.registry`), or if
+    the factory does not return a captioner.
     """
     asks = f"captioner {path}" if folder is None else f"the model's folder {folder}"
     captioner = call_factory(path, "captioner", asks, options if folder is None else {"folder": folder})
@@ -281,7 +284,7 @@ def saving_factory(captioner: Captioner, path: str) -> Callable[[Path], None]:
 
 
 def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
-    """A ``generate`` without ``seeds``, called picture by picture, with torch's own generator seeded for each."""
+    """Wraps a ``generate`` without ``seeds``: calls it per picture after seeding torch's default generator."""
     generate: Callable[[torch.Tensor, Decoding], Rollout] = captioner.generate
 
     @functools.wraps(generate)
@@ -301,16 +304,16 @@ def generate_per_picture(captioner: Captioner) -> Callable[..., Rollout]:
 
 
 def check_fit(captioner: Captioner) -> None:
-    """Raises `TellapartError` for a processor or a tokenizer that is not the model's own."""
+    """Raises `TellapartError` if the processor or the tokenizer does not fit the model."""
     if captioner.processor is not None:
         check_pictures(captioner)
     check_tokens(captioner)
     prompt = getattr(captioner, "before", None)
-    getattr(prompt, "of_blank", None)  # made once: a prompt that the processor refuses is an error now
+    getattr(prompt, "of_blank", None)  # evaluated here so that a prompt that the processor rejects fails early
 
 
 def check_pictures(captioner: Captioner) -> None:
-    """Raises `TellapartError` where the processor makes pictures of another size than the vision encoder reads."""
+    """Raises `TellapartError` if the processor's picture size differs from the vision encoder's input size."""
     config: Any = captioner.model.config
     side = getattr(getattr(config, "vision_config", None), "image_size", None)
     pixels = captioner.pixels([Image.new("RGB", (64, 48))])
@@ -323,7 +326,7 @@ def check_pictures(captioner: Captioner) -> None:
 
 
 def check_tokens(captioner: Captioner) -> None:
-    """The language model has a word embedding for every token of the tokenizer, but for those of pictures."""
+    """Checks that the language model has a word embedding for every token of the tokenizer, except picture tokens."""
     places = set(getattr(captioner, "places", ()))
     highest = max(set(captioner.tokenizer.get_vocab().values()) - places, default=0)
     text = getattr(captioner.model.config, "text_config", captioner.model.config)

@@ -1,4 +1,4 @@
-"""LoRA (Hu et al. 2021) beside a captioner's weights (paper 2's SR-L, SR-V, SR-LV), and adapters that PEFT saved."""
+"""LoRA (Hu et al. 2021) for captioners (paper 2's SR-L, SR-V, SR-LV), and loading of adapters saved by PEFT."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def adapter_settings(folder: Path) -> dict[str, Any]:
-    """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` for what is none."""
+    """Returns the configuration of the PEFT adapter in ``folder``. Raises `TellapartError` if it is invalid."""
     settings = parse_json((folder / ADAPTER).read_text(encoding="utf-8"))
     if not isinstance(settings, dict) or not isinstance(settings.get("base_model_name_or_path"), str | None):
         raise TellapartError(f"{folder / ADAPTER}: not the configuration of an adapter as PEFT saves it")
@@ -35,7 +35,7 @@ def adapter_settings(folder: Path) -> dict[str, Any]:
 
 
 def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -> str:
-    """The captioner that the adapter changes: the one ``named``, else the one that its configuration names."""
+    """Returns the adapter's base captioner: ``named`` if given, otherwise the one in its configuration."""
     base = named or settings.get("base_model_name_or_path")
     if not base:
         raise UsageError(f"{folder} is an adapter that names no base; type '{folder}?base_model=NAME'")
@@ -45,7 +45,7 @@ def base_of_adapter(folder: Path, settings: dict[str, Any], named: str | None) -
 
 
 def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
-    """Merge a PEFT adapter into ``model``, in place. Raises `TellapartError` where the two do not fit together."""
+    """Merges a PEFT adapter into ``model`` in place. Raises `TellapartError` if they do not fit together."""
 
     wants_gradient = [parameter.requires_grad for parameter in model.parameters()]
     with loading_errors(str(folder), "an adapter whose weights fit its base"):
@@ -53,7 +53,7 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
             given = set(file.keys())
             check_vocabulary(model, folder, {key: file.get_slice(key).get_shape() for key in given})
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Found missing adapter keys")  # an error below
+            warnings.filterwarnings("ignore", message="Found missing adapter keys")  # raised as an error below
             adapted: Any = PeftModel.from_pretrained(model, str(folder))
         expected = set(get_peft_model_state_dict(adapted, save_embedding_layers=False))
         stray = given - expected - set(adapted.state_dict())
@@ -71,10 +71,10 @@ def merge_adapter(model: torch.nn.Module, folder: Path) -> None:
 
 
 def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
-    """Returns the adapter's tokenizer where it has tokens that its base lacks, else the base's ``own``.
+    """Returns the adapter's tokenizer if it has tokens that its base lacks, otherwise the base's ``own``.
 
-    The base ``model`` gets rows for the embeddings of these tokens. Raises `TellapartError` for a tokenizer that is not
-    the base's with tokens at its end, and for tokens whose embeddings the adapter did not save.
+    Adds embedding rows for these tokens to the base ``model``. Raises `TellapartError` if the tokenizer is not the
+    base's with extra tokens at the end, or if the adapter did not save the embeddings of the extra tokens.
     """
     if not (folder / "tokenizer_config.json").is_file():
         return own
@@ -111,7 +111,7 @@ def tokenizer_of_adapter(folder: Path, model: Any, own: Any) -> Any:
 
 
 def embedding_layers(model: Any) -> dict[str, Any]:
-    """Returns the layers with a row for each token, by the last part of their names."""
+    """Returns the layers with one row per token, keyed by the last part of their names."""
     getters = [getattr(model, f"get_{which}_embeddings", None) for which in ("input", "output")]
     layers = [layer for get in getters if get is not None and (layer := get()) is not None]
     return {name.rpartition(".")[2]: layer for name, layer in model.named_modules() if layer in layers}
@@ -120,7 +120,7 @@ def embedding_layers(model: Any) -> dict[str, Any]:
 def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int]]) -> None:
     """Raises `TellapartError` if the adapter was trained with more tokens than its base has.
 
-    ``shapes``: those of its tensors, by name.
+    ``shapes``: the shapes of the adapter's tensors by name.
     """
     for end, layer in embedding_layers(model).items():
         tables = re.compile(rf"\.{re.escape(end)}\.((base_layer\.)?weight|lora_B\.weight|lora_embedding_A)$")
@@ -136,12 +136,12 @@ def check_vocabulary(model: Any, folder: Path, shapes: Mapping[str, Sequence[int
 
 
 def is_adapter(name: str) -> bool:
-    """Returns whether a parameter of this name is of LoRA's."""
+    """Returns whether this is the name of a LoRA parameter."""
     return ".lora_" in name
 
 
 def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """The weights as if each W were W + ΔW and LoRA had never been; the model itself stays as it is."""
+    """Returns the weights with LoRA merged, W + ΔW, under their original names; does not change the model."""
 
     state = model.state_dict()
     adapted: dict[str, Any] = {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
@@ -152,10 +152,10 @@ def merged_weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name.replace(".base_layer.", "."): tensor for name, tensor in state.items() if not is_adapter(name)}
 
 
-# Paper 2's program: attention of GPT-2; CLIP's vision without the output projection.
+# As in paper 2's code: attention of GPT-2, and of CLIP's vision encoder without the output projection.
 ATTENTION = ("c_attn", "attn.c_proj", "q_proj", "k_proj", "v_proj")
 MODULES = (*ATTENTION, "fc1", "fc2")
-ALL_LINEAR: Literal["all-linear"] = "all-linear"  # peft's own word
+ALL_LINEAR: Literal["all-linear"] = "all-linear"  # peft's keyword
 
 
 def add_lora(
@@ -166,15 +166,15 @@ def add_lora(
     alpha: int = 16,
     modules: Sequence[str] | Literal["all-linear"] = MODULES,
 ) -> None:
-    """Puts ΔW = alpha/rank · B·A beside the ``modules`` of these ``parts``, in place: A ~ N(0, 1), B = 0, no dropout.
+    """Adds LoRA, ΔW = alpha/rank · B·A, to the ``modules`` of these ``parts`` in place: A ~ N(0, 1), B = 0, no dropout.
 
-    ``modules``: how the names of layers end, or ``all-linear``, which is every linear layer but the output layer. The
-    default names are those of paper 2's program; a part whose attention has other names (BLIP, GIT, T5, the vision
-    encoders of Qwen-VL) is adapted in all its linear layers. B = 0, so nothing changes until it learns. The captioner's
-    ``save`` writes merged weights from now on. Raises `UsageError` for a part that has no such layer.
+    ``modules``: suffixes of layer names, or ``all-linear``, every linear layer except the output layer. The default
+    names follow paper 2's code; in parts whose attention layers have other names (BLIP, GIT, T5, the vision encoders of
+    Qwen-VL), all linear layers are adapted. As B = 0, outputs do not change until training. Afterwards, the captioner's
+    ``save`` writes merged weights. Raises `UsageError` if a part has no such layer.
     """
 
-    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # before anything is changed
+    chosen = {part: target_layers(captioner, part, modules) for part in parts}  # raises before anything changes
     for part, layers in chosen.items():
         module = captioner.parts()[part]
         transposed = any(type(layer).__name__ == "Conv1D" for layer in layers.values())  # GPT-2's linear layers
@@ -182,14 +182,14 @@ def add_lora(
         inject_adapter_in_model(settings, module)
         for name, parameter in module.named_parameters():
             if ".lora_A." in name:
-                torch.nn.init.normal_(parameter)  # peft's own "gaussian" is 1/rank of it
+                torch.nn.init.normal_(parameter)  # peft's "gaussian" is 1/rank of this
     check_output_layer(captioner)
 
 
 def target_layers(
     captioner: CaptionerLike, part: str, modules: Sequence[str] | Literal["all-linear"]
 ) -> dict[str, torch.nn.Module]:
-    """The layers of a part that LoRA adapts, by their names within it. Raises `UsageError` where there is none."""
+    """Returns the layers of a part that LoRA adapts, by name. Raises `UsageError` if there are none."""
     module = captioner.parts()[part]
     if modules == ALL_LINEAR:
         return linear_layers(captioner, part)
@@ -206,7 +206,7 @@ def target_layers(
 
 
 def check_output_layer(captioner: CaptionerLike) -> None:
-    """Raises `UsageError` where LoRA stands beside the output layer and `Captioner.head` reads its weights past it."""
+    """Raises `UsageError` if LoRA adapts the output layer and `Captioner.head` would bypass it."""
 
     head = captioner.head()
     for name, layer in captioner.model.named_modules():
@@ -223,8 +223,9 @@ def ending_in(layers: dict[str, torch.nn.Module], endings: Sequence[str]) -> dic
 
 
 def linear_layers(captioner: CaptionerLike, part: str) -> dict[str, torch.nn.Module]:
-    """Every linear layer of a part but the output layer, whose weights are read past LoRA, and but those that
-    `torch.nn.MultiheadAttention` reads in the same way."""
+    """Returns every linear layer of a part except those whose weights are read directly, bypassing LoRA: the output
+    layer and layers inside `torch.nn.MultiheadAttention`.
+    """
     module, output = captioner.parts()[part], output_weight(captioner)
     attentions = [name for name, each in module.named_modules() if isinstance(each, torch.nn.MultiheadAttention)]
     layers: dict[str, torch.nn.Module] = {
@@ -243,7 +244,7 @@ def linear_layers(captioner: CaptionerLike, part: str) -> dict[str, torch.nn.Mod
 
 
 def output_weight(captioner: CaptionerLike) -> torch.Tensor | None:
-    """The weights V×H of the layer that scores words."""
+    """Returns the weights V×H of the output layer."""
     if (head := captioner.head()) is not None:
         return head[0]
     layer_of = getattr(captioner.model, "get_output_embeddings", None)

@@ -1,7 +1,7 @@
-"""Checkpoints as the authors published them: ClipCap's ``.pt`` and BLIP's ``.pth`` (SMILE's are BLIP's), also those of
-paper 2's and paper 3's programs, which lie below the names of a game (``sender.clipcap.*``).
+"""Loads the authors' published checkpoints: ClipCap's ``.pt`` and BLIP's ``.pth`` (also used by SMILE).
 
-Such a file holds weights alone. What it cannot say follows its name as options: ``coco_weights.pt?vision=NAME`` and
+Also loads checkpoints of paper 2's and paper 3's code, whose weights are nested under a game (``sender.clipcap.*``).
+These files contain only weights. Options after the file name supply the rest: ``coco_weights.pt?vision=NAME`` and
 ``language_model=NAME`` for ClipCap; ``tokenizer=NAME``, ``image_size=N`` and ``prompt=TEXT`` for BLIP.
 """
 
@@ -32,21 +32,21 @@ from tellapart.utils.messages import say
 State = dict[str, torch.Tensor]
 PARTS = {"vision": str, "language_model": str, "mapper": str, "prefix_length": int, "stop": str}
 CLIP, GPT2, BERT = "openai/clip-vit-base-patch32", "gpt2", "bert-base-uncased"
-OPEN_CLIP = "open_clip_model.safetensors"  # in the folders of open_clip's and timm's models on the hub
-NO_VISION = "none"  # in place of a vision encoder's name
-READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # the layer of either mapper that reads a picture
-HEAD_WIDTH = 64  # of every attention head of BLIP's vision transformers
+OPEN_CLIP = "open_clip_model.safetensors"  # file name in the hub folders of open_clip and timm models
+NO_VISION = "none"  # replaces the name of a vision encoder
+READS = ("clip_project.model.0.weight", "clip_project.linear.weight")  # each mapper's input layer
+HEAD_WIDTH = 64  # width of every attention head in BLIP's vision transformers
 
 
 def open_official(name: str, written: str) -> Captioner:
-    """Returns the captioner of ``FILE.pt``, ``.pth``, ``.tar`` or ``clipcap``; ``written``: its options."""
+    """Loads the captioner ``FILE.pt``, ``.pth``, ``.tar`` or ``clipcap``; ``written``: its options."""
     if name == "clipcap":
         return build_clipcap(**new_clipcap(written))
     return load_official(Path(name).expanduser(), lambda known: parse_options(written, known, name))
 
 
 def new_clipcap(written: str) -> dict[str, Any]:
-    """Returns what a ClipCap is to be made of. Raises `UsageError` for a mapper that there is not."""
+    """Returns the arguments of a new ClipCap. Raises `UsageError` for an unknown mapper."""
     parts = {"vision": CLIP, "language_model": GPT2, "mapper": "mlp"} | parse_options(written, PARTS, "clipcap")
     if parts["mapper"] not in ("mlp", "transformer"):
         raise UsageError(f"clipcap: mapper is 'mlp' or 'transformer'; found '{parts['mapper']}'")
@@ -54,10 +54,10 @@ def new_clipcap(written: str) -> dict[str, Any]:
 
 
 def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, Any]]) -> Captioner:
-    """The captioner of a published checkpoint. ``options(known)`` reads what followed the file's name.
+    """Loads a published checkpoint. ``options(known)`` parses the options after the file name.
 
-    Keys of the file that are no weights of the captioner are left out and named on stderr. Raises `TellapartError`
-    for a file that holds something else, or whose shapes do not fit what was named.
+    Skips keys that are not weights of the captioner and lists them on stderr. Raises `TellapartError` if the file
+    contains something else or its shapes do not match the named models.
     """
     state = bare_clipcap(read_state(path), path)
     if any(key.startswith("clip_project.") for key in state):
@@ -72,7 +72,7 @@ def load_official(path: Path, options: Callable[[Mapping[str, Any]], dict[str, A
 
 
 class EggCheckpoint(NamedTuple):
-    """Stands for the class that EGG's trainer pickles into a ``.tar``: DiscriTune's published weights are one."""
+    """Stands in for the class that EGG's trainer pickles into a ``.tar``, such as DiscriTune's published weights."""
 
     epoch: Any
     model_state_dict: Any
@@ -81,9 +81,9 @@ class EggCheckpoint(NamedTuple):
 
 
 def read_state(path: Path) -> State:
-    """The weights in a file, bare or under ``model``, ``state_dict`` or ``model_state_dict``.
+    """Reads the weights in a file, top-level or under ``model``, ``state_dict`` or ``model_state_dict``.
 
-    Of pickled classes EGG's tuple alone is known, by its name (`EggCheckpoint`); nothing else is unpickled.
+    The only pickled class that is allowed is EGG's tuple, by its name (`EggCheckpoint`).
     """
     if path.suffix == ".safetensors":
         with loading_errors(str(path), "a checkpoint of safetensors"):
@@ -115,7 +115,7 @@ def read_state(path: Path) -> State:
 
 
 def is_program(path: Path) -> bool:
-    """Returns whether a file is TorchScript's, which holds code beside weights."""
+    """Returns whether a file is TorchScript, which contains code as well as weights."""
     if not zipfile.is_zipfile(path):
         return False
     with zipfile.ZipFile(path) as archive:
@@ -123,7 +123,7 @@ def is_program(path: Path) -> bool:
 
 
 def plain_line(error: Exception) -> str:
-    """The first line of an error's message without torch's escape codes, or its class where it has none."""
+    """Returns the first line of an error message without torch's escape codes, or the error's class if it is empty."""
     first = next(iter(str(error).strip().splitlines()), "")
     return re.sub(r"\x1b\[[0-9;]*m", "", first)[:160].strip() or type(error).__name__
 
@@ -134,12 +134,12 @@ def plain_line(error: Exception) -> str:
 def clipcap_from_state(
     state: State, path: Path, vision: str = CLIP, language_model: str = GPT2, stop: str | None = None
 ) -> ClipCap:
-    """Returns a ClipCap from its weights (mapper and language model) and the two models that it was made from.
+    """Builds a ClipCap from its weights (mapper and language model) and the names of its two base models.
 
-    ``vision`` "none": no encoder; it reads features from files, such as CLIP RN50x4's, which are 640 wide.
+    ``vision`` "none": uses no encoder and reads features from files, such as CLIP RN50x4's of width 640.
 
-    ClipCap's own training adds no end token to a caption, and its own decoding stops at any token that contains ".":
-    that is ``stop`` where none is named and the tokenizer has such tokens.
+    ClipCap's training adds no end token to captions, and its decoding stops at any token that contains "."; this is the
+    default ``stop`` if the tokenizer has such tokens.
     """
     mapper, settings = mapper_settings(state, path)
     if vision == NO_VISION:
@@ -156,10 +156,10 @@ def clipcap_from_state(
 
 
 def bare_clipcap(state: State, path: Path) -> State:
-    """The weights by ClipCap's own names where they lie below others: ``clipcap.*``, ``sender.clipcap.*``.
+    """Strips the prefix of nested weights (``clipcap.*``, ``sender.clipcap.*``) to get ClipCap's own names.
 
-    What lies elsewhere (a game's scorer, its picture encoder) is left out and named. Raises `TellapartError` for LoRA's
-    matrices, whose scale such a file does not hold.
+    Skips and lists other weights (a game's scorer, its picture encoder). Raises `TellapartError` for LoRA matrices
+    because such a file does not contain their scale.
     """
     if (lora := next((key for key in state if ".lora_" in key), None)) is not None:
         raise TellapartError(
@@ -176,7 +176,7 @@ def bare_clipcap(state: State, path: Path) -> State:
 
 
 def clipcap_names(state: State) -> State:
-    """The weights under the names that `ClipCapModel` has for them."""
+    """Renames the weights to the names in `ClipCapModel`."""
     return {
         re.sub(r"^clip_project\.", "mapper.", re.sub(r"^gpt\.", "language_model.", key)): weights
         for key, weights in state.items()
@@ -184,7 +184,7 @@ def clipcap_names(state: State) -> State:
 
 
 def mapper_settings(state: State, path: Path) -> tuple[str, dict[str, Any]]:
-    """Returns which mapper it is, and its sizes, from the shapes: `ClipCapConfig`'s settings."""
+    """Infers the type and the sizes of the mapper (`ClipCapConfig` settings) from the weights' shapes."""
     words = next(
         (state[key] for key in state if re.search(r"^gpt\..*(wte|embed_tokens|word_embeddings)\.weight$", key)), None
     )
@@ -212,10 +212,10 @@ def build_clipcap(
     stop: str = "",
     **sizes: int,
 ) -> ClipCap:
-    """A ClipCap with a new mapper between any CLIP or SigLIP encoder and any causal language model.
+    """Builds a ClipCap with a new mapper between any CLIP or SigLIP encoder and any causal language model.
 
-    ``weights``: the language model's own weights too, and not its shape alone. The mapper's random weights are always
-    the same ones.
+    ``weights``: whether to load the language model's weights; False creates only its architecture. The mapper's
+    initialization is deterministic.
     """
     check_name(language_model, "language model")
     tower, visual, processor = None, FILES, None
@@ -248,8 +248,8 @@ def build_clipcap(
 
 
 def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
-    """Returns CLIP's ResNet and its processor from a file of CLIP's weights, or from the folder of open_clip's; None
-    for another name. Raises `TellapartError` for a file that holds something else.
+    """Loads CLIP's ResNet and its processor from a file of CLIP weights or an open_clip folder; returns None for other
+    names. Raises `TellapartError` if the file contains something else.
     """
     path = Path(name).expanduser()
     if path.is_dir():
@@ -269,9 +269,7 @@ def published_resnet(name: str) -> tuple[ClipResNet, Any] | None:
 
 
 def vision_tower(name: str) -> tuple[Any, str, Any]:
-    """A vision encoder with its weights, which of its outputs is the picture (`ClipCapConfig.visual`), and its
-    processor.
-    """
+    """Returns a vision encoder with its weights, the output to use (`ClipCapConfig.visual`), and its processor."""
     if (resnet := published_resnet(name)) is not None:
         return resnet[0], "pooled", resnet[1]
     check_name(name, "CLIP or SigLIP")
@@ -282,10 +280,10 @@ def vision_tower(name: str) -> tuple[Any, str, Any]:
     family: Any = transformers.AutoModel
     visual = "pooled"
     if config.model_type in ("clip", "clip_vision_model"):
-        vision.projection_dim = config.projection_dim  # a whole CLIP's own; its vision's may be left at a default
+        vision.projection_dim = config.projection_dim  # of the full CLIP; the vision config may hold a default
         family, visual = transformers.CLIPVisionModelWithProjection, "projected"
     loudness = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity_error()  # that the text tower is not needed is no news
+    transformers.utils.logging.set_verbosity_error()  # hide the warning about the unused text tower
     try:
         tower = family.from_pretrained(name, config=vision, trust_remote_code=False, **loading)
         return tower, visual, processor
@@ -295,7 +293,7 @@ def vision_tower(name: str) -> tuple[Any, str, Any]:
 
 # BLIP
 
-BLIP_NAMES = (  # how the vision transformer's names become those of transformers; the text decoder's are the same
+BLIP_NAMES = (  # maps the vision transformer's names to transformers' names; the text decoder's are the same
     (r"^visual_encoder\.cls_token$", "vision_model.embeddings.class_embedding"),
     (r"^visual_encoder\.pos_embed$", "vision_model.embeddings.position_embedding"),
     (r"^visual_encoder\.patch_embed\.proj\.", "vision_model.embeddings.patch_embedding."),
@@ -305,7 +303,7 @@ BLIP_NAMES = (  # how the vision transformer's names become those of transformer
     (r"^visual_encoder\.blocks\.(\d+)\.attn\.proj\.", r"vision_model.encoder.layers.\1.self_attn.projection."),
     (r"^visual_encoder\.blocks\.(\d+)\.mlp\.", r"vision_model.encoder.layers.\1.mlp."),
 )
-# Of a pre-training checkpoint: what retrieval and matching need, and captions do not.
+# Keys of pre-training checkpoints that retrieval and matching need but captioning does not.
 BLIP_STRAY = (
     r"(text_encoder|vision_proj|text_proj|itm_head|visual_encoder_m|text_encoder_m|vision_proj_m|text_proj_m)\."
     r"|(image_queue|text_queue|queue_ptr|ptr_queue|temp)$|text_decoder\.bert\.embeddings\.position_ids$"
@@ -315,7 +313,7 @@ BLIP_STRAY = (
 def blip_from_state(
     state: State, path: Path, tokenizer: str = BERT, image_size: int | None = None, prompt: str = "a picture of "
 ) -> Blip:
-    """A BLIP from its weights. ``image_size``: another side than the checkpoint's, position embeddings interpolated."""
+    """Builds a BLIP from its weights. ``image_size``: overrides the side; interpolates position embeddings."""
     state = dict(state)
     try:
         config = blip_config(state, image_size)
@@ -346,7 +344,7 @@ def blip_from_state(
 
 
 def blip_names(state: State) -> State:
-    """The same weights by transformers' names; names of the text decoder are the same in both."""
+    """Renames the weights to transformers' names; the text decoder has the same names in both."""
     renamed: State = {}
     for key, tensor in state.items():
         for old, new in BLIP_NAMES:
@@ -356,7 +354,7 @@ def blip_names(state: State) -> State:
 
 
 def blip_config(state: State, image_size: int | None) -> Any:
-    """The sizes of a BLIP by its shapes. Its layer norms have 1e-6 where transformers' own default is 1e-5."""
+    """Infers the sizes of a BLIP from its shapes. Its layer norms use 1e-6; transformers defaults to 1e-5."""
     patches, words = state["visual_encoder.patch_embed.proj.weight"], "text_decoder.bert.embeddings"
     width, patch = patches.shape[0], patches.shape[-1]
     side = int((state["visual_encoder.pos_embed"].shape[1] - 1) ** 0.5) * patch
@@ -387,7 +385,7 @@ def count_layers(state: State, pattern: str) -> int:
 
 
 def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Tensor:
-    """Position embeddings for side×side patches: bicubic, the class token's left alone (BLIP's own rule)."""
+    """Interpolates position embeddings to side×side patches: bicubic, class token unchanged, as in BLIP."""
     old = int((places_1PD.shape[1] - 1) ** 0.5)
     if old == side:
         return places_1PD
@@ -397,7 +395,7 @@ def resize_position_embeddings(places_1PD: torch.Tensor, side: int) -> torch.Ten
 
 
 def add_blip_tokens(words: Any) -> None:
-    """BLIP's two tokens after BERT's own: one that begins a caption, and one that only its text encoder uses."""
+    """Adds BLIP's two tokens to BERT's: one that starts captions, and one that only its text encoder uses."""
     if "[DEC]" not in words.get_vocab():
         words.add_special_tokens({"bos_token": "[DEC]"})
         words.add_tokens(["[ENC]"], special_tokens=True)
@@ -407,10 +405,10 @@ def add_blip_tokens(words: Any) -> None:
 
 
 def load_weights(model: Any, state: State, path: Path, stray: str, named: str, skip: str = "\0") -> None:
-    """Weights into the model: every one of it, but for names that begin with ``skip``, and nothing else.
+    """Loads all weights into the model, except names that start with ``skip``.
 
-    Keys that match ``stray`` are left out and named. Raises `TellapartError` for keys that are missing or unknown,
-    and for other shapes, with what was ``named``.
+    Skips and lists keys that match ``stray``. Raises `TellapartError` for missing or unknown keys and for mismatched
+    shapes; the message mentions ``named``.
     """
     left = sorted(key for key in state if re.match(stray, key))
     expected = {key: tensor for key, tensor in model.state_dict().items() if not key.startswith(skip)}
@@ -431,7 +429,7 @@ def load_weights(model: Any, state: State, path: Path, stray: str, named: str, s
 
 
 def is_tied(expected: State, given: State, key: str) -> bool:
-    """Returns whether the tensor behind ``key`` is another one's that is given: tied weights need to come once."""
+    """Returns whether ``key`` is tied to another tensor that is given; tied weights are needed only once."""
     return any(
         other in given and expected[other].data_ptr() == expected[key].data_ptr() for other in expected if other != key
     )
