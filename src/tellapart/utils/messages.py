@@ -126,7 +126,7 @@ def detail(line: str) -> None:
 
 
 def console(**options: Any) -> rich.console.Console:
-    """Creates a rich console that prints markup and escape sequences as text. ``options``: see `rich.console.Console`."""
+    """Creates a rich console that prints markup and escapes as text. ``options``: see `rich.console.Console`."""
 
     class Plain(rich.console.Console):
         def render_str(self, text: str, **more: Any) -> Any:  # before rich measures its width

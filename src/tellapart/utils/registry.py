@@ -90,7 +90,7 @@ class Registry(Mapping[str, E], Generic[E]):
         return entry
 
     def find(self, name: str) -> E:
-        """Returns the entry of this name. Raises a one-line `UsageError` with the nearest name, or why a plug-in fails."""
+        """Returns the named entry. Raises a one-line `UsageError` with the nearest name, or why a plug-in fails."""
         self._import_builtin()
         if name in self._entries:
             return self._entries[name]
@@ -104,7 +104,7 @@ class Registry(Mapping[str, E], Generic[E]):
         return dict(self._entries)
 
     def entries(self, *, broken: Callable[[str], None] | None = None) -> list[E]:
-        """Returns all entries. Raises `UsageError` if a plug-in cannot be loaded, or passes the message to ``broken``."""
+        """Returns all entries. Raises `UsageError` if a plug-in fails to load, or passes the message to ``broken``."""
         result = []
         for name in self:
             try:
