@@ -1,4 +1,4 @@
-"""Captions and references to numbers. Nothing here loads torch; parts load on first use."""
+"""Computes metrics from captions and references. Nothing here loads torch; modules load on first use."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""BLEU as the COCO tools compute it (Papineni et al. 2002), on captions that their PTB tokenizer has cut.
+"""BLEU as the COCO tools compute it (Papineni et al. 2002), on captions tokenized by their PTB tokenizer.
 
-`bleu_stats` gives the ten counts of a caption that may be summed over a corpus, `bleu_of` the score of such sums.
+`bleu_stats` returns ten counts per caption that can be summed over a corpus; `bleu_of` computes the score of sums.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ References = Sequence[Sequence[str]]
 ORDERS = 4
 COUNTS = 2 + 2 * ORDERS  # words, closest reference's words, n-grams (4), n-grams matched (4)
 BLEU_SIGNATURE = f"coco|reflen:closest|smoothing:none|tok:{VERSION}"
-_TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0; they are part of the number
+_TINY, _SMALL = 1e-15, 1e-9  # the COCO tools' guards against 0/0, which affect the score
 
 
 def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[float, np.ndarray]:
     """Computes BLEU-n of the corpus (eq. 1-3 with uniform weights), and of each caption alone, 0 to 1.
 
-    The closest reference's length counts, the shorter one where two are as close. The corpus number is made of
-    summed counts and is not the mean of the captions'. Raises `UsageError` for n outside 1 to 4.
+    The brevity penalty uses the closest reference length, the shorter one in case of ties. The corpus score is computed
+    from summed counts and is not the mean over captions. Raises `UsageError` for n outside 1 to 4.
     """
     if not 1 <= n <= ORDERS:
         raise UsageError(f"BLEU-{n} is not defined here; expected n from 1 to {ORDERS}")
@@ -37,7 +37,7 @@ def bleu(captions: Sequence[str], references: References, n: int = 4) -> tuple[f
 
 
 def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, np.ndarray]:
-    """Computes BLEU-1 to 4 at once: four corpus numbers, and 4×N for the captions."""
+    """Computes BLEU-1 to 4 at once: four corpus scores, and caption scores 4×N."""
     stats_NC = bleu_stats(captions, references)
     corpus_K = bleus_of(stats_NC.sum(0)) if len(stats_NC) else np.full(ORDERS, np.nan)
     return corpus_K, bleus_of(stats_NC.T)
@@ -45,23 +45,23 @@ def bleus(captions: Sequence[str], references: References) -> tuple[np.ndarray, 
 
 @recent
 def bleu_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Counts all that BLEU is made of, N×10: see `COUNTS`."""
+    """Returns the sufficient statistics of BLEU, N×10: see `COUNTS`."""
     return stats_of_tokens(*tokenized(captions, references))
 
 
 def stats_of_tokens(caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Counts as `bleu_stats` does, of captions and references that are tokenised already."""
+    """Computes `bleu_stats` of captions and references that are already tokenized."""
     counts = [_counts(caption, texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     return np.array(counts, dtype=float).reshape(-1, COUNTS)
 
 
 def _counts(caption: str, references: Sequence[str]) -> list[int]:
-    """The ten counts of a caption. An n-gram counts as often as in the reference that has it most often."""
+    """Returns the ten counts of a caption. Matches of an n-gram are clipped to its maximum count in any reference."""
     words, others = caption.split(), [text.split() for text in references]
     length = len(words)
     closest = min([(abs(len(other) - length), len(other)) for other in others])[1]
     row = [length, closest, *[max(length - order, 0) for order in range(ORDERS)], *[0] * ORDERS]
-    joined = [word for other in others for word in (*other, "")]  # no n-gram of a caption has the empty word
+    joined = [word for other in others for word in (*other, "")]  # no n-gram of a caption contains the empty word
     for n in range(1, ORDERS + 1):
         own = list(_grams(words, n))
         distinct = set(own)
@@ -69,7 +69,7 @@ def _counts(caption: str, references: Sequence[str]) -> list[int]:
         if not matched:
             break
         row[1 + ORDERS + n] = len(matched)
-        if len(distinct) < len(own):  # some stand more than once, and may count as often
+        if len(distinct) < len(own):  # repeated n-grams may count more than once
             again = [gram for gram in matched if own.count(gram) > 1]
             row[1 + ORDERS + n] += sum([min(own.count(gram), _most(gram, others)) - 1 for gram in again])
     return row
@@ -80,14 +80,14 @@ def _grams(words: Sequence[str], n: int) -> zip[tuple[str, ...]]:
 
 
 def _most(gram: tuple[str, ...], others: Sequence[list[str]]) -> int:
-    """Counts an n-gram in the reference that has it most often."""
+    """Returns the maximum count of an n-gram in any reference."""
     if len(gram) == 1:
         return max([other.count(gram[0]) for other in others])
     return max([list(_grams(other, len(gram))).count(gram) for other in others])
 
 
 def bleus_of(sums_C: np.ndarray) -> np.ndarray:
-    """Computes BLEU-1 to 4 from the ten counts, which are on the first axis."""
+    """Computes BLEU-1 to 4 from the ten counts on the first axis."""
     words, closest, possible, matched = sums_C[0], sums_C[1], sums_C[2 : 2 + ORDERS], sums_C[2 + ORDERS :]
     root = (1 / np.arange(1, ORDERS + 1)).reshape(-1, *[1] * (sums_C.ndim - 1))
     found: np.ndarray = np.cumprod((matched + _TINY) / (possible + _SMALL), axis=0) ** root
@@ -97,7 +97,7 @@ def bleus_of(sums_C: np.ndarray) -> np.ndarray:
 
 
 def bleu_of(sums_RC: np.ndarray, n: int = ORDERS) -> np.ndarray:
-    """Computes BLEU-n from sums of the ten counts, which are on the last axis."""
+    """Computes BLEU-n from sums of the ten counts on the last axis."""
     return np.asarray(bleus_of(np.moveaxis(sums_RC, -1, 0))[n - 1])
 
 

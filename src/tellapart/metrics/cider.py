@@ -1,8 +1,8 @@
-"""CIDEr-D, which the COCO tools print as CIDEr, and plain CIDEr, with a choice of document frequencies.
+"""CIDEr-D, which the COCO tools print as CIDEr, and plain CIDEr, with configurable document frequencies.
 
-`cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10; `CiderD`
-keeps references and document frequencies for a reward. Among the references of a single picture every n-gram is in all
-documents, so that one picture alone scores 0; so does an n-gram that every picture's references use.
+`cider_d` and `cider_plain` are pure functions ``(captions, references) -> (corpus, per_caption_N)``, 0 to 10. `CiderD`
+stores references and document frequencies for use as a reward. With a single picture every n-gram is in all
+documents, so the score is 0; an n-gram in every picture's references also contributes 0.
 
 Suffixes: M sentences, P positions (words of all sentences), G distinct n-grams, E entries (an n-gram in a sentence),
 N captions, R references.
@@ -32,19 +32,19 @@ Sentence = str | Sequence[int]  # words joined by blanks, or token ids
 
 ORDERS = 4
 SIGMA = 6.0
-END = "<eos>"  # the end token in texts; the tokenizer writes no such word
+END = "<eos>"  # the end token in texts; the tokenizer never outputs this word
 CIDER_D_SIGNATURE = f"cider-d,coco|sigma:6,clipped,x10|idf:references|end:out|tok:{VERSION}"
 CIDER_SIGNATURE = f"cider-plain|unclipped,no-length-penalty,unstemmed,x10|idf:references|end:out|tok:{VERSION}"
 _FORMAT = "tellapart document frequencies 2"
-_PICTURES_AT_ONCE = 4096  # bounds the memory of many captions
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd, of the polynomial that hashes an n-gram
+_PICTURES_AT_ONCE = 4096  # bounds the memory for many captions
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)  # odd multiplier of the polynomial that hashes an n-gram
 
 
 @dataclass(frozen=True)
 class Grams:
-    """The n-grams of M sentences, numbered from 0: first all single words, then all pairs, and so on.
+    """The n-grams of M sentences, numbered from 0: first all unigrams, then all bigrams, and so on.
 
-    gram_OP: the number of the n-gram of each length that starts at each position, −1 where the sentence is too short.
+    gram_OP: the number of the n-gram of each length that starts at each position, −1 if the sentence is too short.
     hash_G: a 64-bit hash of each n-gram, ascending within a length. first_O: the first number of each length.
     """
 
@@ -55,7 +55,7 @@ class Grams:
 
     @classmethod
     def of(cls, sentences: Iterable[Sentence]) -> Grams:
-        """Numbers the n-grams of sentences."""
+        """Numbers the n-grams of the sentences."""
         lengths: list[int] = []
 
         def words(sentence: Sentence) -> Sequence[str | int]:
@@ -65,7 +65,7 @@ class Grams:
 
         hash_P = np.fromiter(map(word_hash, chain.from_iterable(map(words, sentences))), np.uint64)
         length_M = np.array(lengths, np.int64)
-        left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(hash_P))  # words up to the sentence's end
+        left_P = np.repeat(np.cumsum(length_M), length_M) - np.arange(len(hash_P))  # words to the end of the sentence
         gram_OP = np.full((ORDERS, len(hash_P)), -1, np.int32)
         key_P, hashes, first = np.zeros(len(hash_P), np.uint64), [], [0]
         for order in range(ORDERS):
@@ -84,7 +84,7 @@ class Grams:
         return Grams(self.gram_OP[:, start : start + length_M.sum()], length_M, self.hash_G, self.first_O)
 
     def entries(self, picture_M: np.ndarray) -> Entries:
-        """Counts the n-grams of each sentence. ``picture_M``: the picture that each sentence is of."""
+        """Counts the n-grams of each sentence. ``picture_M``: the picture of each sentence."""
         there_OP = self.gram_OP >= 0
         sentence_OP = np.broadcast_to(np.repeat(np.arange(len(self.length_M)), self.length_M), there_OP.shape)
         gram_S, sentence_S = self.gram_OP[there_OP].astype(np.int64), sentence_OP[there_OP]
@@ -96,7 +96,7 @@ class Grams:
         return Entries(pair_E, gram_E, sentence_E, np.diff(start_E, append=len(key_S)))
 
     def weights(self, entries: Entries, idf_G: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Computes tf-idf weights, and for each the norm of the vector of its sentence's n-grams of this length."""
+        """Computes tf-idf weights and, for each, the norm of its sentence's vector of n-grams of the same length."""
         weight_E = entries.count_E * idf_G[entries.gram_E]
         cell_E = entries.sentence_E * ORDERS + np.searchsorted(self.first_O, entries.gram_E, "right") - 1
         norm = np.sqrt(np.bincount(cell_E, weight_E * weight_E))
@@ -116,19 +116,19 @@ class Entries:
 
 @lru_cache(maxsize=1 << 20)
 def word_hash(word: str | int) -> int:
-    """Returns 64 bits that are the same in every process."""
+    """Returns a 64-bit hash that is the same in every process."""
     return int.from_bytes(blake2b(str(word).encode(errors="surrogatepass"), digest_size=8).digest(), "little")
 
 
 def length_penalty(difference: np.ndarray) -> np.ndarray:
-    """Computes the Gaussian of differences in length."""
+    """Computes the Gaussian length penalty."""
     difference = np.abs(difference)
     penalty: np.ndarray = np.exp(-(np.arange(difference.max(initial=0) + 1) ** 2) / (2 * SIGMA**2))
     return np.asarray(penalty[difference])
 
 
 def _blocks(size_N: np.ndarray) -> Iterator[tuple[int, int, slice, np.ndarray]]:
-    """Yields ranges of pictures, the slices of their texts, and the picture of each text, from 0 in each range."""
+    """Yields ranges of pictures, the slices of their texts, and each text's picture, numbered from 0 in each range."""
     end_N = np.cumsum(size_N)
     for start in range(0, len(size_N), _PICTURES_AT_ONCE):
         stop = min(start + _PICTURES_AT_ONCE, len(size_N))
@@ -137,7 +137,7 @@ def _blocks(size_N: np.ndarray) -> Iterator[tuple[int, int, slice, np.ndarray]]:
 
 
 def _document_frequencies(references: Grams, size_N: np.ndarray) -> np.ndarray:
-    """Counts the pictures whose references have each n-gram. ``size_N``: how many references each picture has."""
+    """Counts the pictures whose references contain each n-gram. ``size_N``: the number of references per picture."""
     frequency_G = np.zeros(len(references.hash_G), np.int64)
     for _, _, texts, picture_R in _blocks(size_N):
         entries = references[texts].entries(picture_R)
@@ -154,7 +154,7 @@ def _score(
 ) -> np.ndarray:
     """Computes the score of each caption. ``picture_N``: the picture of each caption, ascending.
 
-    frozen: document frequencies; None for those of the references.
+    frozen: precomputed document frequencies; None computes them from the references.
     """
     size_N = np.array([len(texts) for texts in references], np.int64)
     grams = Grams.of(chain(captions, chain.from_iterable(references)))
@@ -175,11 +175,11 @@ def _score(
 def _score_block(
     captions: Grams, picture_N: np.ndarray, references: Grams, picture_R: np.ndarray, idf_G: np.ndarray, plain: bool
 ) -> np.ndarray:
-    """Computes the similarity of captions with their picture's references, mean over these and n-gram lengths, × 10."""
+    """Computes 10 × the similarity of captions to their references, averaged over references and n-gram lengths."""
     own, other = captions.entries(picture_N), references.entries(picture_R)
     (weight_C, norm_C), (weight_E, norm_E) = captions.weights(own, idf_G), references.weights(other, idf_G)
     first_C = np.searchsorted(other.pair_E, own.pair_E)
-    many_C = np.searchsorted(other.pair_E, own.pair_E, "right") - first_C  # references that have the n-gram
+    many_C = np.searchsorted(other.pair_E, own.pair_E, "right") - first_C  # references that contain the n-gram
     caption_P = np.repeat(np.arange(len(many_C)), many_C)
     reference_P = np.arange(len(caption_P)) + np.repeat(first_C - (np.cumsum(many_C) - many_C), many_C)
     product_P = weight_C[caption_P]
@@ -205,9 +205,9 @@ def _score_block(
     aliases=("ciderd",),
 )
 def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6), as the COCO tools: its mean, and each caption's.
+    """Computes CIDEr-D (Vedantam et al. 2015, eq. 5 with clipping and σ = 6) like the COCO tools, mean and per caption.
 
-    Document frequencies come from the references given: scores of two sets of pictures cannot be compared.
+    Document frequencies come from the given references, so scores on different sets of pictures are not comparable.
     """
     return cider_of_tokens(*tokenized(captions, references))
 
@@ -223,26 +223,28 @@ def cider_d(captions: Sequence[str], references: References) -> tuple[float, np.
     group=CLOSE,
 )
 def cider_plain(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """Plain CIDEr (Vedantam et al. 2015, eq. 1-4) × 10: neither clipping nor length penalty; words are not stemmed."""
+    """Computes plain CIDEr × 10 (Vedantam et al. 2015, eq. 1-4), without clipping, length penalty or stemming."""
     return cider_of_tokens(*tokenized(captions, references), plain=True)
 
 
 def cider_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]], plain: bool = False
 ) -> tuple[float, np.ndarray]:
-    """Computes `cider_d` (or `cider_plain`) of texts that are tokenised already, tokens joined by blanks."""
+    """Computes `cider_d` (or `cider_plain`) of tokenized texts, with tokens joined by blanks."""
     score_N = _score(caption_tokens, np.arange(len(caption_tokens)), reference_texts, plain)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
 
 
 class CiderD:
-    """CIDEr-D of captions against references that stay: texts, or rows of token ids.
+    """CIDEr-D against fixed references: texts, or rows of token ids.
 
     references: for each picture its texts, or its rows of token ids (numbers).
-    idf: where document frequencies come from: "references" (those given), "batch" (the references of the pictures
-    of each call, as paper 2's program has it), a training set's references (in the same form), or frozen
-    `DocumentFrequencies`. end: whether the end token is a word of the string; texts get one each, of token ids a row
-    that has ``end_token`` ends there, and keeps it or not; references always end. plain: plain CIDEr.
+    idf: source of the document frequencies: "references" (the given ones), "batch" (the references of the pictures in
+    each call, as in paper 2's code), a training set's references (in the same form), or frozen
+    `DocumentFrequencies`.
+    end: whether the end token counts as a word. Each text gets one; a row of token ids is cut at ``end_token``, which
+    is kept or not. References always end.
+    plain: compute plain CIDEr.
     """
 
     def __init__(
@@ -276,12 +278,12 @@ class CiderD:
             )
 
     def frequencies(self, references: Sequence[Sequence[Any]], name: str = "training") -> DocumentFrequencies:
-        """Returns document frequencies of other references, in the form that this object's have."""
+        """Computes document frequencies of other references, given in the same form as this object's references."""
         return DocumentFrequencies.of(self._cut_references(references), name, end=self.end, ids=self.ids)
 
     @property
     def signature(self) -> str:
-        """Names the variant, the document frequencies and the tokenizer: numbers compare where these are equal."""
+        """Identifies variant, document frequencies and tokenizer; only scores with equal signatures are comparable."""
         variant = "cider-plain|unclipped,no-length-penalty,unstemmed,x10" if self.plain else "cider-d|sigma:6,clipped"
         idf = "batch" if self._frequencies is None else f"{self._frequencies.name},n={self._frequencies.documents}"
         cut = "token-ids" if self.ids else VERSION
@@ -290,8 +292,8 @@ class CiderD:
     def __call__(self, captions: Sequence[Any], pictures: Sequence[int] | np.ndarray | None = None) -> np.ndarray:
         """Computes the scores of captions, 0 to 10: texts, or rows of token ids (lists, or a 2-D array).
 
-        ``pictures`` says for each caption which picture's references it is compared with (its number); without it,
-        the captions are S for each picture, picture by picture.
+        pictures: for each caption, the number of the picture whose references it is compared with. By default, there
+        are S captions for each picture, picture by picture.
         """
         known = len(self._references)
         if pictures is None:
@@ -319,7 +321,7 @@ class CiderD:
         return [[next(flat) for _ in texts] for texts in references]
 
     def _cut(self, texts: Sequence[Any], *, is_reference: bool = False) -> list[Sentence]:
-        """Returns texts tokenised, or the token ids of rows up to the end token."""
+        """Tokenizes texts, or cuts rows of token ids at the end token."""
         if not self.ids:
             return [f"{text} {END}" if self.end else text for text in ptb_tokenize(texts)]
         rows = [row.tolist() if hasattr(row, "tolist") else list(row) for row in texts]
@@ -338,7 +340,7 @@ def _kind(ids: bool, end: bool) -> str:
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """In how many pictures' references each n-gram occurs, frozen: one line of JSON in a file.
+    """Frozen document frequencies: the number of pictures whose references contain each n-gram.
 
     hash_G: 64-bit hashes of the n-grams, ascending.
     """
@@ -354,21 +356,21 @@ class DocumentFrequencies:
     def of(
         cls, references: Sequence[Sequence[Sentence]], name: str, *, end: bool = False, ids: bool = False
     ) -> DocumentFrequencies:
-        """Counts references that are already cut into words."""
+        """Counts the n-grams of references that are already tokenized."""
         grams = Grams.of(chain.from_iterable(references))
         frequency_G = _document_frequencies(grams, np.array([len(texts) for texts in references], np.int64))
         order_G = np.argsort(grams.hash_G)
         return cls(grams.hash_G[order_G], frequency_G[order_G], len(references), name, end, ids)
 
     def of_hashes(self, hash_G: np.ndarray) -> np.ndarray:
-        """Returns the frequency of each n-gram; 0 for an unknown one."""
+        """Returns the frequency of each n-gram, 0 for unknown ones."""
         if not len(self.hash_G):
             return np.zeros(len(hash_G), np.int64)
         place_G = np.minimum(np.searchsorted(self.hash_G, hash_G), len(self.hash_G) - 1)
         return np.where(self.hash_G[place_G] == hash_G, self.frequency_G[place_G], 0)
 
     def save(self, path: str | Path) -> None:
-        """Writes them to a JSON file."""
+        """Writes the frequencies to a file, as one line of JSON."""
         content = {
             "format": _FORMAT,
             "name": self.name,
@@ -383,7 +385,7 @@ class DocumentFrequencies:
 
     @classmethod
     def load(cls, path: str | Path) -> DocumentFrequencies:
-        """Reads what `save` wrote. Raises `UsageError` for another file, or another tokenizer's."""
+        """Loads a file that `save` wrote. Raises `UsageError` for other files and for other tokenizers."""
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:

@@ -1,7 +1,8 @@
 """Diversity of several captions of one picture: Div-1, Div-2 and mBLEU (paper 4, section 3.2).
 
-Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)``: all captions of a picture in one list,
-numbers 0 to 1, NaN for a picture with nothing to compare. Words are those of the COCO tools' PTB tokenizer.
+Each metric is a pure function ``(caption_lists) -> (corpus, per_picture_N)`` with one list of captions per picture.
+Values are in 0 to 1, or NaN for a picture with nothing to compare. Words are tokenized by the COCO tools' PTB
+tokenizer.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MBLEU_SIGNATURE = f"bleu4-of-each-caption-against-the-others|mean-of-corpus-bleu
     families=("div",),
 )
 def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
-    """Distinct words of a picture's captions over all their words; higher is more diverse (paper 4, section 3.2)."""
+    """Computes distinct words / all words of a picture's captions; higher is more diverse (paper 4, section 3.2)."""
     return _distinct(caption_lists, 1)
 
 
@@ -50,20 +51,20 @@ def div1(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     families=("div",),
 )
 def div2(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
-    """Distinct bigrams of a picture's captions over the number of their **words** (paper 4, section 3.2).
+    """Computes distinct bigrams / number of **words** of a picture's captions (paper 4, section 3.2).
 
-    Bigrams do not reach over the end of a caption. Because words are counted below the line, and not bigrams,
-    captions that share nothing stay a little below 1.
+    Bigrams do not cross the end of a caption. Because the denominator counts words, not bigrams, captions that share
+    nothing score slightly below 1.
     """
     return _distinct(caption_lists, 2)
 
 
 @recent
 def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
-    """Counts what BLEU is made of for each caption against its picture's others, N×11K: ten counts, and 1; else 0.
+    """Returns BLEU statistics of each caption against its picture's others, N×11K: ten counts and 1, else 0.
 
-    Captions are tokenised once, as one text in the order of the pictures: a caption has the same words as a caption and
-    as a reference, also where its end looks at the next line.
+    All captions are tokenized once, as one text in picture order. So a caption has the same words as a caption and as a
+    reference, even if the tokenizer looks past its end at the next line.
     """
     _check(caption_lists)
     tokenized = iter(ptb_tokenize([text for texts in caption_lists for text in texts]))
@@ -79,7 +80,7 @@ def mbleu_stats(caption_lists: CaptionLists) -> np.ndarray:
 
 
 def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes the mean over slots of the slot's corpus BLEU-4 from sums of `mbleu_stats`."""
+    """Computes the mean corpus BLEU-4 over slots from sums of `mbleu_stats`."""
     sums_RKD = sums_RC.reshape(*sums_RC.shape[:-1], -1, COUNTS + 1)
     present_RK = sums_RKD[..., -1] > 0
     size_R = present_RK.sum(-1)
@@ -105,9 +106,9 @@ def mbleu_of(sums_RC: np.ndarray) -> np.ndarray:
 def mbleu(caption_lists: CaptionLists) -> tuple[float, np.ndarray]:
     """Computes BLEU-4 of each caption against the picture's others; lower is more diverse (paper 4, section 3.2).
 
-    The corpus number is the mean over slots (first captions, second captions, …) of the slot's corpus BLEU-4. It
-    is not the mean of the pictures' own numbers, which are means over their captions' BLEU-4 alone.
-    A picture with one caption has nothing to be compared with: NaN, and not in the corpus number.
+    The corpus score is the mean over slots (first captions, second captions, …) of each slot's corpus BLEU-4. It is not
+    the mean of the per-picture scores, which average the sentence BLEU-4 of a picture's captions. A picture with one
+    caption is NaN and does not count in the corpus score.
     """
     stats_NC = mbleu_stats(caption_lists)
     if not stats_NC.size:

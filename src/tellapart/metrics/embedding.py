@@ -1,7 +1,7 @@
-"""Metrics of embeddings: CLIPScore, RefCLIPScore, "ClipSc" and EMScore, on features that a dual encoder gave.
+"""Embedding-based metrics: CLIPScore, RefCLIPScore, "ClipSc" and EMScore, on features of a dual encoder.
 
-Pure functions of numpy arrays with unit rows, ``-> (corpus, per_caption_N)``, the corpus number being the mean.
-Where the features come from, and ×100 as the papers print it, is up to `tellapart.evaluation.context` and the verbs.
+Pure functions of numpy arrays with unit rows, ``-> (corpus, per_caption_N)``; the corpus score is the mean.
+`tellapart.evaluation.context` and the commands provide the features and multiply by 100 as the papers do.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ CLIPSCORE_WEIGHT = 2.5
 
 
 def clipscore(text_ND: np.ndarray, image_ND: np.ndarray) -> tuple[float, np.ndarray]:
-    """2.5·max(cos, 0), 0 to 2.5 (Hessel et al. 2021); texts are encoded behind "A photo depicts "."""
+    """Computes 2.5·max(cos, 0), 0 to 2.5 (Hessel et al. 2021). Texts must be encoded with prefix "A photo depicts "."""
     return _with_mean(CLIPSCORE_WEIGHT * np.maximum(_cosine(text_ND, image_ND), 0))
 
 
 def clipsc(text_ND: np.ndarray, image_ND: np.ndarray) -> tuple[float, np.ndarray]:
-    """100·cos, −100 to 100, no prefix, no factor, negative ones kept: the "ClipSc" of paper 2's tables."""
+    """Computes 100·cos, −100 to 100, without prefix, factor or clipping: the "ClipSc" of paper 2's tables."""
     return _with_mean(100 * _cosine(text_ND, image_ND))
 
 
 def refclipscore(
     text_ND: np.ndarray, image_ND: np.ndarray, reference_RD: Sequence[np.ndarray]
 ) -> tuple[float, np.ndarray]:
-    """Harmonic mean of CLIPScore and the largest cosine with a reference, at least 0 (Hessel et al. 2021).
+    """Computes the harmonic mean of CLIPScore and max(largest cosine with a reference, 0) (Hessel et al. 2021).
 
-    ``reference_RD`` has each caption's references, encoded behind the same prefix. 0 where either is 0. Because
-    CLIPScore has its factor 2.5 and the cosine has none, the range is 0 to 10/7.
+    ``reference_RD``: features of each caption's references, encoded with the same prefix. The score is 0 if either term
+    is 0. Its range is 0 to 10/7, because CLIPScore has a factor of 2.5 and the cosine has none.
     """
     score_N = clipscore(text_ND, image_ND)[1]
     pairs = zip(text_ND, reference_RD, strict=True)
@@ -45,7 +45,7 @@ def refclipscore(
 
 
 class EMScore(NamedTuple):
-    """Precision, recall and F of each caption: each is ``(corpus, per_caption_N)``."""
+    """Precision, recall and F, each as ``(corpus, per_caption_N)``."""
 
     precision: tuple[float, np.ndarray]
     recall: tuple[float, np.ndarray]
@@ -58,12 +58,12 @@ def emscore(
     frame_FD: Sequence[np.ndarray],
     weight_T: Sequence[np.ndarray] | None = None,
 ) -> EMScore:
-    """EMScore(X, V) of clips (Shi et al. 2022): the mean of a coarse and a fine matching, −1 to 1.
+    """Computes EMScore(X, V) of clips (Shi et al. 2022), the mean of a coarse and a fine matching, −1 to 1.
 
-    Coarse: the cosine of the caption's feature with the mean of the frames' features. Fine: each token with its
-    nearest frame, weighted by ``weight_T`` (idf; None: all alike), is the precision, each frame with its nearest
-    token is the recall; F is their harmonic mean. Tokens are those of the encoder, start and end among them.
-    NaN where the weights are all 0, and for F where precision and recall cancel out.
+    The coarse match is the cosine of the caption's feature with the mean frame feature. In the fine match, precision
+    matches each token with its nearest frame, weighted by ``weight_T`` (idf; None: uniform), recall matches each frame
+    with its nearest token, and F is their harmonic mean. Tokens are the encoder's, including start and end. NaN if all
+    weights are 0; F is also NaN if precision and recall cancel out.
     """
     rows = []
     for number, (text_D, words_TD, seen_FD) in enumerate(zip(text_ND, token_TD, frame_FD, strict=True)):
@@ -86,9 +86,9 @@ def emscore_f_rows(
     frame_FD: Sequence[np.ndarray],
     weight_T: Sequence[np.ndarray] | None = None,
 ) -> Iterator[np.ndarray]:
-    """EMScore's F of N captions with each of M clips, a row of M for each caption: what paper 1 ranks clips by.
+    """Yields EMScore's F of each of N captions with all M clips, a row of M values, by which paper 1 ranks clips.
 
-    Else as `emscore`.
+    The other arguments are those of `emscore`.
     """
     mean_MD = np.stack([seen_FD.mean(0) for seen_FD in frame_FD])
     mean_MD = mean_MD / np.maximum(np.linalg.norm(mean_MD, axis=1, keepdims=True), 1e-12)
@@ -107,12 +107,12 @@ def emscore_f_rows(
 def token_idf(
     documents: Sequence[Sequence[int]], end: int, *, padding: int | None = 0, window: int = 77
 ) -> Mapping[int, float]:
-    """Weights of tokens for `emscore`: log((M + 1) / (df + 1)) over M texts as token ids.
+    """Computes token weights for `emscore`: log((M + 1) / (df + 1)) over M texts as token ids.
 
-    A token that no text has is worth log(M + 1). The end token, which is in every text, is worth the mean of all
-    that were seen: it stands for the whole caption. As in EMScore's own program, texts are padded to ``window`` with
-    the token ``padding`` (CLIP's own tokenizer: 0, which is also its "!"), and padding is a token that was seen: the
-    mean has one more number, and "!" is worth next to nothing. None for ``padding`` leaves it out.
+    An unseen token weighs log(M + 1). The end token, which is in every text and represents the whole caption, gets the
+    mean weight of all seen tokens. As in EMScore's code, texts are padded to ``window`` with the token ``padding``
+    (0 in CLIP's tokenizer, which is also its "!"), and padding counts as a seen token: it enters the mean, and "!"
+    weighs next to nothing. ``padding=None`` leaves it out.
     """
     seen = Counter(token for row in documents for token in set(row))
     padded = sum(len(row) < window and padding not in row for row in documents)
@@ -145,26 +145,26 @@ def _with_mean(value_N: np.ndarray) -> tuple[float, np.ndarray]:
 
 # BERTScore (Zhang et al. 2020): tokens of a caption and of a reference, each matched with its nearest in the other.
 #
-# `bertscore` is the formula on token features that a text encoder gave; `tellapart.evaluation.text_models` loads one.
+# `bertscore` implements the formula on a text encoder's token features; `tellapart.evaluation.text_models` loads one.
 
 References = Sequence[Sequence[str]]
 
 
 class TokenFeatures(NamedTuple):
-    """Unit features of a text's tokens, special ones included, and what each token weighs (special ones: 0)."""
+    """Unit features of a text's tokens, including special ones, and the weight of each token (0 for special ones)."""
 
     feature_TD: np.ndarray
     weight_T: np.ndarray
 
 
 class TokenEncoder(Protocol):
-    """An encoder of texts that gives a feature for each token."""
+    """A text encoder that returns a feature for each token."""
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]: ...
 
 
 class BERTScore(NamedTuple):
-    """Precision, recall and F1 of each caption: each is ``(corpus, per_caption_N)``, the corpus number the mean."""
+    """Precision, recall and F1, each as ``(corpus, per_caption_N)``; the corpus score is the mean."""
 
     precision: tuple[float, np.ndarray]
     recall: tuple[float, np.ndarray]
@@ -172,10 +172,10 @@ class BERTScore(NamedTuple):
 
 
 def bertscore(captions: Sequence[str], references: References, *, model: TokenEncoder) -> BERTScore:
-    """BERTScore without idf weights and without rescaling, −1 to 1 (mostly 0 to 1).
+    """Computes BERTScore without idf weights and rescaling, −1 to 1 (mostly 0 to 1).
 
-    Of several references each of the three numbers takes its own maximum, as the package bert-score does. A text
-    without a word scores 0. Raises `UsageError` where a caption has no list of references.
+    Each of the three numbers takes its own maximum over the references, as in the package bert-score. A text without
+    words scores 0. Raises `UsageError` if a caption has no list of references.
     """
     check(captions, references)
     texts = list(dict.fromkeys([*captions, *(text for reference_texts in references for text in reference_texts)]))
@@ -189,7 +189,7 @@ def bertscore(captions: Sequence[str], references: References, *, model: TokenEn
 
 
 def _of_pair(caption: TokenFeatures, reference: TokenFeatures) -> tuple[float, float, float]:
-    """Precision, recall and F1 (Zhang et al. 2020, section 3)."""
+    """Computes precision, recall and F1 (Zhang et al. 2020, section 3)."""
     if not caption.weight_T.sum() or not reference.weight_T.sum():
         return 0.0, 0.0, 0.0
     cosine_TR = caption.feature_TD @ reference.feature_TD.T

@@ -1,4 +1,4 @@
-"""The keys of results, such as ``recall@1.random100@second``: a metric, its candidate sets, and a further scorer."""
+"""Parses keys of results, such as ``recall@1.random100@second``: metric, candidate sets and further scorer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SIZE = re.compile(r"(?:random|bag)(\d+)\b")
 
 
 class MetricKey(NamedTuple):
-    """The parts of a key. base: the key without the scorer's name; k: the rank of a recall, else None."""
+    """The parts of a key. base: the key without the scorer's name. k: the k of recall@k, else None."""
 
     base: str
     k: int | None = None
@@ -21,7 +21,7 @@ class MetricKey(NamedTuple):
 
     @property
     def candidates(self) -> Candidates | None:
-        """The candidates of a recall whose number the key names, such as ``recall@1.random100``."""
+        """Returns the candidates of a recall if the key gives their number, as in ``recall@1.random100``."""
         if self.k is None or (named := _SIZE.match(self.pools)) is None:
             return None
         size = int(named[1])
@@ -29,7 +29,7 @@ class MetricKey(NamedTuple):
 
 
 def parse_key(key: str) -> MetricKey:
-    """Returns the parts of a key; one of another form is its own base."""
+    """Parses a key; a key of another form is its own base."""
     found = _KEY.fullmatch(key)
     if found is None:
         return MetricKey(key)

@@ -1,8 +1,8 @@
-"""Measures of the words of captions, without any model: length, diversity, vocabulary, repetition.
+"""Lexical metrics that need no model: length, diversity, vocabulary, repetition.
 
-Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)``; the references are not looked at
-here. Counts of distinct words are no mean of the captions' numbers: their ``per_caption_N`` is None, and `words_used`
-counts for the bootstrap.
+Every metric is a pure function ``(captions, references) -> (corpus, per_caption_N)`` that ignores the references.
+Counts of distinct words are not means over captions, so their ``per_caption_N`` is None; for the bootstrap,
+`words_used` recounts them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def words(caption: str, *, lower: bool = False) -> list[str]:
-    """The words of a caption: punctuation stripped, split on white space (paper 1's program); case is kept."""
+    """Splits a caption on white space and strips punctuation, as in paper 1's code; keeps case unless ``lower``."""
     return (caption.lower() if lower else caption).translate(_NO_PUNCTUATION).split()
 
 
@@ -43,23 +43,23 @@ def words(caption: str, *, lower: bool = False) -> list[str]:
     aliases=("captionlength", "avglength"),
 )
 def length(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
-    """Words in a caption: their mean, and one number per caption (paper 1, table 1)."""
+    """Computes the number of words: mean and per caption (paper 1, table 1)."""
     length_N = np.array([len(words(caption)) for caption in captions], dtype=float)
     return _mean(length_N), length_N
 
 
 def texts_alone(captions: Sequence[str], references: References = None) -> list[str]:
-    """Returns the captions: what `words_used` counts in."""
+    """Returns the captions, in which `words_used` counts."""
     return list(captions)
 
 
 def words_used(
     captions: Sequence[str], least: int = 1, *, lower: bool = False, unit: float = 1
 ) -> Callable[[np.ndarray], float]:
-    """Returns how many words are used at least ``least`` times, over ``unit``, as a function of the captions' weights.
+    """Returns a function of caption weights that counts the words used at least ``least`` times, divided by ``unit``.
 
-    Nearly all of the text is made of a few common words, which nearly every resample has often enough. So only the
-    first uses of each word are counted, and the rest of a common word's uses where those did not suffice.
+    A few common words make up nearly all of the text, and nearly every resample has them often enough. So only the
+    first uses of each word are counted, and a common word's other uses only if those do not suffice.
     """
     uses: dict[str, list[int]] = {}
     for number, caption in enumerate(captions):
@@ -94,7 +94,7 @@ def words_used(
     aliases=("lexdiversity", "lexicaldiv"),
 )
 def lexical_diversity(captions: Sequence[str], references: References = None) -> tuple[float, None]:
-    """Distinct words over all captions, in thousands, case kept (paper 1, table 1)."""
+    """Counts distinct words over all captions, in thousands, case-sensitive (paper 1, table 1)."""
     return len({word for caption in captions for word in words(caption)}) / 1000, None
 
 
@@ -111,7 +111,7 @@ def lexical_diversity(captions: Sequence[str], references: References = None) ->
     aliases=("vocab", "vocabularysize"),
 )
 def vocabulary(captions: Sequence[str], references: References = None) -> tuple[float, None]:
-    """Distinct words, in lower case, that all captions together use at least 5 times (paper 2, table 6)."""
+    """Counts distinct lower-cased words that all captions together use at least 5 times (paper 2, table 6)."""
     used = Counter(word for caption in captions for word in words(caption, lower=True))
     return float(sum(count >= FREQUENT for count in used.values())), None
 
@@ -128,16 +128,15 @@ def vocabulary(captions: Sequence[str], references: References = None) -> tuple[
     aliases=("repetition", "rep"),
 )
 def repetition_rate(captions: Sequence[str], references: References = None) -> tuple[float, np.ndarray]:
-    """Percent of a caption's words that only repeat earlier ones: the mean, and one number per caption.
+    """Computes the percentage of a caption's words that only repeat earlier ones: mean and per caption.
 
     A word counts (once) if it is part of
     1. a run of any length that repeats the run right before it ("square on grass square on grass": 3 of 6),
     2. a run of at least 6 words that the caption has used before, or
     3. a word used again before any function word came between ("snow dog brown snow": 1 of 4).
     So "a man in a red shirt and a red hat" has none. The mean over human captions is 0.02 (Flickr8k, all 40,460) and
-    0.03 (COCO, Karpathy's test split). Runs shorter than six words are no sign of trouble: careful people and
-    the full descriptions of `scenes` (0.1) say "a small red square … a small red circle".
-    An empty caption has no words and abstains (NaN).
+    0.03 (COCO, Karpathy's test split). Shorter runs are not counted as defects: careful people and the full
+    descriptions of `scenes` (0.1) say "a small red square … a small red circle". An empty caption is NaN.
     """
     rate_N = np.array([_repetition(words(caption, lower=True)) for caption in captions], dtype=float)
     return _mean(rate_N), rate_N
@@ -153,7 +152,7 @@ def _repetition(tokens: Sequence[str]) -> float:
 
 
 def _immediate_runs(tokens: Sequence[str]) -> set[int]:
-    """Positions in the second and later copies of a run that follows itself."""
+    """Returns the positions in the second and later copies of a run that immediately repeats."""
     number: dict[str, int] = {}
     word_N = np.array([number.setdefault(word, len(number)) for word in tokens])
     again_N = np.zeros(len(tokens), dtype=bool)

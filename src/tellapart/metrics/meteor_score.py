@@ -1,8 +1,8 @@
 """METEOR 1.5 as COCO's jar computes it (``-l en -norm``), without Java: `meteor`.
 
-Denkowski & Lavie 2014, "Meteor Universal", with the parameters of English: a caption is aligned with each reference
-by exact, stem, synonym and paraphrase matches; P and R are weighted over content and function words; the
-score is their harmonic mean, less a penalty for chunks. The best reference counts, the first one of several.
+Implements Denkowski & Lavie 2014, "Meteor Universal", with the parameters for English. A caption is aligned with each
+reference by exact, stem, synonym and paraphrase matches. P and R are weighted over content and function words, and
+the score is their harmonic mean minus a penalty for chunks. The best reference counts, the first one in case of ties.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from tellapart.metrics.statistics import PERCENT
 from tellapart.utils import forks
 from tellapart.utils.messages import track
 
-# METEOR's own normalisation of a text (its option ``-norm``), which comes after the PTB tokenizer of the COCO tools.
+# METEOR's own text normalisation (option ``-norm``), applied after the PTB tokenizer of the COCO tools.
 #
-# A tokenizer in the manner of Moses: signs stand alone, a hyphen between two letters is a blank, "n't" becomes
-# "n 't", "t.v." becomes "tv", and a full stop stays on an abbreviation. Its rules were found by comparing outputs
-# with the real tool.
+# A Moses-style tokenizer: splits off punctuation, turns a hyphen between two letters into a blank, "n't" into
+# "n 't" and "t.v." into "tv", and keeps the full stop of an abbreviation. The rules were derived by comparing
+# outputs with the real tool.
 
 _LETTER = "A-Za-zÀ-ÖØ-öø-ž\u0400-\u0527"  # Latin and Cyrillic only: any other sign stands alone
 _WORD = "0-9" + _LETTER
 _EASY = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 _BLANKS = re.compile(r"[ \t\x0c\u00a0\u2000-\u200a\u202f\u205f\u3000]+")
 _HAS_LETTER = re.compile(f"[{_LETTER}]")
-# In this order. A match eats its neighbours, so of "a-b-c" only the first hyphen becomes a blank, as in the tool.
+# Order matters. A match consumes its neighbours, so in "a-b-c" only the first hyphen becomes a blank, as in the tool.
 _RULES = (
     ("[“”]", '"'),
     ("[‘’`]", "'"),
@@ -71,14 +71,14 @@ _RULES = (
 
 @cache
 def _rules() -> list[tuple[re.Pattern[str], str]]:
-    """Compiles the rules: on first use, for that takes longer than a short command."""
+    """Compiles the rules on first use, because that takes longer than a short command."""
     return [(re.compile(pattern), result) for pattern, result in _RULES]
 
 
 def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> list[str]:
-    """The words of a text that the PTB tokenizer has cut, in lower case.
+    """Returns the lower-cased words of a PTB-tokenized text.
 
-    ``abbreviations`` keep their full stop (given without it), ``before_numbers`` only before a number.
+    ``abbreviations`` (given without full stop) keep their full stop, ``before_numbers`` only before a number.
     """
     if _EASY.fullmatch(text):
         return text.split(" ")
@@ -99,19 +99,19 @@ def normalise(text: str, abbreviations: Set[str], before_numbers: Set[str]) -> l
     return [word.lower() for word in words]
 
 
-# What METEOR knows of the words and phrases of some sentences: stems, synonyms, function words, paraphrases.
+# METEOR's knowledge of words and phrases: stems, synonyms, function words, paraphrases.
 #
-# Each distinct word is looked up once and called by a number.
+# Each distinct word is looked up once and identified by a number.
 
-DELTA = 0.75  # the share of a content word in precision and recall; the rest is a function word's
-Span = tuple[int, int, int]  # first word, number of words, row in the table of paraphrases
+DELTA = 0.75  # weight of content words in precision and recall; function words have the rest
+Span = tuple[int, int, int]  # first word, number of words, row in the paraphrase table
 
 
 class Paraphrases(NamedTuple):
-    """Of the phrases of captions (rows of the table) those of references: what each is a paraphrase ``of`` or ``by``.
+    """Maps phrases of captions (table rows) to paraphrases among the references, in both directions of the table.
 
-    ``of``: the references' phrases that the table gives for a caption's; ``by``: those for which it gives the
-    caption's. Each with its place in the table's list.
+    ``of``: reference phrases that the table lists for a caption's phrase. ``by``: reference phrases for which it lists
+    the caption's phrase. Each comes with its position in the table's list.
     """
 
     of: dict[int, dict[int, int]]
@@ -119,7 +119,7 @@ class Paraphrases(NamedTuple):
 
 
 class Lexicon:
-    """Words by number: ``stem``, ``synsets``, ``function`` and ``share`` are lists over the numbers."""
+    """Words by number: ``stem``, ``synsets``, ``function`` and ``share`` are indexed by word number."""
 
     def __init__(self, tables: Tables) -> None:
         self.tables = tables
@@ -131,11 +131,11 @@ class Lexicon:
         self._hash: list[int] = []
 
     def sentence(self, text: str) -> list[str]:
-        """The words of a text that the PTB tokenizer has cut."""
+        """Returns the words of a PTB-tokenized text."""
         return normalise(text, self.tables.abbreviations, self.tables.before_numbers)
 
     def numbers(self, sentences: Sequence[Sequence[str]]) -> list[list[int]]:
-        """The words' numbers. New words are looked up all at once."""
+        """Returns the numbers of the words. Looks up all new words at once."""
         new = [word for word in dict.fromkeys(itertools.chain(*sentences)) if word not in self.number]
         for word in new:
             self.number[word] = len(self.number)
@@ -153,7 +153,7 @@ class Lexicon:
     def phrases(
         self, sentences: Sequence[Sequence[int]], captions: Sequence[bool], references: Sequence[bool]
     ) -> tuple[list[list[Span]], Paraphrases]:
-        """Returns of each sentence the phrases that have paraphrases on the other side, and which these are.
+        """Returns each sentence's phrases that have paraphrases on the other side, and these paraphrases.
 
         ``captions`` and ``references`` mark the sentences of each side.
         """
@@ -188,7 +188,7 @@ class Lexicon:
     def _known_phrases(
         self, sentences: Sequence[Sequence[int]]
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Returns of all phrases that the table of paraphrases knows: sentence, first word in it, words, and row."""
+        """Returns all phrases in the paraphrase table: sentence, first word in it, number of words, and row."""
         length_N = np.fromiter(map(len, sentences), np.int64, len(sentences))
         number_W = np.fromiter(itertools.chain(*sentences), np.int64, int(length_N.sum()))
         hash_W = np.array(self._hash, np.uint64)[number_W]
@@ -212,43 +212,42 @@ class Lexicon:
         return sentence_S, first_S - begin_N[sentence_S], size_S, row_S
 
     def _synsets(self, word: str) -> list[int]:
-        """Of a word that is in none of the tables: those of its base form."""
+        """Returns the synsets of the base form of a word that is in no table."""
         rows = self.tables.synsets.find(np.array([word_hash(base) for base in bases(word)], np.uint64)).tolist()
         return next((self.tables.synsets.row(row) for row in rows if row >= 0), [])
 
 
 # METEOR's alignment of a caption with a reference (Denkowski & Lavie 2011, section 2), with the tool's own choices.
 #
-# The papers ask for the most covered words, then the fewest chunks, then the least distance. The real tool differs in
-# four ways, found by comparing outputs, and they are part of the number:
+# The papers maximise covered words, then minimise chunks, then distance. The real tool differs in four ways, which
+# were found by comparing outputs and affect the score:
 #
-# 1. A match whose words have no other match is taken as it is; only the rest is searched, by a beam of 40.
-# 2. What the search counts as covered is cut to whole numbers, each side of a match alone: 0 for a stem or a synonym, 1
-#    for an exact match, ⌊n/2⌋ for a paraphrase of n words. So in the search a stem, a synonym or a paraphrase of one
-#    word
-#    is taken only where it costs no chunk.
-# 3. The distance of a match counts where it was free to take and passed over, not where it is taken.
-# 4. Ties keep the order in which paths were made: exact, stem, synonym, paraphrase; not matching a word comes last.
+# 1. A match whose words have no other match is always taken; only the rest is searched, with a beam of 40.
+# 2. The search truncates covered words to integers, separately for each side of a match: 0 for a stem or a synonym,
+#    1 for an exact match, ⌊n/2⌋ for a paraphrase of n words. So it takes a stem, a synonym or a one-word paraphrase
+#    only if that costs no chunk.
+# 3. The distance of a match counts if the match was available and skipped, not if it is taken.
+# 4. Ties keep the order in which paths were created: exact, stem, synonym, paraphrase, and last no match.
 
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 BEAM = 40
 NARROW = 4  # for texts of thousands of words
-_MANY = 4 * BEAM  # matches of one word: from here on, those that no path can keep are not made
-_CHUNK, _COVERED_WORD = 1 << 40, 1 << 56  # one integer orders paths: covered words, then chunks, then distance
+_MANY = 4 * BEAM  # matches of one word beyond which matches that no path can keep are not created
+_CHUNK, _COVERED_WORD = 1 << 40, 1 << 56  # one integer sorts paths by covered words, then chunks, then distance
 
 # stage, first word and number of words in the caption, the same in the reference
 Match = tuple[int, int, int, int, int]
 _Node = tuple[Match, "_Node | None"]
-# cost, next word of an open chunk or −1, first word of the reference that is free again, taken words (bits), matches
+# cost, next word of an open chunk or −1, first free word of the reference, taken words (bits), matches
 _Path = tuple[int, int, int, int, "_Node | None"]
 _cost = itemgetter(0)
 
 
 def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BEAM) -> list[Match]:
-    """The matches that the tool takes, by their place in the reference.
+    """Returns the matches that the tool takes, by their position in the reference.
 
-    ``matches`` has for each word of the reference the matches that begin there, in the tool's order. The tool's beam
-    is `BEAM`.
+    matches: for each word of the reference, the matches that begin there, in the tool's order.
+    beam: the tool uses `BEAM`.
     """
     alone = _alone(matches, caption_words)
     if all(alone):
@@ -269,7 +268,7 @@ def align(matches: Sequence[Sequence[Match]], caption_words: int, beam: int = BE
 
 
 def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]:
-    """Marks the reference's words that begin no match, or one whose words, on both sides, have no other."""
+    """Marks reference words that begin no match, or a match whose words, on both sides, have no other match."""
     covered_C, covered_R = [0] * caption_words, [0] * len(matches)
     for row in matches:
         for _, first, size, at, width in row:
@@ -288,7 +287,7 @@ def _alone(matches: Sequence[Sequence[Match]], caption_words: int) -> list[bool]
 
 
 def covered(stage: int, words: int) -> int:
-    """Returns the search's count for one side of a match of ``words`` words."""
+    """Returns the covered words that the search counts for one side of a match of ``words`` words."""
     return words // 2 if stage == 3 else int(WEIGHTS[stage]) * words
 
 
@@ -298,7 +297,7 @@ def _gain(match: Match) -> int:
 
 
 def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
-    """All ways on from ``paths`` at one word of the reference: each match that is free, and none (``skipping``)."""
+    """Extends ``paths`` at one reference word by each available match, and by no match (``skipping``)."""
     options = []
     for match in row:
         _, first, size, _, width = match
@@ -319,20 +318,20 @@ def _grow(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool)
             if not taken & mask:
                 base = cost if following == first else ended
                 grown.append((base - gain, following_then, until_then, taken | mask, (match, node)))
-                cost, ended = cost + distance, ended + distance  # for all that pass it over
+                cost, ended = cost + distance, ended + distance  # for all paths that skip it
         if skipping:
             grown.append((ended, -1, until, taken, node))
     return grown
 
 
 def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: bool) -> list[_Path]:
-    """`_grow` for a word with thousands of matches, without the ways on that sorting would drop.
+    """Like `_grow`, for a word with thousands of matches; omits extensions that sorting would drop.
 
-    Among the matches of one path that gain as much, costs rise in their order: a chunk that goes on apart, only the
-    first `BEAM` that are free can be kept.
+    Among the matches of one path with equal gain, costs rise in their order. So, except for a continued chunk, only the
+    first `BEAM` available ones can be kept.
     """
     gains = [_gain(match) for match in row]
-    passed = list(itertools.accumulate((abs(match[1] - at) for match in row), initial=0))  # distance of those before
+    passed = list(itertools.accumulate((abs(match[1] - at) for match in row), initial=0))  # distance so far
     alike: defaultdict[int, list[int]] = defaultdict(list)
     covering: defaultdict[int, list[int]] = defaultdict(list)
     starting: defaultdict[int, list[int]] = defaultdict(list)
@@ -369,29 +368,29 @@ def _grow_many(paths: Sequence[_Path], row: Sequence[Match], at: int, skipping: 
 
 
 def _places(node: _Node | None) -> Iterable[int]:
-    """The caption's words that a path has taken."""
+    """Returns the caption's words that a path has taken."""
     while node is not None:
         (_, first, size, _, _), node = node
         yield from range(first, first + size)
 
 
-# What can match between a caption and its references: METEOR's four stages, in the order of the tool's lists.
+# Possible matches between a caption and its references: METEOR's four stages, in the order of the tool's lists.
 
 Places = list[tuple[int, int]]
 
 CROWDED = 500_000  # matches of a caption with a reference; captions of a thousand ordinary words stay below it
-_NEAR = 2  # in a crowd, matches of one kind that a word keeps on either side of its own place
+_NEAR = 2  # for crowded pairs, matches of one kind that a word keeps on either side of its own position
 
 
 class Sentence(NamedTuple):
-    """Words by number, and the phrases among them that have paraphrases."""
+    """A sentence's word numbers, and its phrases that have paraphrases."""
 
     words: list[int]
     spans: list[Span]
 
 
 class Kin(dict[int, frozenset[int]]):
-    """Of a word those words of the captions that it matches: itself, those of its stem, those that share a synset."""
+    """Maps a word to the caption words that it matches: the same word, the same stem, or a common synset."""
 
     def __init__(self, lexicon: Lexicon, captions: Iterable[Sequence[int]]) -> None:
         super().__init__()
@@ -415,9 +414,9 @@ class Kin(dict[int, frozenset[int]]):
 
 
 class Pairs:
-    """The possible matches between a caption and its references, found for all of them at once.
+    """Possible matches between a caption and all its references.
 
-    ``kin`` and ``paraphrases`` are what `Kin` and `Lexicon.phrases` say of a corpus that they are part of.
+    ``kin`` and ``paraphrases`` are the results of `Kin` and `Lexicon.phrases` for a corpus that contains the texts.
     """
 
     def __init__(
@@ -439,12 +438,12 @@ class Pairs:
         self._phrase = _phrase_pairs(phrases, {row for one in references for _, _, row in one.spans}, paraphrases)
 
     def crowded(self, reference: Sentence) -> bool:
-        """Returns True for so many matches that only near ones are searched: the tool itself takes minutes there."""
+        """Returns whether there are so many matches (minutes in the tool) that only near ones are searched."""
         most = _STAGES * len(self.caption.words) * len(reference.words)
         return most > CROWDED and sum(len(self._look_up(word)) for word in reference.words) > CROWDED
 
     def near_matches(self, reference: Sentence) -> list[list[Match]]:
-        """`matches`, of each kind those near a word's own place only."""
+        """Returns `matches`, restricted to those of each kind near a word's own position."""
         found: list[list[Match]] = []
         for at, word in enumerate(reference.words):
             known = self._look_up(word)
@@ -458,10 +457,10 @@ class Pairs:
         return found
 
     def matches(self, reference: Sentence) -> list[list[Match]]:
-        """For each word of the reference the matches that begin there: by stage, then in the caption's order.
+        """Returns for each reference word the matches that begin there, by stage, then in caption order.
 
-        Paraphrases come in two parts: those of the reference's phrase, in the table's order, and then those of
-        which the reference's phrase is a paraphrase. A pair that stands in the table both ways is there twice.
+        Paraphrases come in two parts: those of the reference's phrase, in table order, then those of which the
+        reference's phrase is a paraphrase. A pair that the table lists in both directions appears twice.
         """
         looked_up = self._word
         found: list[list[Match]] = []
@@ -480,7 +479,7 @@ class Pairs:
         return found
 
     def _look_up(self, word: int) -> list[tuple[int, int]]:
-        """Stage and place of the caption's words that match a word."""
+        """Returns stage and position of the caption words that match a word."""
         found = self._word.get(word)
         if found is not None:
             return found
@@ -498,7 +497,7 @@ class Pairs:
 
 
 def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tuple[int, int]) -> Places:
-    """Of the places from ``begin`` to ``end`` those nearest ``at``."""
+    """Returns the positions between ``begin`` and ``end`` that are nearest ``at``."""
     middle = bisect_left(ordered, at)
     first, last = bisect_left(ordered, begin), bisect_left(ordered, end)
     return ordered[max(first, middle - _NEAR) : min(last, middle + _NEAR)]
@@ -507,7 +506,7 @@ def _near(ordered: Places, begin: tuple[int, int], at: tuple[int, int], end: tup
 def _phrase_pairs(
     caption: dict[int, Places], reference: set[int], paraphrases: Paraphrases
 ) -> dict[int, tuple[Places, Places]]:
-    """For a reference's phrase the caption's phrases that are its paraphrases, and those that it is one of."""
+    """Maps reference phrases to caption phrases that are their paraphrases, and to those that they paraphrase."""
     found: dict[int, tuple[Places, Places]] = {}
     hits: dict[int, list[tuple[int, int]]] = {}
     for row in caption:
@@ -528,21 +527,21 @@ METEOR_SIGNATURE = f"1.5|en,norm|best-reference|tok:{VERSION}"
 ALPHA, BETA, GAMMA = 0.85, 0.20, 0.60
 COUNTS = 23
 _ROUNDING, _KEPT_WORDS = 1e-9, 500_000
-_LEAST_PAIRS = 500  # of a process: a tenth of a second
+_LEAST_PAIRS = 500  # per process: takes a tenth of a second
 # Columns of the counts: words (caption, reference), function words (the same), then for each stage content words
 # (caption, reference) and function words (the same) that it matched, chunks, matched words (caption, reference).
 _STAGES, _CHUNKS, _MATCHED = 4, 20, 21
 
 
 def find_tables() -> None:
-    """Raises `MissingExtra` where what METEOR is read from is not installed."""
+    """Raises `MissingExtra` if METEOR's data is not installed."""
     index_folder()
     if importlib.util.find_spec("snowballstemmer") is None:
         raise MissingExtra("meteor", "METEOR")
 
 
 def meteor_counts(captions: Sequence[str], references: References) -> np.ndarray:
-    """All that METEOR is made of, N×23, for the best reference of each caption: the tool's line of statistics."""
+    """Returns the tool's statistics N×23, for the best reference of each caption."""
     return _counts(captions, references, str(index_folder()))
 
 
@@ -582,7 +581,7 @@ def _counts_of_some(
 
 
 def meteor_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns `meteor_counts` that may be summed: a caption that equals its reference adds no chunks."""
+    """Returns `meteor_counts` in a form that can be summed: a caption equal to its reference adds no chunks."""
     return _summable(meteor_counts(captions, references))
 
 
@@ -595,7 +594,7 @@ def _summable(counts_NC: np.ndarray) -> np.ndarray:
 
 
 def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
-    """Computes `score` of sums of `meteor_stats`, …×23: the same operations in the same order, of all rows at once."""
+    """Computes `score` of sums of `meteor_stats`, …×23, for all rows at once, with the same order of operations."""
     counts = sums_RC.reshape(-1, COUNTS).T
     matched_R = (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     whole_R = (counts[_CHUNKS] == 1) & (counts[_MATCHED] == counts[0]) & (counts[_MATCHED + 1] == counts[1])
@@ -606,7 +605,7 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
         np.divide(_hits(counts, side), size_R, out=rate_R, where=size_R != 0)
     found_R, some = np.zeros(len(matched_R)), np.flatnonzero((precision_R != 0) & (recall_R != 0))
     mean_S = 1 / ((1 - ALPHA) / precision_R[some] + ALPHA / recall_R[some])
-    # numpy's power rounds otherwise on some processors
+    # numpy's power rounds differently on some processors
     penalty_S = np.array([share**BETA for share in (chunks_R[some] / matched_R[some]).tolist()])
     found_R[some] = mean_S * (1 - GAMMA * penalty_S)
     return found_R.reshape(sums_RC.shape[:-1])
@@ -626,15 +625,15 @@ def meteor_of(sums_RC: np.ndarray) -> np.ndarray:
     check=find_tables,
 )
 def meteor(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """METEOR of the corpus and of each caption, 0 to 1. The corpus number is made of summed counts, not a mean.
+    """Computes METEOR of the corpus and of each caption, 0 to 1. The corpus score uses summed counts; it is not a mean.
 
-    Raises `MissingExtra` where pycocoevalcap (the tables) or snowballstemmer is not installed.
+    Raises `MissingExtra` if pycocoevalcap (the tables) or snowballstemmer is not installed.
     """
     return _of_stats(meteor_stats(captions, references))
 
 
 def meteor_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `meteor` of texts as they are given to the tool, which normalises them by its own rules."""
+    """Computes `meteor` of texts in the form that the tool receives and normalises by its own rules."""
     return _of_stats(_summable(_counts_of_tokens(caption_tokens, reference_texts, str(index_folder()))))
 
 
@@ -646,14 +645,14 @@ _kept: list[tuple[str, Lexicon]] = []
 
 
 def _lexicon(index: str) -> Lexicon:
-    """The words looked up so far, for as long as the index is the same one."""
+    """Returns the lexicon of words looked up so far, cached per index."""
     if not _kept or _kept[0][0] != index or len(_kept[0][1].number) > _KEPT_WORDS:
         _kept[:] = [(index, Lexicon(open_tables()))]
     return _kept[0][1]
 
 
 def score(counts: Sequence[float]) -> float:
-    """METEOR of one caption or corpus from its 23 counts (Denkowski & Lavie 2014, eq. 1 to 5)."""
+    """Computes METEOR of one caption or corpus from its 23 counts (Denkowski & Lavie 2014, eq. 1 to 5)."""
     chunks, matched = counts[_CHUNKS], (counts[_MATCHED] + counts[_MATCHED + 1]) / 2
     if chunks == 1 and counts[_MATCHED] == counts[0] and counts[_MATCHED + 1] == counts[1]:
         chunks = 0
@@ -664,10 +663,10 @@ def score(counts: Sequence[float]) -> float:
 
 
 def _hits(counts: Any, side: int) -> Any:
-    """Weighted matches of the caption (side 0) or the reference (1).
+    """Computes the weighted matches of the caption (side 0) or the reference (1).
 
-    The tool's sums break ties between references: content words before function words, one after the other. `sum`
-    would not do, it rounds otherwise from Python 3.12 on.
+    The order of summation breaks ties between references: content words before function words, one after the other.
+    `sum` is unsuitable because it rounds differently from Python 3.12 on.
     """
     total = 0.0
     for share, start in ((DELTA, 4), (1 - DELTA, 6)):
@@ -684,7 +683,7 @@ def _less_chunks(precision: float, recall: float, chunks: float, matched: float)
 
 
 def best(pairs: Pairs) -> list[float]:
-    """The counts against the reference with the highest score, the first of several."""
+    """Returns the counts for the reference with the highest score, the first one in case of ties."""
     caption, references, lexicon = pairs.caption, pairs.references, pairs.lexicon
     crowds = [pairs.crowded(reference) for reference in references]
     found = [
@@ -712,7 +711,7 @@ def best(pairs: Pairs) -> list[float]:
 def ceiling(
     caption: Sequence[int], reference: Sequence[int], matches: Sequence[Sequence[Match]], lexicon: Lexicon
 ) -> float:
-    """Computes an upper bound of the score: every word as well matched as any match could, in one chunk."""
+    """Computes an upper bound of the score: every word has its best possible match, in a single chunk."""
     hit_C, hit_R = [0.0] * len(caption), [0.0] * len(reference)
     for row in matches:
         for stage, first, size, at, width in row:
@@ -732,7 +731,7 @@ def ceiling(
 
 
 def count(caption: Sequence[int], reference: Sequence[int], taken: Sequence[Match], lexicon: Lexicon) -> list[float]:
-    """The tool's 23 numbers for an alignment."""
+    """Returns the tool's 23 statistics of an alignment."""
     function = lexicon.function
     counts = [0.0] * COUNTS
     counts[0], counts[1] = len(caption), len(reference)

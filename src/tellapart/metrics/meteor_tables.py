@@ -1,8 +1,8 @@
-"""METEOR's tables as a compact index on disk, memory-mapped: a program that scores captions starts at once.
+"""METEOR's tables as a compact, memory-mapped index on disk, so that programs start without delay.
 
-The tables (synonyms of WordNet, function words, paraphrases) lie in the package pycocoevalcap, in a jar and a gzip
-file of 270 MB of text. They are read once, with a progress bar, into ``$TELLAPART_CACHE/meteor/KEY``: plain
-arrays, found by 64-bit hashes of words and phrases. KEY names the content of the sources and this layout.
+The tables (WordNet synonyms, function words, paraphrases) are in the package pycocoevalcap, in a jar and a gzip file
+with 270 MB of text. They are converted once, with a progress bar, to ``$TELLAPART_CACHE/meteor/KEY``: plain arrays
+keyed by 64-bit hashes of words and phrases. KEY identifies the content of the sources and the layout.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from tellapart.utils.files import locked
 from tellapart.utils.messages import Progress
 
 VERSION = 1
-LONGEST = 7  # words of the longest phrase in the table
+LONGEST = 7  # words in the longest phrase of the table
 _JAR, _PARAPHRASES = "meteor-1.5.jar", "data/paraphrase-en.gz"
 _PAIRS_AT_ONCE = 50_000
-# WordNet's rules from an inflected form to its base.
+# WordNet's rules that reduce an inflected form to its base form.
 _ENDINGS = [
     ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
     ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""), ("er", ""), ("est", ""),
@@ -43,14 +43,14 @@ PLACES = np.random.default_rng(20140626).integers(1, 2**63, LONGEST, dtype=np.ui
 
 @dataclass(frozen=True)
 class Lists:
-    """Rows of numbers of different length: row r is ``value[start[r]:start[r + 1]]``."""
+    """Rows of numbers of variable length: row r is ``value[start[r]:start[r + 1]]``."""
 
-    key: np.ndarray  # sorted hashes; the place of one is its row
+    key: np.ndarray  # sorted hashes; the index of a hash is its row
     start: np.ndarray
     value: np.ndarray
 
     def find(self, hashes: np.ndarray) -> np.ndarray:
-        """The rows of hashes, −1 where there is none."""
+        """Returns the rows of hashes, −1 for unknown ones."""
         if not len(self.key):
             return np.full(len(hashes), -1)
         place = np.searchsorted(self.key, hashes)
@@ -64,11 +64,13 @@ class Lists:
 
 @dataclass(frozen=True)
 class Tables:
-    """All that METEOR knows of English.
+    """METEOR's linguistic data for English.
 
-    ``paraphrases``: of a phrase the rows of its paraphrases, in the order of the table. ``synsets``: of a base form;
-    ``irregular``: of an irregular form, those of its base forms. ``words``: the words of all these tables, with
-    the synsets of any of their forms; ``stem_W``: their stems' hashes.
+    paraphrases: the rows of a phrase's paraphrases, in table order.
+    synsets: the synsets of a base form.
+    irregular: the synsets of an irregular form's base forms.
+    words: the words of all these tables, with the synsets of any of their forms.
+    stem_W: the hashes of the words' stems.
     """
 
     function_words: frozenset[str]
@@ -86,13 +88,13 @@ def word_hash(word: str) -> int:
 
 
 def phrase_hashes(word_W: np.ndarray, start_P: np.ndarray) -> np.ndarray:
-    """Hashes of phrases from those of their words; ``start_P`` says where each begins among the words."""
+    """Computes hashes of phrases from the hashes of their words. ``start_P``: index of each phrase's first word."""
     place_W = np.arange(len(word_W)) - np.repeat(start_P, np.diff(np.append(start_P, len(word_W))))
     return np.add.reduceat(word_W * PLACES[place_W], start_P) if len(start_P) else np.zeros(0, np.uint64)
 
 
 def index_folder() -> Path:
-    """Returns the folder of the installed tables' index, built or not. Raises `MissingExtra` without pycocoevalcap."""
+    """Returns the index folder for the installed tables, which need not exist. Raises `MissingExtra`."""
     home = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
     return home / "meteor" / _key(_sources())
 
@@ -101,7 +103,7 @@ _NOT_THERE = (OSError, ValueError, KeyError)  # absent or damaged
 
 
 def open_tables() -> Tables:
-    """The index, built where it is not there yet. Raises `MissingExtra` without pycocoevalcap."""
+    """Opens the index, and builds it if necessary. Raises `MissingExtra` without pycocoevalcap."""
     jar, paraphrases = _sources()
     folder = index_folder()
     home = folder.parent
@@ -109,7 +111,7 @@ def open_tables() -> Tables:
         return _read(folder)
 
     try:
-        with locked(home, wait=True):  # it takes ten seconds: another process may make it now
+        with locked(home, wait=True):  # takes ten seconds; another process may be building it
             with contextlib.suppress(*_NOT_THERE):
                 return _read(folder)
             made = Path(tempfile.mkdtemp(prefix=".making-", dir=home))
@@ -129,7 +131,7 @@ def open_tables() -> Tables:
 
 
 class _other_may_win:
-    """Another process may have put the same index there meanwhile, on a file system without locks."""
+    """Ignores that another process created the same index in the meantime, on a file system without locks."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -150,7 +152,7 @@ def _sources() -> tuple[Path, Path]:
 
 
 def _key(files: Iterable[Path]) -> str:
-    """Sizes and ends of the files: a jar and a gzip file end in checksums of all that they hold."""
+    """Returns a key of the files' sizes and ends: jar and gzip files end in checksums of their content."""
     digest = hashlib.blake2b(f"index {VERSION}".encode(), digest_size=10)
     for file in files:
         with file.open("rb") as stream:
@@ -166,7 +168,7 @@ _ARRAYS = [*(f"{table}.{part}" for table in _LISTS for part in ("key", "start", 
 
 def _read(folder: Path) -> Tables:
     meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
-    # Seen as plain arrays: slices of np.memmap take three times as long.
+    # Views as plain arrays, because slicing np.memmap takes three times as long.
     arrays = {
         name: np.load(folder / f"{name}.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray) for name in _ARRAYS
     }
@@ -213,7 +215,7 @@ def _write(folder: Path, jar: Path, paraphrases: Path) -> None:
 
 
 def bases(word: str) -> list[str]:
-    """Returns possible base forms of an inflected word by WordNet's rules; the first that has synonyms counts."""
+    """Returns possible base forms of an inflected word by WordNet's rules; the first one with synonyms counts."""
     if len(word) <= 2:
         return []
     return [
@@ -224,7 +226,7 @@ def bases(word: str) -> list[str]:
 
 
 def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[int]]) -> list[int]:
-    """The synsets of a word and of its base form."""
+    """Returns the synsets of a word and of its base form."""
     found = irregular.get(word)
     if found is None:
         found = next((synsets[base] for base in bases(word) if base in synsets), [])
@@ -233,7 +235,7 @@ def _senses(word: str, synsets: dict[str, list[int]], irregular: dict[str, list[
 
 @functools.cache
 def english_stemmer() -> Callable[[str], str]:
-    """Snowball's English stemmer as it was in METEOR's days: version 3 of the library stems other words."""
+    """Returns Snowball's English stemmer in METEOR's version; version 3 of the library gives different stems."""
     try:
         import snowballstemmer
     except ImportError:
@@ -261,7 +263,7 @@ def _lists(rows: dict[str, list[int]]) -> Lists:
 
 
 def _paraphrases(file: Path) -> tuple[Lists, list[str]]:
-    """The table (three lines each for a probability, a phrase and its paraphrase), and its words."""
+    """Reads the table (three lines per entry: probability, phrase, paraphrase), and returns it and its words."""
     words = _Words()
     found: list[tuple[np.ndarray, np.ndarray]] = []
 

@@ -1,4 +1,4 @@
-"""Perplexity of captions under a causal language model: how much like ordinary text they read."""
+"""Perplexity of captions under a causal language model, a measure of fluency."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _TOKENS_AT_ONCE = 2048
 
 
 def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple[float, np.ndarray]:
-    """exp of the mean negative log-likelihood of a caption's tokens (nats): the mean, and one number per caption.
+    """Computes exp of the mean negative log-likelihood (nats) of a caption's tokens: mean and per caption.
 
-    ``model`` is a `tellapart.evaluation.text_models.LanguageModel`. At least 1; lower is more fluent, and very low
-    is dull.
-    The corpus number is the **mean of the captions' perplexities** (what Hugging Face's ``perplexity`` metric
-    prints). A caption without a token that can be scored is NaN.
+    ``model`` is a `tellapart.evaluation.text_models.LanguageModel`. Values are at least 1; lower is more fluent, and
+    very low is dull. The corpus score is the **mean of the captions' perplexities**, as in Hugging Face's
+    ``perplexity`` metric. A caption without scorable tokens is NaN.
     """
     value_N = of_counts(token_losses(captions, model))
     kept_N = value_N[~np.isnan(value_N)]
@@ -26,16 +25,16 @@ def ppl(captions: Sequence[str], references: Any = None, *, model: Any) -> tuple
 
 
 def of_counts(loss_N2: np.ndarray) -> np.ndarray:
-    """exp(loss / tokens) of rows of `token_losses`; NaN where there are no tokens."""
+    """Computes exp(loss / tokens) of rows of `token_losses`; NaN without tokens."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(loss_N2[:, 1] > 0, np.exp(loss_N2[:, 0] / loss_N2[:, 1]), np.nan)
 
 
 def token_losses(captions: Sequence[str], model: Any) -> np.ndarray:
-    """Summed negative log-likelihood in nats and number of tokens scored, N×2.
+    """Computes the summed negative log-likelihood in nats and the number of scored tokens, N×2.
 
-    With the model's start token in front every token is scored, without one all but the first. The end of the
-    caption is not. Equal captions are scored once, captions of similar length together.
+    Scores every token if the model has a start token, else all but the first. Does not score the end of the caption.
+    Equal captions are scored once, and captions of similar length together.
     """
     unique = list(dict.fromkeys(captions))
     rows = model.rows(unique)
@@ -49,7 +48,7 @@ def token_losses(captions: Sequence[str], model: Any) -> np.ndarray:
 
 
 def _blocks(order: Sequence[int], lengths: Sequence[int]) -> list[list[int]]:
-    """Batches of about equally many tokens, padding counted, from the shortest caption to the longest."""
+    """Returns batches with about the same number of tokens, including padding, from short to long captions."""
     blocks: list[list[int]] = []
     for index in order:
         if lengths[index] < 2:

@@ -1,9 +1,9 @@
-"""The PTB tokenizer as the COCO tools use it, without Java: Stanford CoreNLP 3.4.1, ``-lowerCase``, their punctuation.
+"""The COCO tools' PTB tokenizer without Java: Stanford CoreNLP 3.4.1, ``-lowerCase``, their punctuation list.
 
-Equal to the tool on every caption of COCO (Karpathy's test split), Flickr8k, Flickr30k, ImageCoDe and the published
-systems (some 90,000 texts), which the ``oracle`` tests check. Brackets come out as ``-lrb-``: the COCO tools' list of
-punctuation has them in capitals, after lower-casing. A fraction such as ``1 1/2`` and a telephone number are one
-token with no-break spaces inside, as there (ROUGE-L then sees one word, BLEU and CIDEr two).
+The output equals the tool's on every caption of COCO (Karpathy's test split), Flickr8k, Flickr30k, ImageCoDe and the
+published systems (some 90,000 texts), which the ``oracle`` tests check. Brackets become ``-lrb-``, because the COCO
+tools' punctuation list has them in capitals but is applied after lower-casing. As in the tool, a fraction such as
+``1 1/2`` and a telephone number are one token with no-break spaces inside (ROUGE-L sees one word, BLEU and CIDEr two).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from tellapart.errors import UsageError
 
-# Which characters the PTB tokenizer of the COCO tools takes for letters, marks, digits and symbols.
+# Character classes of the COCO tools' PTB tokenizer: letters, marks, digits and symbols.
 #
-# Found by asking it: each of the 63,455 characters of the basic plane stood in a row of probes (alone, between
-# letters, doubled, in numbers, names and addresses), and characters that it treats alike share a class. What is
-# in no class (and everything beyond the basic plane, emoji among it) is dropped and parts the words around it.
+# Determined by probing the tool: each of the 63,455 characters of the basic plane was tested alone, between letters,
+# doubled, in numbers, names and addresses, and characters that it treats alike share a class. Characters in no class
+# (and all beyond the basic plane, including emoji) are dropped and separate the words around them.
 
-# Letters, ideographs and syllables: all that a word, a name or a hyphenated word is made of.
+# Letters, ideographs and syllables, which form words, names and hyphenated words.
 LETTERS = """
 41-5A 61-7A AA B5 BA C0-D6 D8-F6 F8-2C1 2C6-2D1 2E0-2E4 2EC 2EE 370-374 376-377 37A-37D 386 388-38A 38C 38E-3A1
 3A3-3F5 3F7-481 48A-527 531-556 559 561-587 5D0-5EA 5F0-5F2 620-64A 66E-66F 671-6D3 6D5 6E5-6E6 6EE-6EF 6FA-6FC 6FF
@@ -53,7 +53,7 @@ FB1F-FB28 FB2A-FB36 FB38-FB3C FB3E FB40-FB41 FB43-FB44 FB46-FBB1 FBD3-FD3D FD50-
 FE76-FEFC FF21-FF3A FF41-FF5A FF66-FFBE FFC2-FFC7 FFCA-FFCF FFD2-FFD7 FFDA-FFDC
 """
 
-# Accents that stand alone and the like: part of a word, but not of a hyphenated one, nor beside a digit.
+# Standalone accents and the like: part of a word, but not of a hyphenated one, nor next to a digit.
 MARKS = """
 AD 2C2-2C5 2D2-2DF 2E5-2EB 2ED 2EF-36F 375 378-379 384-385 3F6 483-487 55A-55F 591-5BD 5BF 5C1-5C2 5C4-5C5 5C7 615-61A
 64B-65E 670 6D6-6E4 6E7-6ED 6FD-6FE 70F 711 730-74C 7A6-7B0 7EB-7F3 900-903 93C 93E-94E 951-955 962-963 981-983 9BC
@@ -77,12 +77,12 @@ A1 A5-A9 AC AE-B1 B4 B6-B8 BF D7 F7 37E 387 589 5BE 5C0 5C3 5C6 5F3-5F4 600-603 
 """
 
 
-# One of each class stands for all of it where rules are matched (an expression with all ranges compiles slowly).
+# Rules match one representative per class, because an expression with all ranges compiles slowly.
 LETTER, MARK, DIGIT, SYMBOL = "\u00aa", "\u0300", "\u0660", "\u00a9"
 
 
 class Shapes(dict[int, int]):
-    """For ``str.translate``: characters beyond ASCII to the one of their class; ``kept`` and those of none stay."""
+    """Table for ``str.translate`` from non-ASCII characters to their class; ``kept`` and unclassified ones stay."""
 
     def __init__(self, kept: str) -> None:
         super().__init__((ord(char), ord(char)) for char in kept)
@@ -99,39 +99,38 @@ class Shapes(dict[int, int]):
 
 
 def _span(part: str) -> tuple[int, int]:
-    """First and last of a hexadecimal range such as ``41-5A`` or ``B5``."""
+    """Returns the first and last code of a hexadecimal range such as ``41-5A`` or ``B5``."""
     ends = [int(end, 16) for end in part.split("-")]
     return ends[0], ends[-1]
 
 
-# The rules of the PTB tokenizer of the COCO tools: which runs of characters are one token.
+# The token rules of the COCO tools' PTB tokenizer.
 #
-# Rules are matched against a text's shape (`Shapes`). At each place the rule with the longest match wins, the earlier
-# one where two are as long. What a rule matches beyond its first group decides the contest but stays in the text.
-# Written from the tokenizer's documented behaviour and from what it answered to probes; the tests hold it against
-# the tool itself.
+# Rules are matched against a text's shape (`Shapes`). At each position the rule with the longest match wins, the
+# earlier one in case of ties. Text matched beyond a rule's first group counts for the length but is not consumed.
+# Derived from the tokenizer's documented behaviour and from probes; the tests compare it with the tool itself.
 
-KEEP = None  # the token is what was matched, in lower case
+KEEP = None  # the token is the match in lower case
 DROP = ""  # the COCO tools' punctuation list
 STRAIGHT = "straight"  # kept, with a straight apostrophe
 QUOTES = "quotes"  # typographic quotation marks in the Treebank's ASCII
 
-# Abbreviations keep their full stop; these may also end a sentence …
+# Abbreviations keep their full stop. These may also end a sentence …
 _FINAL = """al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind
 jan jul jun kan ltd mar mon neb nev nov oct plc sep seq sys tel thu tue wed wis wyo ariz assn bldg blvd bros
 colo conn corp ed.d intl kans mich minn mont okla penn ph.d sept tenn tues univ wisc calif thurs bancorp"""
-# … these too, where written with a capital (else they are words) …
+# … these too, if capitalised (else they are words) …
 _FINAL_CAPITAL = "az la pa ark del ill ore tex mass miss wash"
-# … these stand before a name …
+# … these precede a name …
 _MIDDLE = """cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mme mrs
 pfc pvt rep rev sen sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres
 prof reps sens supt assoc attys comdr lieut profs supts treas messrs"""
-# … two groups of them not in capitals …
+# … two groups of these are not in capitals …
 _FINAL_SMALL, _MIDDLE_SMALL = "[Pp]p?t[ey][sS]?", "[Mm][ft][gG]"
 _SMALL_WORDS = "pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
 # … and these are abbreviations before a number only.
 _NUMBERED = "ca no op pp art fig nos figs prop"
-# After an initial, one of these with a capital says that the sentence ended there: "Plan B. The".
+# After an initial, one of these with a capital marks the end of the sentence: "Plan B. The".
 _STARTERS = """a in the that it there an this at while as their some one more he other they her about many if you yet
 we she what but here when so after now these last since such then once our according however additionally earlier"""
 _EXTENSIONS = """bat bmp class cgi cpp c dll docx doc exe gif gz html htm h java jar jpeg jpg mov mp3 pdf php png pl
@@ -270,7 +269,7 @@ _SIGNS: list[tuple[str, str | None]] = [
     ("(\u00a3)", "#"),
     ("(\u00a2)", "cents"),
     (rf"([{SYMBOL}\u2044\u3001$%&~^|\\/+=<>])", KEEP),
-    # The COCO tools' punctuation list has the brackets in capitals, so they stay.
+    # Brackets stay, because the COCO tools' punctuation list has them in capitals.
     (r"(\()", "-lrb-"),
     (r"(\))", "-rrb-"),
     (r"(\[)", "-lsb-"),
@@ -281,30 +280,30 @@ _SIGNS: list[tuple[str, str | None]] = [
 
 
 def _compile(pattern: str) -> re.Pattern[str]:
-    """``<NAME>`` in a pattern stands for one of `_PARTS`."""
-    for _ in range(2):  # parts of parts
+    """Compiles a pattern in which ``<NAME>`` stands for one of `_PARTS`."""
+    for _ in range(2):  # parts may contain parts
         pattern = re.sub(r"<([A-Z]+)>", lambda match: _PARTS[match[1]], pattern)
-    return re.compile(pattern.replace("(?i:", "(?ai:"))  # a long s is no s
+    return re.compile(pattern.replace("(?i:", "(?ai:"))  # (?a): a long s is not an s
 
 
 @cache
 def _rules() -> tuple[list[tuple[re.Pattern[str], str | None]], Shapes]:
-    """Compiles the rules, and the shapes: on first use, for most captions need none and compiling takes longer."""
+    """Compiles the rules and shapes on first use: most captions need none, and compiling is slow."""
     rules = [(_compile(pattern), to) for pattern, to in _WORDS + _ABBREVIATIONS + _NUMBERS + _ADDRESSES + _SIGNS]
-    return rules, Shapes(kept="\u2044\u3001")  # symbols that some rule means by name keep their own shape
+    return rules, Shapes(kept="\u2044\u3001")  # symbols that a rule names keep their own shape
 
 
-# The last few results of a function of captions and references, for metrics that share them.
+# Caches the last few results of a function of captions and references, for metrics that share them.
 
 T = TypeVar("T")
-_KEPT = 8  # systems and pairs of them that an evaluation goes through, metric by metric
+_KEPT = 8  # systems and pairs of systems that an evaluation visits, metric by metric
 _MANY_TEXTS = 8192
 
 
 def recent(function: Callable[..., T]) -> Callable[..., T]:
-    """Remember the last results by the arguments' content. Comparing lists of the same strings is quick.
+    """Caches the last results by the arguments' content. Comparing lists of the same strings is fast.
 
-    Of more than 8,192 texts only the last two results are kept, for these are large.
+    For more than 8,192 texts only the last two results are kept, because they are large.
     """
     kept: list[tuple[tuple[Any, ...], T]] = []
 
@@ -314,7 +313,7 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
                 kept.append(kept.pop(place))
                 return result
         result = function(*arguments)
-        # Copies, for a caller may change its lists later.
+        # Copies, because a caller may modify its lists later.
         kept.append((tuple(_copied(argument) for argument in arguments), result))
         del kept[: -_KEPT if len(arguments[0]) <= _MANY_TEXTS else -2]
         return result
@@ -324,18 +323,18 @@ def recent(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _copied(argument: Any) -> Any:
-    """A list, and the lists in it, apart from the caller's; what these hold are texts."""
+    """Copies a list and the lists in it, whose elements are texts."""
     if not isinstance(argument, list):
         return argument
     return [inner.copy() if isinstance(inner, list) else inner for inner in argument]
 
 
-VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # how signatures call it
+VERSION = "ptb:corenlp-3.4.1,lower,coco-punctuation"  # the name in signatures
 
-_KEPT_CHUNKS = 500_000  # distinct words between blanks, some 100 MB; captions of a task have tens of thousands
-# Nearly all of what stands between blanks is a word, a hyphenated word, or one of these with a sign after it.
+_KEPT_CHUNKS = 500_000  # distinct words between blanks, about 100 MB; a task's captions have tens of thousands
+# Nearly every chunk between blanks is a word or a hyphenated word, optionally followed by a punctuation mark.
 _PLAIN = re.compile(r"([A-Za-z]{2,}|[a-z]+(?:-[a-z]+)+)[.,!?;\"]?")
-# Where a token may reach across a blank: tags, entities, numbers, an initial or "No." that looks at what follows.
+# Places where a token may extend across a blank: tags, entities, numbers, an initial or "No." with lookahead.
 _ACROSS = re.compile(
     r"<[/!?A-Za-z]|&|[\d)]\s+[\d(]|(?<![A-Za-z])(?:[A-Za-z]\.\s+[A-Z]|(?i:ca|no|op|pp|art|figs?|nos|prop)\.\s+\d)"
 )
@@ -356,31 +355,31 @@ _PUNCTUATION = frozenset(["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "-
 
 
 def ptb_tokenize(texts: Sequence[str]) -> list[str]:
-    """Each text as the COCO tools tokenise it: tokens in lower case, without punctuation, joined by blanks.
+    """Tokenizes texts like the COCO tools: lower-cased tokens, without punctuation, joined by blanks.
 
-    The tool reads all texts as one, a line each, and in two rare cases a line's end looks at the next line: an
-    initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number. So the order
-    of the texts is part of the input; a line end inside a text counts as a blank.
+    The tool reads all texts as one, one per line, and in two rare cases the end of a line depends on the next line: an
+    initial before a word that starts a sentence ("Wii U." before "A man"), and "No." before a number. So the order of
+    the texts matters. A line break inside a text counts as a blank.
     """
     tokens_of = _PLAIN_CHUNKS.__getitem__
     found = []
     for number, text in enumerate(texts):
         try:
             found.append("".join(map(tokens_of, text.split()))[:-1])  # type: ignore[arg-type]
-        except TypeError:  # a chunk is None: it may be one with its neighbours
+        except TypeError:  # a chunk is None: it may form a token with its neighbours
             found.append(_looking_around(text, texts[number + 1] if number + 1 < len(texts) else ""))
     return found
 
 
 class Tokenized(NamedTuple):
-    """Captions, and the references of each, as `ptb_tokenize` writes them."""
+    """Captions and their references, as returned by `ptb_tokenize`."""
 
     captions: list[str]
     references: list[list[str]]
 
 
 def tokenized(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Tokenized:
-    """Both sides tokenised as the COCO tools do: all captions as one text, all references as another."""
+    """Tokenizes both sides like the COCO tools: all captions as one text, all references as another."""
     check(captions, references)
     return Tokenized(_tokenized_captions(captions), _tokenized_references(references))
 
@@ -397,7 +396,7 @@ def _tokenized_references(references: Sequence[Sequence[str]]) -> list[list[str]
 
 
 def check(captions: Sequence[Any], references: Sequence[Sequence[Any]] | None) -> None:
-    """Raises `UsageError` where the two do not fit: a caption without references cannot be scored."""
+    """Raises `UsageError` if captions and references do not match: every caption needs references."""
     if references is None or len(captions) != len(references):
         count = "no" if references is None else len(references)
         raise UsageError(f"{len(captions)} captions and {count} lists of references; give one list for each caption")
@@ -421,9 +420,9 @@ def _looking_around(text: str, following: str) -> str:
 
 
 class _Chunks(dict[str, str | None]):
-    """Maps text without blanks to its tokens with a blank after each; computed when first asked for.
+    """Maps text without blanks to its tokens, each followed by a blank; computed on first access.
 
-    ``alone`` gives None for a chunk that cannot be cut alone.
+    ``alone`` returns None for a chunk that cannot be tokenized alone.
     """
 
     def __init__(self, alone: bool) -> None:
@@ -446,7 +445,7 @@ _PLAIN_CHUNKS, _CHUNKS = _Chunks(alone=True), _Chunks(alone=False)
 
 
 def _scan(text: str, following: str = "") -> str:
-    """The tokens of a text by the rules: the longest match at each place. ``following`` is looked at, not taken."""
+    """Tokenizes a text by the longest match at each position. ``following`` is lookahead only."""
 
     whole = f"{text}\n{following}" if following else text
     rules, shapes = _rules()
@@ -469,7 +468,7 @@ def _scan(text: str, following: str = "") -> str:
 
 
 def _written(token: str, to: str | None) -> str:
-    """A matched token as the tool writes it."""
+    """Formats a matched token like the tool."""
     if to is None:
         if token[0] != "#" and "://" not in token and "@" not in token:
             token = token.replace("\u00ad", "")

@@ -1,4 +1,4 @@
-"""Ranking texts for a query: BM25 (Robertson and Zaragoza 2009, in Lucene's form), and ranks with ties."""
+"""Ranks texts for a query: BM25 (Robertson and Zaragoza 2009, in Lucene's form), and ranks with ties."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD = re.compile(r"\w")
 
 
 class BM25:
-    """An inverted index of N texts: for each word the texts that have it, with their weights."""
+    """An inverted index of N texts that maps each word to the texts that contain it, with weights."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.size = len(texts)
@@ -33,7 +33,7 @@ class BM25:
             self.postings[word] = number_P, idf * times_P / (times_P + norm_N[number_P])
 
     def scores(self, query: Sequence[str]) -> np.ndarray:
-        """Returns the score of each text for the words of a query; 0 where it has none of them."""
+        """Returns the score of each text for the words of a query; 0 if it has none of them."""
         score_N = np.zeros(self.size)
         for word in query:
             if word in self.postings:
@@ -47,9 +47,9 @@ def query_words(tokens: str) -> list[str]:
 
 
 def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Returns for each query (better, equal): texts with a higher score than its target, and texts with its score.
+    """Counts for each query (better, equal): texts with a higher score than its target, and texts with an equal score.
 
-    zero: a score of 0 is no match; ``better`` is infinite there.
+    zero: treat a score of 0 as no match, with an infinite ``better``.
     """
     own_Q1 = score_QN[np.arange(len(target_Q)), target_Q][:, None]
     near = 1e-9 * np.maximum(np.abs(own_Q1), 1.0)
@@ -61,7 +61,7 @@ def places(score_QN: np.ndarray, target_Q: np.ndarray, *, zero: bool) -> np.ndar
 
 
 def expected_gain(gain: Callable[[np.ndarray], np.ndarray], place_Q2: np.ndarray) -> np.ndarray:
-    """The mean gain over the ranks that equal scores share, from 1."""
+    """Computes the mean gain over the ranks, from 1, that equal scores share."""
     value_Q = np.zeros(len(place_Q2))
     for q, (better, equal) in enumerate(place_Q2):
         if np.isfinite(better):

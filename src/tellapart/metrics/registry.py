@@ -1,11 +1,11 @@
-"""The registry of metrics, and `metric`, which puts a function into it.
+"""The registry of metrics, and the decorator `metric`, which adds a function to it.
 
-``@metric("rouge_l", label="ROUGE-L", ...)`` stands on the function itself and says everything about the metric: what
-it needs, its label, its direction, the other names that people type. ``eval --metrics list``, errors, signatures, the
-report and the table in ``docs/reference/metrics.md`` read it. Metrics of texts are in this folder; those that read
-pictures, scorers or a judge are in `tellapart.evaluation.metrics`. For a metric of captions and references that is not
-part of the package, an installed package names its function, or an entry, under the group ``tellapart.metrics``, or
-the command line names it by its dotted path: ``--metrics my_metrics:shouting``.
+``@metric("rouge_l", label="ROUGE-L", ...)`` decorates the function and declares the metric's requirements, label,
+direction and aliases, which ``eval --metrics list``, errors, signatures, the report and the table in
+``docs/reference/metrics.md`` use. Text metrics are in this folder; metrics that read pictures, scorers or a judge are
+in `tellapart.evaluation.metrics`. To add a metric of captions and references outside the package, register its
+function or an entry under the entry-point group ``tellapart.metrics`` of an installed package, or pass its dotted path
+on the command line: ``--metrics my_metrics:shouting``.
 """
 
 from __future__ import annotations
@@ -35,18 +35,22 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Metric(Entry[Callable[..., Any]]):
-    """A metric of texts alone: ``factory(captions, references) -> (corpus, value_N)``, NaN where a caption abstains.
+    """A text metric: ``factory(captions, references) -> (corpus, value_N)``, NaN where a caption abstains.
 
-    It needs references where its second parameter has no default. Where the corpus number is not the mean of
-    ``value_N`` (None: there is no number for one caption), ``stats(captions, references)`` gives N×C numbers that may
-    be summed over captions, and ``score`` makes of sums, …×C, numbers in the factory's unit. Where ``stats`` gives a
-    list with an item for each caption, ``score`` makes of such a list a function of integer weights of the captions.
-    grows: the number grows with N, as a count of distinct words does (`tellapart.metrics.statistics.Recounted`).
+    It needs references if its second parameter has no default. If the corpus score is not the mean of ``value_N``
+    (None: the metric is undefined for single captions), ``stats(captions, references)`` returns N×C numbers that can
+    be summed over captions, and ``score`` maps sums, …×C, to scores in the factory's unit. If ``stats`` returns a list
+    with an item per caption, ``score`` maps such a list to a function of integer caption weights.
 
-    label: may hold ``{size}``, the number of candidates. signature: what stands behind the name in a signature, or a
-    function of the context. scale: by which values are multiplied. digits: after the decimal point. group: one of
-    `GROUPS`. aliases: other names. families: names that stand for several metrics. check: raises `UsageError` where a
-    tool is missing; such a metric is computed only when it is named.
+    grows: the score grows with N, like a count of distinct words (`tellapart.metrics.statistics.Recounted`).
+    label: may contain ``{size}``, the number of candidates.
+    signature: the part of a signature after the name, or a function of the context that returns it.
+    scale: factor by which values are multiplied.
+    digits: number of decimals.
+    group: one of `GROUPS`.
+    aliases: other names.
+    families: names that stand for several metrics.
+    check: raises `UsageError` if a tool is missing; a metric with a check is computed only when it is named.
     """
 
     signature: str | Signature = ""
@@ -59,19 +63,19 @@ class Metric(Entry[Callable[..., Any]]):
     aliases: tuple[str, ...] = ()
     families: tuple[str, ...] = ()
     check: Callable[[], object] | None = None
-    oracle: Direction | None = None  # which of several captions `.oracle` takes where there is no ``direction``
-    short: str = ""  # the name in a signature whose other parts say the rest
-    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # of one picture's value, for intervals
-    pools: str = ""  # the candidate sets that it is measured in
-    chance: Callable[[EvalContext], np.ndarray] | None = None  # what a blind guess scores, per picture
+    oracle: Direction | None = None  # which of several captions `.oracle` takes if there is no ``direction``
+    short: str = ""  # the name in a signature whose other parts give the details
+    bounds: Bounds | Callable[[EvalContext], Bounds] = UNBOUNDED  # bounds of one picture's value, for intervals
+    pools: str = ""  # the candidate sets used
+    chance: Callable[[EvalContext], np.ndarray] | None = None  # score of a blind guess, per picture
 
     def __post_init__(self) -> None:
-        """Read from the function of a text metric whether it needs references."""
+        """Infers from a text metric's function whether it needs references."""
         if type(self) is Metric and not self.needs and _reads_references(self.factory):
             object.__setattr__(self, "needs", ("references",))
 
     def of_slot(self, context: EvalContext, slot: CaptionSlot) -> Measurement:
-        """The metric of one caption for each picture."""
+        """Computes the metric for one caption per picture."""
         corpus, value_N = _checked(self.name, self.factory(slot.captions, slot.references), len(slot.captions))
         if value_N is not None:
             value_N = self.scale * value_N
@@ -91,7 +95,7 @@ class Metric(Entry[Callable[..., Any]]):
         return Measurement(value_N)
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """The metric of a system: over several captions of a picture the mean. None where it does not apply."""
+        """Measures a system, averaging over several captions of a picture. Returns None if it does not apply."""
         return merge_slots([self.of_slot(context, slot) for slot in slots], slots)
 
     def _corpus(self, stats: np.ndarray | list[Any], context: EvalContext) -> Corpus:
@@ -103,11 +107,11 @@ class Metric(Entry[Callable[..., Any]]):
 
     @property
     def for_eval_scorers(self) -> bool:
-        """True if further scorers measure it too (the exact listener uses the first one's sets only)."""
+        """Returns whether further scorers measure it too (the exact listener uses only the first scorer's sets)."""
         return "scorer" in self.needs and "truth" not in self.needs
 
     def candidates(self, context: EvalContext) -> Candidates | None:
-        """The sets that it is measured in, and what a blind guess scores there; None where it has none."""
+        """Returns the metric's candidate sets and the score of a blind guess in them, or None without sets."""
         if self.chance is None or not self.pools:
             return None
         sets = context.sets(self.pools)
@@ -119,11 +123,11 @@ class Metric(Entry[Callable[..., Any]]):
         return Candidates(min(sizes), max(sizes), float(np.average(chance_N[known_N], weights=questions_N[known_N])))
 
     def missing(self, context: EvalContext) -> str | None:
-        """The first thing that it needs and the context lacks, with what to type; None where all is there."""
+        """Returns the first requirement that the context lacks, with the option to add, or None if all are met."""
         return context.lacks(self.needs)
 
     def tag(self, context: EvalContext) -> str:
-        """Returns who measured it, for its name in results; empty for most metrics."""
+        """Returns who measured the metric, for its name in results; empty for most metrics."""
         return ""
 
     def variant(self, context: EvalContext) -> str:
@@ -131,7 +135,7 @@ class Metric(Entry[Callable[..., Any]]):
         return self.signature if isinstance(self.signature, str) else self.signature(context)
 
     def bounds_in(self, context: EvalContext) -> Bounds:
-        """The least and the greatest value of a picture."""
+        """Returns the minimum and maximum value of a picture."""
         return self.bounds(context) if callable(self.bounds) else self.bounds
 
     def info(self, candidates: Candidates | None = None, scorer: str = "") -> MetricInfo:
@@ -144,10 +148,10 @@ class Metric(Entry[Callable[..., Any]]):
 
 
 class ContextMetric(Metric):
-    """A metric that reads more than texts: ``factory(context, slot) -> Measurement``."""
+    """A metric that needs more than texts: ``factory(context, slot) -> Measurement``."""
 
     def of_slot(self, context: EvalContext, slot: CaptionSlot) -> Measurement:
-        """The metric of one caption for each picture."""
+        """Computes the metric for one caption per picture."""
         measured = self.factory(context, slot)
         if not isinstance(measured, Measurement):
             raise TellapartError(f"metric '{self.name}' returned {measured!r:.60}; expected a Measurement")
@@ -156,10 +160,10 @@ class ContextMetric(Metric):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionSetMetric(Metric):
-    """A metric of all captions of a picture together: ``factory(caption_lists)`` and ``stats(caption_lists)``."""
+    """A metric of all captions of a picture: ``factory(caption_lists)`` and ``stats(caption_lists)``."""
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """The metric of a system; None where it has one caption of each picture."""
+        """Measures a system. Returns None if it has only one caption per picture."""
         if len(slots) < 2:
             return None
         lists = caption_lists(slots)
@@ -174,7 +178,7 @@ METRICS: Registry[Metric] = Registry(
 
 
 def metric(name: str, kind: type[Metric] = Metric, **about: Any) -> Callable[[Function], Function]:
-    """Registers the function that stands below it as a metric; ``about`` has the fields of ``kind``."""
+    """Decorator that registers a function as a metric; ``about`` has the fields of ``kind``."""
 
     def register(function: Function) -> Function:
         METRICS.register(kind(name=name, factory=function, **about))
@@ -189,19 +193,19 @@ caption_set_metric = partial(metric, kind=CaptionSetMetric)
 
 SUFFIXES = (ORACLE, BEST)
 
-# What people call a metric: its key in any case, the COCO tools' name, the papers' name.
+# Names of a metric: its key in any case, the COCO tools' name, the papers' name.
 
-_ALIKE = 0.75  # below this, two names are no misspelling of each other: 'choir' is not 'cider'
-_SHORTEST_START = 4  # letters of a name that may stand for the whole in a suggestion
+_ALIKE = 0.75  # similarity below which names are not misspellings of each other: 'choir' is not 'cider'
+_SHORTEST_START = 4  # minimum length of a prefix that leads to a suggestion
 
 
 def normalized(name: str) -> str:
-    """A name without what people spell differently: case, blanks, hyphens, underscores, brackets."""
+    """Removes spelling variation from a name: case, blanks, hyphens, underscores, brackets."""
     return re.sub(r"[\s_(){}-]+", "", name.lower())
 
 
 def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
-    """The keys that a name stands for, in the order of the table; empty where it is no metric's name."""
+    """Returns the keys that a name stands for, in table order; empty if it is not the name of a metric."""
     if name in table:
         return [name]
     wanted = normalized(name)
@@ -214,7 +218,7 @@ def resolve(name: str, table: Mapping[str, Metric]) -> list[str]:
 
 
 def suggestion(name: str, table: Mapping[str, Metric]) -> str:
-    """A hint at the metric that was meant, such as ``; did you mean 'meteor'?``; else how to see them all."""
+    """Returns a hint such as ``; did you mean 'meteor'?``, or else how to list all metrics."""
     wanted = normalized(name)
     names = {normalized(key): key for key in table}
     names |= {alias: key for key, metric in table.items() for alias in metric.aliases}
@@ -224,19 +228,19 @@ def suggestion(name: str, table: Mapping[str, Metric]) -> str:
 
 
 def in_order(metrics: Sequence[Metric]) -> dict[str, Metric]:
-    """Returns metrics by name: group by group, those of the package first, module by module."""
+    """Returns metrics by name, sorted by group, then the package's own first, then by module."""
     group = {name: place for place, name in enumerate(GROUPS)}
 
     def place(metric: Metric) -> tuple[int, bool, str]:
         module = getattr(metric.factory, "func", metric.factory).__module__ or ""
-        inside = module.startswith("tellapart.")  # whatever was imported first
+        inside = module.startswith("tellapart.")  # independent of import order
         return group.get(metric.group, len(group)), not inside, module if inside else ""
 
     return {metric.name: metric for metric in sorted(metrics, key=place)}
 
 
 def _scaled(score: Callable[..., Any], scale: float, stats: Any) -> Any:
-    """``score`` times ``scale``: of sums, or, of a list, as a function of weights."""
+    """Multiplies ``score`` by ``scale``: a function of sums or, for a list, of weights."""
     found = score(stats)
     return scale * found if not callable(found) else lambda weight_N: scale * found(weight_N)
 

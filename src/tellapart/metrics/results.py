@@ -24,10 +24,10 @@ from tellapart.utils.registry import Direction
 PAIR_HEADS = ("metric", "a", "b", "b − a", "95 % interval", "p")
 HOLM_HEAD = "p (Holm)"
 INTERVALS = "95 % intervals by the bootstrap, of fewer than 30 by Student's t"
-ORACLE = ".oracle"  # behind a metric's name: of the best of a picture's captions by the metric itself
-BEST = ".best"  # behind a metric's name: of the caption that the scorer prefers
+ORACLE = ".oracle"  # suffix: the best of a picture's captions by the metric itself
+BEST = ".best"  # suffix: the caption that the scorer prefers
 POS = ("adjective", "noun")
-WORDS = "words"  # the key of word analysis among the signatures: no number of a system
+WORDS = "words"  # the key of word analysis among the signatures, which is not a score
 
 GROUPS = (
     "Telling pictures apart",
@@ -42,7 +42,7 @@ APART, TRUTH, KIND, CLOSE, LANGUAGE, OTHER = GROUPS
 
 @dataclass(frozen=True, slots=True)
 class MetricInfo:
-    """A metric in reports: its label, one line of help, the better direction, its group, and its decimals."""
+    """A metric in reports: label, one line of help, better direction, group and decimals."""
 
     label: str
     help: str = ""
@@ -53,7 +53,7 @@ class MetricInfo:
 
 @dataclass(frozen=True, slots=True)
 class Association:
-    """A lemma of a system's captions: how much it is theirs, and how often they use it."""
+    """A lemma typical of a system's captions: its association and its count."""
 
     lemma: str
     pos: str
@@ -61,13 +61,13 @@ class Association:
     count: int
 
     def to_json(self) -> dict[str, Any]:
-        """``{"lemma", "pos", "lmi", "count"}``."""
+        """Returns ``{"lemma", "pos", "lmi", "count"}``."""
         return {"lemma": self.lemma, "pos": self.pos, "lmi": self.lmi, "count": self.count}
 
 
 @dataclass(frozen=True, slots=True)
 class SystemPair:
-    """System ``b`` against system ``a`` over the same pictures; ``difference`` is b minus a."""
+    """A paired comparison of systems over the same pictures; ``difference`` is b minus a."""
 
     a: str
     b: str
@@ -75,7 +75,7 @@ class SystemPair:
     difference: Difference
 
     def to_json(self) -> dict[str, Any]:
-        """``{"a", "b", "metric", "difference", "low", "high", "n", "p"}``, and ``"p_holm"`` where p was corrected."""
+        """Returns ``{"a", "b", "metric", "difference", "low", "high", "n", "p"}``, and ``"p_holm"`` if corrected."""
         found = asdict(self.difference)
         if math.isnan(self.difference.p_holm):
             del found["p_holm"]
@@ -84,8 +84,8 @@ class SystemPair:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """The sets in which a recall was measured: the size of the smallest and of the largest, and what a blind guess
-    scores there, in the metric's own unit."""
+    """The candidate sets of a recall: smallest and largest size, and the score of a blind guess, in the metric's
+    unit."""
 
     fewest: int
     most: int
@@ -96,7 +96,7 @@ class Candidates:
 
 
 def digest_of_ids(ids: Iterable[str]) -> str:
-    """16 hexadecimal digits for a set of ids: equal where two results are about the same pictures, in any order."""
+    """Hashes a set of ids to 16 hexadecimal digits: equal if two results cover the same pictures, in any order."""
     digest = hashlib.sha256()
     for id_ in sorted(ids):
         digest.update(id_.encode("utf-8", "surrogatepass") + b"\0")
@@ -124,7 +124,7 @@ class _StoredPictures:
 
 @dataclass
 class _Stored:
-    """The fixed JSON of `Results`. Unknown keys are ignored, so that newer files stay readable."""
+    """The JSON schema of `Results`. Ignores unknown keys, so that newer files stay readable."""
 
     __pydantic_config__: ClassVar = {"coerce_numbers_to_str": True}
 
@@ -141,13 +141,14 @@ class _Stored:
 
 @dataclass
 class Results:
-    """Systems' metrics with intervals, paired differences, signatures, and what each picture contributed.
+    """Systems' metrics with intervals, paired differences, signatures and per-picture values.
 
-    ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); a corpus metric has none.
-    ``candidates[metric]`` says what a recall was measured among, ``metrics[metric]`` what reports say of a metric.
-    ``words`` are each system's own adjectives and nouns,
-    where they were asked for. ``test_sets``: of a run's further test sets, by name.
-    ``extra`` keeps what the gallery reads (candidate sets and scores) and is not printed.
+    values: ``values[system][metric]`` has one value per id of ``ids`` (NaN: abstains); corpus metrics have none.
+    candidates: the candidate sets of each recall.
+    metrics: the description of each metric for reports.
+    words: each system's typical adjectives and nouns, if requested.
+    test_sets: results on a run's further test sets, by name.
+    extra: data for the gallery (candidate sets and scores), which is not printed.
     """
 
     ids: list[str]
@@ -162,12 +163,12 @@ class Results:
     metrics: dict[str, MetricInfo] = field(default_factory=dict)
     words: dict[str, list[Association]] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
-    hardware: dict[str, str] = field(default_factory=dict)  # device and precision of the models that measured
+    hardware: dict[str, str] = field(default_factory=dict)  # device and precision of the scoring models
     test_sets: dict[str, Results] = field(default_factory=dict)
-    ids_digest: str | None = None  # of results that were read back, whose ids are not known
+    ids_digest: str | None = None  # for results read from a file, whose ids are not known
 
     def to_json(self) -> dict[str, Any]:
-        """The fixed JSON of ``tellapart eval --json``; a number that could not be had is null."""
+        """Returns the JSON of ``tellapart eval --json``; unavailable numbers are null."""
         words = {name: [word.to_json() for word in found] for name, found in self.words.items()}
         value: dict[str, Any] = json_value(
             {
@@ -197,9 +198,9 @@ class Results:
 
     @classmethod
     def from_json(cls, value: Any) -> Results:
-        """Reads `to_json`; what each picture contributed is not in it. What is absent is empty, and null is NaN.
+        """Parses the output of `to_json`, without per-picture values. Missing keys become empty, null becomes NaN.
 
-        Raises `ValueError` of one line for another form.
+        Raises `ValueError` with a one-line message for other content.
         """
 
         try:
@@ -232,11 +233,12 @@ class Results:
     def table(
         self, *, without: Sequence[str] = (), only: Sequence[str] | None = None, signatures: bool = False, of: str = ""
     ) -> rich.console.Group:
-        """Metrics down, systems across, each with its 95 % interval; below it the paired differences.
+        """Returns a table with metrics as rows, systems as columns and 95 % intervals, followed by paired differences.
 
-        Pairs with a system of ``without`` (yardsticks, say) are left out. ``only``: these metrics, and a line on how
-        many others there are. ``signatures``: those of the metrics shown, below the notes. ``of``: stands in the title;
-        each of ``test_sets`` follows under its name.
+        without: systems (such as baselines) whose pairs are left out.
+        only: show only these metrics, and a line with the number of others.
+        signatures: print the signatures of the shown metrics below the notes.
+        of: text for the title; each of ``test_sets`` follows under its name.
         """
         shown = [key for key in self.signatures if key != WORDS and (only is None or key in only)]
         parts: list[Any] = [self._systems_table(shown, of)]
@@ -261,7 +263,7 @@ class Results:
         return rich.console.Group(*parts)
 
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
-        """The heads of the systems' table behind the first, and by metric the cells behind the metric's name."""
+        """Returns the column heads after the first, and each metric's cells after its name."""
         heads = ("n", "candidates", "chance") if self.candidates else ()
         settings = [head for head in heads if head not in self.systems]  # --chance has a column of its own
         return [*settings, *self.systems], {
@@ -270,7 +272,7 @@ class Results:
                 *(self.cell(found.get(metric), metric) for found in self.systems.values()),
             ]
             for metric in self.signatures
-            if metric != WORDS  # it has tables of its own
+            if metric != WORDS  # which has its own tables
         }
 
     def _systems_table(self, shown: Sequence[str], of: str) -> Any:
@@ -285,16 +287,16 @@ class Results:
         return table
 
     def digits(self, metric: str) -> int:
-        """Returns the decimals of a metric's values."""
+        """Returns the number of decimals of a metric's values."""
         return self.metrics[metric].digits if metric in self.metrics else 1
 
     def _n(self, metric: str) -> int:
-        """Over how many pictures most systems' value is."""
+        """Returns the number of pictures of most systems' values."""
         counts = [found[metric].n for found in self.systems.values() if metric in found]
         return max(counts, default=0)
 
     def _among(self, metric: str) -> tuple[str, str, str]:
-        """Returns the cells beside a recall: number of pictures, number of candidates, and the score of a guess."""
+        """Returns the extra cells of a recall: number of pictures, number of candidates, and the score of a guess."""
         n, found = f"{self._n(metric):,}", self.candidates.get(metric)
         return (n, "", "") if found is None else (n, str(found), f"{found.chance:.{self.digits(metric)}f}")
 
@@ -304,11 +306,11 @@ class Results:
         return any(not math.isnan(pair.difference.p_holm) for pair in self.pairs)
 
     def pair_heads(self) -> tuple[str, ...]:
-        """The heads of the paired differences' table."""
+        """Returns the column heads of the paired differences."""
         return (*PAIR_HEADS, HOLM_HEAD) if self.corrected else PAIR_HEADS
 
     def pair_row(self, pair: SystemPair) -> tuple[str, ...]:
-        """A pair's difference, its interval, p, and the corrected p where there is one."""
+        """Returns a pair's difference, its interval, p, and the corrected p if any."""
         found = pair.difference
         digits = places_for(self.digits(pair.metric) + 1, (found.value, found.low, found.high))
         value = "–" if math.isnan(found.value) else f"{found.value:+z.{digits}f}"
@@ -317,7 +319,7 @@ class Results:
         return value, between, *("–" if math.isnan(p) else format_p(p) for p in ps)
 
     def rule(self) -> str:
-        """The footer of the paired differences: what counts as better or worse."""
+        """Returns the footer of the paired differences, which defines better and worse."""
         which = f"{HOLM_HEAD} below {ALPHA}" if self.corrected else f"p below {ALPHA}"
         return (
             f"Better or worse (bold): {which}, by approximate randomisation. The intervals are the paired bootstrap's "
@@ -337,7 +339,7 @@ class Results:
         return table
 
     def cell(self, interval: Interval | None, metric: str) -> str:
-        """Returns a value with its interval in brackets, and its number of pictures where that is unusual."""
+        """Formats a value with its interval in brackets, and with its number of pictures if that is unusual."""
         if interval is None or math.isnan(interval.value):
             return "–"
         digits = self.digits(metric)
@@ -349,7 +351,7 @@ class Results:
 
 
 def words_tables(words: Mapping[str, Sequence[Association]]) -> list[Table]:
-    """For each part of speech a table: systems across, their words down, with how often each is used."""
+    """Returns a table per part of speech, with systems as columns and their words with counts as rows."""
     return [_words_table(words, pos) for pos in POS]
 
 
@@ -368,7 +370,7 @@ def _words_table(words: Mapping[str, Sequence[Association]], pos: str) -> rich.t
 
 
 def _numbers(value: Any) -> Any:
-    """The JSON of results with NaN for a number that is null; a count that is null is left out."""
+    """Replaces null numbers in the JSON of results by NaN, and removes null counts."""
     if isinstance(value, Mapping):
         return {
             key: math.nan if inner is None and key in _NUMBERS else _numbers(inner)

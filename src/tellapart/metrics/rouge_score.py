@@ -1,4 +1,4 @@
-"""ROUGE-L as the COCO tools compute it, on captions that their PTB tokenizer has cut."""
+"""ROUGE-L as the COCO tools compute it, on captions tokenized by their PTB tokenizer."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _BETA = 1.2
     aliases=("rouge",),
 )
 def rouge_l(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, np.ndarray]:
-    """Computes ROUGE-L (Lin 2004) with β = 1.2, 0 to 1: its mean, and one number per caption.
+    """Computes ROUGE-L (Lin 2004) with β = 1.2, 0 to 1: mean and per caption.
 
-    F of the best precision and the best recall over the references, which may be two different ones (the COCO
-    tools' reading). An empty text counts as one empty word there, so an empty caption meets an empty reference.
+    Like the COCO tools, combines the best precision and the best recall over the references, possibly from different
+    references. An empty text counts as one empty word, so an empty caption matches an empty reference.
     """
     return rouge_of_tokens(*tokenized(captions, references))
 
 
 def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]]) -> tuple[float, np.ndarray]:
-    """Computes `rouge_l` of texts that are tokenised already, tokens joined by single blanks."""
+    """Computes `rouge_l` of tokenized texts, with tokens joined by single blanks."""
     score_N = np.array(
         [_rouge(caption.split(" "), texts) for caption, texts in zip(caption_tokens, reference_texts, strict=True)]
     )
@@ -44,7 +44,7 @@ def rouge_of_tokens(caption_tokens: list[str], reference_texts: list[list[str]])
 
 
 def _rouge(caption: list[str], references: Sequence[str]) -> float:
-    place: dict[str, int] = {}  # where each word stands in the caption, as bits
+    place: dict[str, int] = {}  # the positions of each word in the caption, as bits
     for number, word in enumerate(caption):
         place[word] = place.get(word, 0) | 1 << number
     precision = recall = 0.0
@@ -58,7 +58,7 @@ def _rouge(caption: list[str], references: Sequence[str]) -> float:
 
 
 def _common(place: dict[str, int], length: int, words: Sequence[str]) -> int:
-    """Length of the longest common subsequence: the rows of its table are the bits of one integer (Hyyrö 2004)."""
+    """Computes the length of the longest common subsequence with bit-parallel rows in one integer (Hyyrö 2004)."""
     full = (1 << length) - 1
     row = full
     for word in words:

@@ -1,4 +1,4 @@
-"""Captions in slots, as a metric reads them: every picture's first one, every second one, and so on."""
+"""Captions in slots, the input of metrics: each picture's first caption, each picture's second one, and so on."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.statistics import Measurement, merged
 
-HUMAN, CHANCE = "human", "chance"  # systems that are yardsticks: people, and a blind guess
+HUMAN, CHANCE = "human", "chance"  # reference systems: human captions, and a blind guess
 HUMAN_CHOICES = ("first", "random", "mean")
 
 
 @dataclass(eq=False)
 class CaptionSlot:
-    """One caption for each picture, in the order of the ids, and the references of each."""
+    """One caption per picture, in the order of the ids, with references."""
 
     captions: list[str]
     references: list[list[str]] | None = None
-    repeats: np.ndarray | None = None  # where this slot repeats a caption of a picture with fewer than others
+    repeats: np.ndarray | None = None  # True where the slot repeats a caption
 
 
 def system_slots(lists: list[list[str]], all_references: list[list[str]] | None) -> list[CaptionSlot]:
-    """Returns a system's captions as slots: every picture's first ones, every picture's second ones, and so on.
+    """Returns a system's captions as slots: each picture's first caption, each picture's second one, and so on.
 
-    A picture with fewer captions than others says them again; that counts for corpus numbers of one caption only.
+    A picture with fewer captions than others repeats them; repeats count only in single-caption corpus scores.
     """
     width = max(map(len, lists))
     return [
@@ -40,7 +40,7 @@ def system_slots(lists: list[list[str]], all_references: list[list[str]] | None)
 
 
 def caption_lists(slots: Sequence[CaptionSlot]) -> list[list[str]]:
-    """Returns all captions of each picture, those that a slot only says again left out."""
+    """Returns all captions of each picture, without the repeats of slots."""
     kept = [np.zeros(len(slot.captions), bool) if slot.repeats is None else slot.repeats for slot in slots]
     return [
         [slot.captions[number] for slot, repeats_N in zip(slots, kept, strict=True) if not repeats_N[number]]
@@ -49,7 +49,7 @@ def caption_lists(slots: Sequence[CaptionSlot]) -> list[list[str]]:
 
 
 def human_slots(choice: str, all_references: list[list[str]] | None, seed: int) -> list[CaptionSlot]:
-    """Returns people's captions as a system, each scored against the picture's other references."""
+    """Returns human captions as a system, each scored against the picture's other references."""
     if choice not in HUMAN_CHOICES:
         raise UsageError(f"human is '{choice}'; expected one of {', '.join(HUMAN_CHOICES)}")
     if all_references is None:
@@ -72,11 +72,11 @@ def _human_slot(all_references: list[list[str]], picks: list[int], slot: int) ->
 
 
 def merge_slots(measured_S: Sequence[Measurement], slots: Sequence[CaptionSlot]) -> Measurement:
-    """Returns a system's measurement: that of its captions, or the mean over several captions of a picture."""
+    """Merges a system's measurements of slots, averaging over several captions of a picture."""
     values = [measured.value_N for measured in measured_S if measured.value_N is not None]
     value_N = values[0] if values else None
     if len(values) > 1:
-        # A slot that repeats a reference (a picture with fewer than the others) counts for corpus numbers only.
+        # A repeated reference (of a picture with fewer than others) counts in corpus scores only.
         value_SN = np.array(
             [
                 own_N if slot.repeats is None else np.where(slot.repeats, np.nan, own_N)

@@ -1,8 +1,8 @@
-"""SPICE (Anderson et al. 2016) through the real tool, where the user has it; never another number under that name.
+"""SPICE (Anderson et al. 2016) through the original tool, if the user has it. No other score is reported as SPICE.
 
-The tool is a Java program that pycocoevalcap carries, with a parser that pycocoevalcap can fetch. It needs Java 8. This
-module writes its input, runs it and reads its output as pycocoevalcap does; captions are cut by the PTB tokenizer
-first, as the COCO tools do. It could not be run where this was written: its tests speak to a stand-in.
+The tool is a Java program in pycocoevalcap with a parser that pycocoevalcap can download. It needs Java 8. This module
+writes its input, runs it and reads its output as pycocoevalcap does, and tokenizes captions with the PTB tokenizer
+first, as the COCO tools do. The tool was not available during development, so the tests use a mock.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _FETCH = "from pycocoevalcap.spice.get_stanford_models import get_stanford_model
 
 @dataclass(frozen=True)
 class Tool:
-    """The Java 8 that runs SPICE, and the folder of its jar."""
+    """The Java 8 executable that runs SPICE, and the folder of its jar."""
 
     java: str
     folder: Path
 
 
 def find_tool() -> Tool:
-    """Java 8 and the tool's folder (`TELLAPART_JAVA`, `TELLAPART_SPICE`, else the path and pycocoevalcap's)."""
+    """Finds Java 8 (`TELLAPART_JAVA`, else PATH) and the tool's folder (`TELLAPART_SPICE`, else pycocoevalcap's)."""
     folder = _folder()
     lacking = [name for name in PARSER if not (folder / name).is_file()]
     if not (folder / JAR).is_file():
@@ -61,13 +61,13 @@ def find_tool() -> Tool:
 
 
 def spice_stats(captions: Sequence[str], references: References) -> np.ndarray:
-    """Returns each caption's SPICE and 1, N×2."""
+    """Returns (SPICE, 1) of each caption, N×2."""
     score_N = spice(captions, references)[1]
     return np.stack([score_N, np.ones(len(score_N))], axis=1)
 
 
 def spice_of(sums_R2: np.ndarray) -> np.ndarray:
-    """Computes the mean from sums of `spice_stats`; NaN where a caption's number is."""
+    """Computes the mean from sums of `spice_stats`; NaN if any caption's score is."""
     mean_R: np.ndarray = sums_R2[..., 0] / sums_R2[..., 1]
     return mean_R
 
@@ -86,10 +86,10 @@ def spice_of(sums_R2: np.ndarray) -> np.ndarray:
     check=find_tool,
 )
 def spice(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """SPICE: the mean, and each caption's F of scene-graph tuples, 0 to 1.
+    """Computes SPICE, the F of scene-graph tuples, 0 to 1: mean and per caption.
 
-    The tool's "not a number" is NaN, and then the mean is NaN too, as in pycocoevalcap. Raises `UsageError` (or
-    `MissingExtra`) where Java 8 or the tool's files are not there, `TellapartError` where it fails.
+    If the tool returns NaN for a caption, the mean is NaN too, as in pycocoevalcap. Raises `UsageError` (or
+    `MissingExtra`) if Java 8 or the tool's files are missing, and `TellapartError` if the tool fails.
     """
     score_N = np.array([found["All"]["f"] for found in spice_scores(captions, references)], dtype=float)
     return (float(score_N.mean()) if len(score_N) else float("nan")), score_N
@@ -97,14 +97,14 @@ def spice(captions: Sequence[str], references: References) -> tuple[float, np.nd
 
 @recent
 def spice_scores(captions: Sequence[str], references: References) -> list[dict[str, dict[str, float]]]:
-    """For each caption what the tool says by category (All, Object, Relation, Attribute, Color, …): f, pr, re, …"""
+    """Returns the tool's f, pr, re, … of each caption by category (All, Object, Relation, Attribute, Color, …)."""
     return spice_scores_of_tokens(*tokenized(captions, references))
 
 
 def spice_scores_of_tokens(
     caption_tokens: Sequence[str], reference_texts: Sequence[Sequence[str]]
 ) -> list[dict[str, dict[str, float]]]:
-    """Returns `spice_scores` of texts as they are given to the tool."""
+    """Computes `spice_scores` of texts in the form that the tool receives."""
     if not caption_tokens:
         return []
     entries = [
@@ -181,14 +181,14 @@ def _run(tool: Tool, entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _number(value: Any) -> float:
-    """As pycocoevalcap: what is no number (the tool writes null for 0/0) is NaN."""
+    """Converts to float; non-numbers (the tool writes null for 0/0) become NaN, as in pycocoevalcap."""
     try:
         return float(value)
     except (TypeError, ValueError):
         return float("nan")
 
 
-# SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, where SPICE's tool is there.
+# SPIDEr (Liu et al. 2017): the mean of SPICE and CIDEr-D, if SPICE's tool is available.
 
 SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
 
@@ -205,9 +205,9 @@ SPIDER_SIGNATURE = f"mean(spice,cider-d)|{SPICE_SIGNATURE}|{CIDER_D_SIGNATURE}"
     check=find_tool,
 )
 def spider(captions: Sequence[str], references: References) -> tuple[float, np.ndarray]:
-    """SPIDEr: (SPICE + CIDEr-D) / 2 of each caption, 0 to 5.5, and their mean.
+    """Computes SPIDEr, (SPICE + CIDEr-D) / 2, 0 to 5.5: mean and per caption.
 
-    A caption without a SPICE number is NaN and not in the mean. Raises what `spice` raises where its tool is missing.
+    A caption without a SPICE score is NaN and excluded from the mean. Raises the same errors as `spice`.
     """
     score_N = (spice(captions, references)[1] + cider_d(captions, references)[1]) / 2
     kept_N = score_N[~np.isnan(score_N)]

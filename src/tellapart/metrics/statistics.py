@@ -1,13 +1,13 @@
-"""Bootstrap intervals and paired tests of metrics.
+"""Bootstrap confidence intervals and paired significance tests of metrics.
 
-A metric is sufficient statistics and a score: N×C numbers, a row for each item, and a function of their sums (`Sums`).
-Two standard procedures read them, each on its own, as in sacrebleu; their results are not adjusted to each other:
+A metric consists of sufficient statistics, N×C with a row per item, and a score, a function of their sums (`Sums`).
+Two standard procedures use them independently, as in sacrebleu; their results are not adjusted to each other:
 
-- the interval: the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP); of fewer than 30 units
-  Student's t with the jackknife's standard error;
-- p: two-sided approximate randomisation, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
+- interval: the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or Student's t with the
+  jackknife standard error for fewer than 30 units;
+  - p: two-sided approximate randomisation, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
 
-Both draw units: items, or clusters of items that depend on each other. Everything is drawn by a seed.
+Both resample units: items, or clusters of dependent items. All draws are seeded.
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ import numpy as np
 RESAMPLES = 1000
 LEVEL = 0.95
 ALPHA = 0.05  # 1 − LEVEL
-EQUAL = 1e-6  # differences below are equal: the COCO tools' BLEU adds 1e-15 to every count
-PLACES = 6  # decimals with which no difference is printed as a zero that it is not
-FEW, VERY_FEW = 30, 5  # units, or values other than the usual one, below which the percentile bootstrap is not used
+EQUAL = 1e-6  # smaller differences count as equal: the COCO tools' BLEU adds 1e-15 to every count
+PLACES = 6  # decimals at which no non-zero difference is printed as zero
+FEW, VERY_FEW = 30, 5  # units, or values other than the most frequent one, below which the percentile bootstrap is not used
 # The 97.5 % quantiles of Student's t with 1 to 28 degrees of freedom.
 T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
                2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
                2.0518, 2.0484)  # fmt: skip
-Bounds = tuple[float, float]  # the least and the greatest value that there can be
+Bounds = tuple[float, float]  # the minimum and maximum possible value
 UNBOUNDED: Bounds = (-math.inf, math.inf)
 PERCENT: Bounds = (0.0, 100.0)
 
-_BLOCK_CELLS = 2_000_000  # resampled cells held at a time: 16 MB of indices
+_BLOCK_CELLS = 2_000_000  # resampled cells in memory at a time: 16 MB of indices
 _NAN = float("nan")
 
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """A number that the summed statistics of N units give: ``score(stats.sum(0))``.
+    """A score computed from the summed statistics of N units: ``score(stats.sum(0))``.
 
-    stats: N×C, or N×S×C of S captions per item; the number is then the mean over them. score: from sums, C on the last
-    axis, to numbers without that axis. n: the number of observations, where it is not N.
+    stats: N×C, or N×S×C for S captions per item, over which the score is averaged.
+    score: maps sums, with C on the last axis, to scores without that axis.
+    n: the number of observations, if it is not N.
     """
 
     stats: np.ndarray
@@ -56,22 +57,22 @@ class Sums:
         return len(self.stats)
 
     def __call__(self, weight_N: np.ndarray) -> np.ndarray:
-        """Returns the number where units count ``weight_N`` times, or R numbers of weights R×N."""
+        """Computes the score with unit weights ``weight_N``, or R scores for weights R×N."""
         return self.of_sums(np.tensordot(weight_N, self.stats, 1))
 
     def of_sums(self, sums: np.ndarray) -> np.ndarray:
-        """Returns the number of each row of sums, R×C or R×S×C."""
+        """Computes the score of each row of sums, R×C or R×S×C."""
         number = self.score(sums)
         return np.asarray(number.mean(-1) if self.stats.ndim == 3 else number)
 
 
 @dataclass(frozen=True, eq=False)
 class Recounted:
-    """A number of N items that is not made of sums: ``build(rows)(weight_N)``, where a row is what an item contributes.
+    """A score of N items that is not a function of sums: ``build(rows)(weight_N)``, with a row per item.
 
-    grows: the number grows with N, as a count of distinct words does. A resample repeats items, so that such a number
-    varies otherwise there than in new items; it is drawn from halves of the items, which are new to each other. more:
-    the rows of an item's further captions; the number is then the mean over them.
+    grows: the score grows with N, like a count of distinct words. Because a resample repeats items, such a score varies
+    differently there than over new items, so it is resampled from disjoint halves of the items.
+    more: the rows of an item's further captions, over which the score is averaged.
     """
 
     rows: Sequence[Any]
@@ -84,7 +85,7 @@ class Recounted:
 
     @property
     def bounds(self) -> Bounds:
-        """The least and the greatest number that there can be."""
+        """Returns the minimum and maximum possible score."""
         return (0.0, math.inf) if self.grows else UNBOUNDED
 
     @cached_property
@@ -92,7 +93,7 @@ class Recounted:
         return [self.build(list(rows)) for rows in (self.rows, *self.more)]
 
     def __call__(self, weight_N: np.ndarray) -> np.ndarray:
-        """As `Sums.__call__`."""
+        """See `Sums.__call__`."""
         if weight_N.ndim == 2:
             return np.array([self(row_N) for row_N in weight_N])
         return np.asarray(np.mean([function(weight_N) for function in self._functions]))
@@ -103,9 +104,9 @@ Corpus = Sums | Recounted
 
 @dataclass(frozen=True)
 class Measurement:
-    """One value per picture (NaN abstains), or a corpus number, or both; the corpus number then is what is printed.
+    """One value per picture (NaN abstains), a corpus score, or both; if both, the corpus score is printed.
 
-    ``weight_N``: how many observations (questions) a picture's value is the mean of; None: one each.
+    ``weight_N``: the number of observations (questions) that a picture's value averages; None: one each.
     """
 
     value_N: np.ndarray | None
@@ -114,7 +115,7 @@ class Measurement:
 
 
 def merged(corpora: Sequence[Corpus]) -> Corpus:
-    """Returns the mean of a number over the captions of each item: one corpus for the first captions, and so on."""
+    """Averages a score over an item's captions, given one corpus for the first captions, and so on."""
     first = corpora[0]
     if len(corpora) == 1:
         return first
@@ -129,10 +130,10 @@ def mean_of(
     unit_N: np.ndarray | None = None,
     bounds: Bounds = UNBOUNDED,
 ) -> Sums:
-    """Returns the mean of the values that are not NaN, over units.
+    """Returns the mean over units of the values that are not NaN.
 
-    ``weight_N``: how many observations each value is the mean of. ``unit_N``: the unit of each item, where items are
-    not independent. A row of the statistics, under its own score, is the mean of that unit.
+    weight_N: the number of observations that each value averages.
+    unit_N: the unit of each item, if items are dependent. The score of one row of the statistics is that unit's mean.
     """
     value_N = np.asarray(value_N, dtype=float)
     weight_N = np.ones(len(value_N)) if weight_N is None else np.asarray(weight_N, dtype=float)
@@ -145,20 +146,20 @@ def mean_of(
 
 
 def by_unit(stats: np.ndarray, unit_N: np.ndarray) -> np.ndarray:
-    """Returns the sums of items' statistics over the items of each unit."""
+    """Sums the items' statistics within each unit."""
     units, row_N = np.unique(unit_N, return_inverse=True)
     sums = np.zeros((len(units), *stats.shape[1:]))
     np.add.at(sums, row_N, stats)
     return sums
 
 
-# Weights of units, R×N, in blocks of resamples.
+# Unit weights, R×N, in blocks of resamples.
 
 Weights = Callable[[int, int, int], Iterator[np.ndarray]]
 
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields how often each resample draws each of n units."""
+    """Yields how often each bootstrap resample draws each of n units."""
     rng = np.random.default_rng(seed)
     for rows in _blocks(resamples, n):
         item_RN = rng.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
@@ -166,14 +167,14 @@ def bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]
 
 
 def random_swaps(n: int, resamples: int, seed: int) -> Iterator[np.ndarray]:
-    """Yields 1 where a unit swaps its two systems in a permutation, else 0."""
-    rng = np.random.default_rng([seed, 1])  # other draws than the bootstrap's
+    """Yields 1 where a permutation swaps the two systems of a unit, else 0."""
+    rng = np.random.default_rng([seed, 1])  # a random stream different from the bootstrap's
     for rows in _blocks(resamples, n):
         yield rng.integers(2, size=(rows, n), dtype=np.int8).astype(float)
 
 
 def disjoint_halves(n: int, resamples: int, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields two disjoint halves of the items; of an odd number one item is in neither."""
+    """Yields two disjoint halves of the items; if n is odd, one item is in neither."""
     rng = np.random.default_rng(seed)
     for rows in _blocks(resamples, n):
         place_RN = np.argsort(rng.random((rows, n)), axis=1)
@@ -188,16 +189,16 @@ def _blocks(resamples: int, n: int) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Drawn:
-    """Statistics, N×…, and their sums in each resample, R×…, which `Draws.run` fills in."""
+    """Statistics, N×…, and their sums per resample, R×…, which `Draws.run` computes."""
 
     stats: np.ndarray
     sums: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
 
 class Draws:
-    """Bootstrap resamples and permutations. Ask for all sums first, then `run` once.
+    """Bootstrap resamples and permutations. Request all sums first, then call `run` once.
 
-    Statistics of equally many units meet the same weights, in one matrix product.
+    Statistics with the same number of units share weights, in one matrix product.
     """
 
     def __init__(self, resamples: int = RESAMPLES, seed: int = 0) -> None:
@@ -205,14 +206,14 @@ class Draws:
         self._asked: dict[tuple[Weights, int], list[Drawn]] = defaultdict(list)
 
     def ask(self, weights: Weights, stats: np.ndarray) -> Drawn:
-        """Returns an object that will hold the statistics' sums under ``weights``."""
+        """Returns an object that will hold the statistics' sums under ``weights`` after `run`."""
         asked = Drawn(stats)
         if len(stats):
             self._asked[weights, len(stats)].append(asked)
         return asked
 
     def run(self) -> None:
-        """Draws; afterwards all that was asked for has its sums."""
+        """Draws the resamples and computes all requested sums."""
         for (weights, n), asked in self._asked.items():
             parts = [one.stats.reshape(n, -1) for one in asked]
             joined = np.concatenate(parts, axis=1)
@@ -228,7 +229,7 @@ class Draws:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A number with its 95 % interval; ``n`` items count in it. NaN, and 0 of n: not known."""
+    """A score of ``n`` items with its 95 % interval. Unknown values are NaN, or 0 for n."""
 
     value: float = math.nan
     low: float = math.nan
@@ -238,9 +239,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A paired difference with its 95 % interval and its two-sided p-value, which are computed independently.
+    """A paired difference with its independently computed 95 % interval and two-sided p-value.
 
-    p_holm: p after Holm's correction over all pairs and metrics, where that was asked for.
+    p_holm: p after Holm's correction over all pairs and metrics, if requested.
     """
 
     value: float = math.nan
@@ -252,21 +253,21 @@ class Difference:
 
     @property
     def clear(self) -> bool:
-        """True where the difference counts as better or worse: p, corrected if it was, is below 0.05.
+        """Returns whether the difference counts as better or worse: p, after correction if any, is below 0.05.
 
-        This is the one rule of tables, headlines and pages. Differences below `EQUAL` are none.
+        Tables, headlines and pages all use this rule. Differences below `EQUAL` count as zero.
         """
         return abs(self.value) >= EQUAL and (self.p if math.isnan(self.p_holm) else self.p_holm) < ALPHA
 
     def turned(self) -> Difference:
-        """Returns the difference of the two systems the other way round."""
+        """Returns the difference with the two systems swapped."""
         return replace(self, value=-self.value, low=-self.high, high=-self.low)
 
 
 class Estimate:
-    """A system's number with its bootstrap distribution, to be drawn by ``draws``.
+    """A system's score with its bootstrap distribution, drawn by ``draws``.
 
-    value_N: the number of each unit alone, where that is known (for intervals of rare events, `ends_of`).
+    value_N: the score of each unit alone, if known (for intervals of rare events, `ends_of`).
     """
 
     def __init__(self, draws: Draws, corpus: Corpus, value_N: np.ndarray | None = None) -> None:
@@ -276,13 +277,13 @@ class Estimate:
 
     @property
     def n(self) -> int:
-        """The number of observations."""
+        """Returns the number of observations."""
         own = self.corpus.n if isinstance(self.corpus, Sums) else None
         return len(self.corpus) if own is None else own
 
     @cached_property
     def drawn_R(self) -> np.ndarray:
-        """The number in each resample."""
+        """Returns the score in each resample."""
         if isinstance(self.corpus, Sums):
             assert self._drawn is not None
             return self.corpus.of_sums(self._drawn.sums)
@@ -293,12 +294,12 @@ class Estimate:
 
     @cached_property
     def left_out_N(self) -> np.ndarray | None:
-        """The number without each of the units, for the jackknife; None where the bootstrap is used."""
+        """Returns the leave-one-out scores for the jackknife, or None if the bootstrap is used."""
         few = len(self.corpus) < FEW and not (isinstance(self.corpus, Recounted) and self.corpus.grows)
         return self.corpus(1 - np.eye(len(self.corpus))) if few and len(self.corpus) > 1 else None
 
     def interval(self) -> Interval:
-        """Returns the number with its interval, which ends where the number's range does."""
+        """Returns the score with its interval, clipped to the score's range."""
         if not len(self.corpus):
             return Interval()
         least, most = bounds = self.corpus.bounds
@@ -309,7 +310,7 @@ class Estimate:
 
 
 class PairedTest:
-    """The difference of two systems' numbers over the same units, with its interval and its p-value."""
+    """The difference of two systems' scores over the same units, with interval and p-value."""
 
     def __init__(
         self, draws: Draws, system: Estimate, baseline: Estimate, value_N: np.ndarray | None, bounds: Bounds
@@ -320,7 +321,7 @@ class PairedTest:
             self._moved = draws.ask(random_swaps, self._sides[1].stats - self._sides[0].stats)
 
     def difference(self) -> Difference:
-        """Returns system minus baseline; what is below `EQUAL` is zero."""
+        """Returns system minus baseline; differences below `EQUAL` become zero."""
         system, baseline = self.system, self.baseline
         if not len(system.corpus):
             return Difference()
@@ -334,7 +335,7 @@ class PairedTest:
         return Difference(value, low, high, system.n, p_value(self._swapped_R(), value))
 
     def _swapped_R(self) -> np.ndarray:
-        """The difference in each permutation."""
+        """Returns the difference in each permutation."""
         one, other = self.system.corpus, self.baseline.corpus
         if isinstance(one, Sums) and isinstance(other, Sums):
             a, b = self._sides
@@ -357,7 +358,7 @@ class PairedTest:
 
 
 def p_value(drawn_R: np.ndarray, observed: float) -> float:
-    """Returns (1 + number of permutations at least as far from zero as ``observed``) / (1 + R); ties and NaN count."""
+    """Returns (1 + number of permutations at least as far from zero as ``observed``) / (1 + R); counts ties and NaN."""
     if np.isnan(observed):
         return _NAN
     as_far = int(np.count_nonzero(~(np.abs(drawn_R) < abs(observed) * (1 - 1e-9) - EQUAL)))
@@ -365,10 +366,10 @@ def p_value(drawn_R: np.ndarray, observed: float) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Returns Holm's adjusted p-values, in the order given; NaN is no test.
+    """Returns Holm's adjusted p-values, in input order; NaN does not count as a test.
 
-    With p(1) ≤ … ≤ p(m): the adjusted p(i) is max over j ≤ i of min(1, (m − j + 1) · p(j)). The family-wise error is at
-    most α whatever the dependence (Holm 1979, Scand. J. Statist. 6, 65-70).
+    With p(1) ≤ … ≤ p(m), the adjusted p(i) is max over j ≤ i of min(1, (m − j + 1) · p(j)). The family-wise error rate
+    is at most α under any dependence (Holm 1979, Scand. J. Statist. 6, 65-70).
     """
     p_M = np.asarray(p_values, dtype=float)
     order = np.argsort(p_M, kind="stable")[: np.count_nonzero(~np.isnan(p_M))]
@@ -378,9 +379,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _alike(one: Sums, other: Sums) -> tuple[Sums, Sums]:
-    """Two systems' numbers with statistics of one shape, which may be swapped.
+    """Returns two systems' scores with statistics of equal shape, so that they can be swapped.
 
-    A system with fewer captions of an item repeats them; one with fewer columns has zeros there.
+    Repeats captions of the system with fewer captions per item, and pads missing columns with zeros.
     """
     if one.stats.shape == other.stats.shape:
         return one, other
@@ -400,7 +401,7 @@ def mean_interval(
     seed: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Interval:
-    """Returns the mean of the values that are not NaN (see `mean_of`) with its interval."""
+    """Returns the mean (see `mean_of`) of the values that are not NaN, with its interval."""
     draws = Draws(resamples, seed)
     corpus = mean_of(value_N, weight_N, unit_N, bounds)
     estimate = Estimate(draws, corpus, corpus.score(corpus.stats))
@@ -418,9 +419,9 @@ def paired_difference(
     seed: int = 0,
     bounds: Bounds = UNBOUNDED,
 ) -> Difference:
-    """Returns the mean of value − baseline over the items where neither is NaN; see `mean_of`.
+    """Returns the mean of value − baseline (see `mean_of`) over the items where neither is NaN.
 
-    ``bounds`` are those of a value, not of a difference.
+    ``bounds`` apply to a value, not to a difference.
     """
     draws = Draws(resamples, seed)
     test = paired_means(draws, value_N, baseline_N, weight_N, unit_N, bounds)
@@ -436,7 +437,7 @@ def paired_means(
     unit_N: np.ndarray | None,
     bounds: Bounds,
 ) -> PairedTest:
-    """Returns the paired test of two means: value − baseline, which a permutation swaps with zeros."""
+    """Returns the paired test of two means; a permutation swaps value − baseline with zeros."""
     difference_N = np.asarray(value_N, dtype=float) - np.asarray(baseline_N, dtype=float)
     sides = [mean_of(own_N, weight_N, unit_N, bounds) for own_N in (difference_N, 0 * difference_N)]
     units = [one.score(one.stats) for one in (mean_of(own_N, weight_N, unit_N) for own_N in (value_N, baseline_N))]
@@ -446,10 +447,10 @@ def paired_means(
 
 
 def bounds_of_difference(bounds: Bounds, *value_N: np.ndarray | None) -> Bounds:
-    """Returns the least and the greatest difference of two values within ``bounds``, where these are of events.
+    """Returns the minimum and maximum difference of two values within ``bounds`` if the values are events.
 
-    Events are hits and misses, or values most of which are one and the same. Of others, such as CIDEr's, it is
-    `UNBOUNDED`: that two captions have one CIDEr says nothing of how far others could be apart on its scale.
+    Events are hits and misses, or values most of which are identical. For others, such as CIDEr, it returns
+    `UNBOUNDED`: equal CIDEr of two captions does not tell how far apart others could be on its scale.
     """
     for values in value_N:
         known_N = np.zeros(0) if values is None else values[~np.isnan(values)]
@@ -466,14 +467,14 @@ def _others(value_N: np.ndarray) -> int:
 def ends_of(
     drawn_R: np.ndarray, value_N: np.ndarray | None, bounds: Bounds, seed: int
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Returns resampled means of rare events, from which the lower and the upper end of an interval are read.
+    """Returns resampled means of rare events, which determine the lower and the upper end of an interval.
 
-    None unless most values are one and the same and fewer than `FEW` are others, such as captions that repeat words:
-    resamples then know nothing of what n items happened not to show, and an interval of no events is [0, 0]. One more
-    value with a random weight, Beta(1, n), stands for the unseen: the least one for the lower end, the greatest one
-    for the upper; of fewer than `VERY_FEW` others that is the metric's bound. For events that happen or do not this is
-    the exact interval (Clopper and Pearson 1934), for other values the bound of Learned-Miller and Thomas (2019,
-    arXiv:1905.06208). None for a metric without bounds.
+    Returns None unless most values are identical and fewer than `FEW` differ (for example, captions that repeat words),
+    and for a metric without bounds. With so few events, resamples cannot represent values that the n items happened not
+    to show: without events the bootstrap interval would be [0, 0]. So one more value with a random weight, Beta(1, n),
+    represents the unseen: the smallest value for the lower end, the largest for the upper end, or the metric's bound
+    if fewer than `VERY_FEW` values differ. For binary events this is the exact interval (Clopper and Pearson 1934), for
+    other values the bound of Learned-Miller and Thomas (2019, arXiv:1905.06208).
     """
     value_N = np.zeros(0) if value_N is None else value_N[~np.isnan(value_N)]
     if not len(value_N) or not np.isfinite(bounds).all():
@@ -496,27 +497,27 @@ def _ends(
     bounds: Bounds,
     seed: int,
 ) -> tuple[float, float]:
-    """The ends of the 95 % interval: of rare events (`ends_of`), by Student's t, or the bootstrap's percentiles."""
+    """Returns the ends of the 95 % interval, by `ends_of` for rare events, Student's t, or bootstrap percentiles."""
     rare = ends_of(drawn_R, value_N, bounds, seed)
     if rare is None and left_out_N is not None:
         error = math.sqrt((n - 1) / n * float(np.square(left_out_N - left_out_N.mean()).sum()))
         return value - T_QUANTILES[n - 2] * error, value + T_QUANTILES[n - 2] * error
     if rare is None and n == 1:
-        return _NAN, _NAN  # one unit does not say how units vary
+        return _NAN, _NAN  # a single unit gives no estimate of the variance
     low_R, high_R = rare or (drawn_R, drawn_R)
     return _quantile(low_R, (1 - LEVEL) / 2), _quantile(high_R, (1 + LEVEL) / 2)
 
 
 def _quantile(drawn_R: np.ndarray, share: float) -> float:
-    drawn_R = drawn_R[~np.isnan(drawn_R)]  # NaN: a resample in which the number is 0 of 0
+    drawn_R = drawn_R[~np.isnan(drawn_R)]  # NaN: the score of the resample is 0/0
     return 0.0 + float(np.quantile(drawn_R, share)) if len(drawn_R) else _NAN
 
 
 def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
-    """Draws a number V that grows: V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves.
+    """Resamples a growing score V as V(n) + (V(half) − V(other half)) · √(V(n) / 2 V̄(half)) over random halves.
 
-    The difference of two disjoint halves has twice the variance of V(n/2), whatever V is, and the variance of a count
-    of distinct things grows with n as the count does (as the expected count does for Poisson samples of a power law).
+    The difference of two disjoint halves has twice the variance of V(n/2) for any V. The variance of a count of
+    distinct things grows with n like the count (like the expected count for Poisson samples of a power law).
     """
     halves = disjoint_halves(len(corpus), draws.resamples, draws.seed)
     a_R, b_R = (np.concatenate(side) for side in zip(*[(corpus(a), corpus(b)) for a, b in halves], strict=True))
@@ -526,10 +527,11 @@ def _by_halves(corpus: Recounted, value: float, draws: Draws) -> np.ndarray:
 
 
 class MetricTests:
-    """The intervals of one metric's systems and their paired differences, to be drawn by ``draws``.
+    """The intervals and paired differences of one metric's systems, drawn by ``draws``.
 
-    bounds: the least and the greatest value of a picture. unit_N: the unit that each picture belongs to, where pictures
-    are not independent; None: each is a unit. same: pairs of systems with the same captions, which cannot differ.
+    bounds: the minimum and maximum value of a picture.
+    unit_N: the unit of each picture, if pictures are dependent; None: each picture is a unit.
+    same: pairs of systems with identical captions, which cannot differ.
     """
 
     def __init__(
@@ -564,16 +566,16 @@ class MetricTests:
             self._pairs[a, b] = PairedTest(draws, self._systems[b], self._systems[a], values, limits)
 
     def intervals(self) -> dict[str, Interval]:
-        """Returns them by system; call it after `Draws.run`, as `differences`."""
+        """Returns the intervals by system. Call it after `Draws.run`, like `differences`."""
         return {system: estimate.interval() for system, estimate in self._systems.items()}
 
     def differences(self) -> dict[tuple[str, str], Difference]:
-        """Returns system b minus system a, by pair."""
+        """Returns the difference of system b minus system a for each pair."""
         return {pair: test.difference() for pair, test in self._pairs.items()}
 
 
 def _of_units(corpus: Corpus, unit_N: np.ndarray | None) -> Corpus:
-    """Resamples a number by units; a number that is not made of sums is resampled by items."""
+    """Groups a score by units for resampling; a score that is not a function of sums is resampled by items."""
     if unit_N is None or not isinstance(corpus, Sums):
         return corpus
     return replace(corpus, stats=by_unit(corpus.stats, unit_N), n=len(corpus))
@@ -584,11 +586,11 @@ def _values(measured: Measurement) -> np.ndarray:
     return measured.value_N
 
 
-# Differences and p-values as text.
+# Formatting of differences and p-values.
 
 
 def places_for(places: int, difference: Iterable[float | None]) -> int:
-    """Returns ``places`` decimals, or as many more as show no bound of a difference as a zero that it is not."""
+    """Returns ``places``, or more decimals if a non-zero bound of a difference would otherwise be printed as zero."""
     for x in difference:
         while x and places < PLACES and abs(x) >= EQUAL and round(x, places) == 0:
             places += 1
@@ -596,7 +598,7 @@ def places_for(places: int, difference: Iterable[float | None]) -> int:
 
 
 def format_p(p: float) -> str:
-    """Formats a p-value with three digits: below a thousandth "<0.001", never 0; just below 0.05 "<0.050"."""
+    """Formats a p-value with three decimals: "<0.001" instead of 0, and "<0.050" just below 0.05."""
     if p < 0.001 - 1e-9:
         return "<0.001"
     text = f"{p:.3f}"

@@ -1,7 +1,7 @@
-"""Words typical of one system: adjectives and nouns, by lemma, with the largest local mutual information.
+"""Words typical of a system: the adjective and noun lemmas with the largest local mutual information.
 
-What paper 3 shows in its tables 7 and 14. Tags and lemmas are HanTa's (the extra ``words``): a published tagger whose
-English model comes in its package, so that nothing is loaded from elsewhere. The paper used spaCy.
+Reproduces tables 7 and 14 of paper 3. Tags and lemmas come from HanTa (the extra ``words``), a published tagger whose
+package includes its English model, so nothing has to be downloaded. The paper used spaCy.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from tellapart.utils.messages import track
 Lemma = tuple[str, str]  # lemma in lower case, and part of speech: "adjective", "noun", or "" for any other
 Tagger = Callable[[str], Sequence[Lemma]]
 
-# HanTa speaks CLAWS 5. Proper nouns (NP0) are another part of speech, as in spaCy.
+# HanTa uses the CLAWS 5 tag set. Proper nouns (NP0) are a separate part of speech, as in spaCy.
 _POS_OF_TAG = {"AJ0": "adjective", "AJC": "adjective", "AJS": "adjective", "NN0": "noun", "NN1": "noun", "NN2": "noun"}
 
 
 def associated_words(
     captions: Mapping[str, Sequence[str]], n: int = 10, tag: Tagger | None = None
 ) -> dict[str, list[Association]]:
-    """The ``n`` adjectives, then the ``n`` nouns, most associated with each system's captions (paper 3, table 7).
+    """Returns the ``n`` adjectives, then the ``n`` nouns most associated with each system (paper 3, table 7).
 
-    Words with a local mutual information above 0 only: those that a system uses more than all do together. Raises
-    `UsageError` for fewer than two systems, between which words could be told apart, and `MissingExtra` without HanTa.
+    Includes only words with a local mutual information above 0, which a system uses more than all systems together do.
+    Raises `UsageError` for fewer than two systems, and `MissingExtra` without HanTa.
     """
     _check_systems(len(captions))
     if tag is None:
@@ -42,9 +42,9 @@ def associated_words(
 
 
 def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, list[Association]]:
-    """f(w, c) · ln(f(w, c) · N / (f(w) · f(c))) of every lemma w and system c, in nats (Evert 2005).
+    """Computes f(w, c) · ln(f(w, c) · N / (f(w) · f(c))) for every lemma w and system c, in nats (Evert 2005).
 
-    f are frequencies and N is that of all words of all systems, whatever their part of speech.
+    f are frequencies, and N is the number of words of all systems, of any part of speech.
     """
     of_word: Counter[Lemma] = Counter()
     for own in counts.values():
@@ -61,7 +61,7 @@ def local_mutual_information(counts: Mapping[str, Counter[Lemma]]) -> dict[str, 
 
 
 def check_words(systems: int) -> None:
-    """`UsageError` for fewer than two systems, `MissingExtra` where there is no tagger; nothing is loaded."""
+    """Raises `UsageError` for fewer than two systems and `MissingExtra` without the tagger. Loads nothing."""
     _check_systems(systems)
     need_extra("words", "the analysis of words", "HanTa")
 
@@ -73,7 +73,7 @@ def _check_systems(systems: int) -> None:
 
 @cache
 def hanta() -> Tagger:
-    """HanTa's English tagger, on a caption as text. Punctuation is read, and not returned."""
+    """Returns HanTa's English tagger for a caption as text. It reads punctuation, but does not return it."""
     analysis = analyser()
 
     def tag(caption: str) -> list[Lemma]:
@@ -83,7 +83,7 @@ def hanta() -> Tagger:
 
 
 def tagger_signature() -> str:
-    """Names measure, parts of speech, and tagger with its version: analyses compare where these are equal."""
+    """Identifies measure, parts of speech, and tagger with version; only analyses with equal signatures compare."""
 
     return f"lmi:nats|pos:adjective,noun|tagger:HanTa-{version('HanTa')}-en"
 
