@@ -5,7 +5,7 @@ Two standard procedures use them independently, as in sacrebleu; their results a
 
 - interval: the paired percentile bootstrap (Efron and Tibshirani 1993; Koehn 2004, EMNLP), or Student's t with the
   jackknife standard error for fewer than 30 units;
-  - p: two-sided approximate randomisation, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
+- p: two-sided approximate randomisation, which swaps the two systems' items (Noreen 1989; Riezler and Maxwell 2005).
 
 Both resample units: items, or clusters of dependent items. All draws are seeded.
 """
@@ -26,7 +26,7 @@ LEVEL = 0.95
 ALPHA = 0.05  # 1 − LEVEL
 EQUAL = 1e-6  # smaller differences count as equal: the COCO tools' BLEU adds 1e-15 to every count
 PLACES = 6  # decimals at which no non-zero difference is printed as zero
-FEW, VERY_FEW = 30, 5  # units, or values other than the most frequent one, below which the percentile bootstrap is not used
+FEW, VERY_FEW = 30, 5  # units, or values other than the most frequent one, below which no percentile bootstrap
 # The 97.5 % quantiles of Student's t with 1 to 28 degrees of freedom.
 T_QUANTILES = (12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604,
                2.1448, 2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
