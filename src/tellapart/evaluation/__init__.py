@@ -1,6 +1,6 @@
-"""Evaluation: captions to numbers with intervals, paired differences and signatures.
+"""Evaluation: computes metrics of captions with intervals, paired differences and signatures.
 
-`evaluate` runs one evaluation, `registry` lists every metric once, `slots` has what a metric reads and gives back,
-`context` what else it may ask for; `retrieval` and `candidate_sets` rank pictures by their captions, `comparison` puts
-systems side by side. `facts` checks what captions claim, `judges` asks models behind a server.
+`evaluate` runs one evaluation, `registry` lists every metric, `slots` defines a metric's input and output, and
+`context` its other inputs. `retrieval` and `candidate_sets` rank pictures by their captions, `comparison` compares
+systems, `facts` verifies what captions claim, and `judges` queries models behind a server.
 """

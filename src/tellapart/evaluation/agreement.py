@@ -1,4 +1,4 @@
-"""Each metric's agreement with human judgements: rank correlations and accuracy on pairs, as papers print them."""
+"""Measures each metric's agreement with human judgements: rank correlations and accuracy on pairs, as in papers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tellapart.utils.messages import track
 
 _NAN = float("nan")
 
-# Rank correlations of a metric with people's ratings, and its accuracy on pairs.
+# Rank correlations of a metric with human ratings, and its accuracy on pairs.
 #
 # N captions with scores and ratings; suffix P: pairs.
 
@@ -44,24 +44,24 @@ def scipy_stats() -> Any:
 
 
 def kendall_tau_b(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Kendall's tau-b, -1..1; NaN where one side has a single value."""
+    """Computes Kendall's tau-b, -1..1; NaN if all values of one side are equal."""
     return float(scipy_stats().kendalltau(score_N, rating_N).statistic)
 
 
 def kendall_tau_c(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Kendall's tau-c (Stuart 1953), which papers print for Flickr8k-Expert and Composite; as `kendall_tau_b`."""
+    """Computes Kendall's tau-c (Stuart 1953), reported for Flickr8k-Expert and Composite; see `kendall_tau_b`."""
     return float(scipy_stats().kendalltau(score_N, rating_N, variant="c").statistic)
 
 
 def spearman(score_N: np.ndarray, rating_N: np.ndarray) -> float:
-    """Spearman's rho, -1..1, equal values sharing their mean rank; NaN where one side has a single value."""
+    """Computes Spearman's rho, -1..1, with mean ranks for ties; NaN if all values of one side are equal."""
     if min(np.ptp(score_N), np.ptp(rating_N)) == 0:
         return _NAN
     return float(scipy_stats().spearmanr(score_N, rating_N).statistic)
 
 
 def pair_accuracy(better_P: np.ndarray, worse_P: np.ndarray) -> float:
-    """The share of pairs, 0..1, in which the caption that people prefer has the higher score; a tie counts half."""
+    """Computes the share of pairs, 0..1, in which the preferred caption has the higher score; ties count half."""
     if not len(better_P):
         return _NAN
     return float(np.mean((better_P > worse_P) + 0.5 * (better_P == worse_P)))
@@ -73,13 +73,14 @@ ALL = "all"  # the mean over the categories of pairs
 
 @dataclass(frozen=True)
 class MetricAgreement:
-    """One metric's agreement, in percent. None: there are no ratings, or no pairs.
+    """One metric's agreement, in percent; None without ratings or without pairs.
 
-    accuracy: by category of pairs, and "all" (the mean over categories). low, high: the 95 % interval of the tau that
-    papers print for this set (of the accuracy where they print that), pictures resampled. n: captions with a value.
-    published: that tau in the published table. repeats: it for each repeat of a judge; all else is of the mean over
-    repeats. deviation: standard deviation of a caption's value over the repeats (root mean square), in the metric's
-    unit.
+    accuracy: by category of pairs, and "all" (the mean over categories).
+    low, high: the 95 % interval, over resampled pictures, of the tau (or accuracy) that papers report for this set.
+    n: the number of captions with a value.
+    published: that tau in the published table.
+    repeats: that tau for each repeat of a judge; all other fields use the mean over repeats.
+    deviation: the standard deviation of a caption's value over repeats (root mean square), in the metric's unit.
     """
 
     tau_b: float | None
@@ -96,7 +97,7 @@ class MetricAgreement:
 
 @dataclass
 class AgreementTable:
-    """Metrics by name with their agreement, and what was compared with what."""
+    """The agreement of metrics by name, and the compared data."""
 
     judgements: Judgements
     metrics: dict[str, MetricAgreement] = field(default_factory=dict)
@@ -105,7 +106,7 @@ class AgreementTable:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """``{"judgements": {…}, "metrics": {NAME: {"tau_b", "tau_c", …}}, "signatures": {…}, "notes": […]}``."""
+        """Returns ``{"judgements": …, "metrics": {NAME: {"tau_b", "tau_c", …}}, "signatures": …, "notes": […]}``."""
         own = self.judgements
         counts = {
             "layout": own.layout,
@@ -120,7 +121,7 @@ class AgreementTable:
         return {"judgements": counts, "metrics": metrics, "signatures": self.signatures, "notes": self.notes}
 
     def table(self) -> rich.table.Table:
-        """Metrics down, best first by what papers print for this set."""
+        """Returns a table of metrics, best first by the number that papers report for this set."""
         own = self.judgements
         title = f"{own.layout}: {len(own.captions):,} captions, {own.ratings:,} ratings, {len(own.pairs):,} pairs"
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{title}; {own.judges}; ×100")
@@ -132,7 +133,7 @@ class AgreementTable:
         return table
 
     def rows(self) -> list[list[str]]:
-        """The table as text, its heads first, in the order of the metrics."""
+        """Returns the table as text, heads first, in the order of the metrics."""
         return [
             ["metric", *self._heads()],
             *([self.labels.get(name, name), *self._cells(found)] for name, found in self.metrics.items()),
@@ -190,18 +191,21 @@ def measure_agreement(
     seed: int = 0,
     repeats: int = 1,
 ) -> AgreementTable:
-    """The agreement of metrics of one caption with the judgements: all that can be computed, or those named.
+    """Measures the agreement of single-caption metrics with the judgements: all available metrics, or the named ones.
 
-    context: of pictures and a scorer, its rows those of the captions; None: texts alone. Each caption is one row, so
-    that CIDEr's document frequencies count a picture once for each of its judged captions, as the published figures do.
-    A metric whose lower values are better is turned round. repeats: how often a judge is asked; the value of a caption
-    is the mean over them. Raises `UsageError` for a metric that cannot be had.
+    Each caption is one row, so that CIDEr's document frequencies count a picture once per judged caption, as in the
+    published figures. The sign of a metric is flipped if lower values are better.
+
+    context: pictures and a scorer, with a row per caption; None: texts only.
+    repeats: how often a judge is asked; a caption's value is the mean over repeats.
+
+    Raises `UsageError` for a metric that is not available.
     """
     judgements = judgements.with_pairs_of_ratings()
     captions = [row.caption for row in judgements.captions]
     references = [list(row.references) for row in judgements.captions]
     context = context or EvalContext([str(row) for row in range(len(captions))], None, references)
-    # Metrics remember what they computed by slot: each repeat of a judge has its own.
+    # Metrics cache results by slot, so each repeat of a judge has its own slot.
     slots = [CaptionSlot(captions, references) for _ in range(repeats)]
     found = AgreementTable(judgements, notes=list(judgements.notes))
     able, left_out = choose(metrics, context)
@@ -214,7 +218,7 @@ def measure_agreement(
     for name, metric in track(list(chosen.items()), len(chosen), "measuring metrics"):
         value_KN = _repeated_values(metric, context, slots)
         value_N = None if value_KN is None else mean_over_repeats(value_KN)
-        tag = metric.tag(context)  # a judge's name and days
+        tag = metric.tag(context)  # a judge's name and dates
         if value_N is None or np.all(np.isnan(value_N)):
             if metrics is not None:
                 found.notes.append(f"{name} has no number for one caption, and is left out")
@@ -236,12 +240,12 @@ def measure_agreement(
 
 
 def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[CaptionSlot]) -> np.ndarray | None:
-    """Returns the values K×N of each repeat of a judge, one for each of the slots; of other metrics 1×N."""
+    """Returns values K×N with a row per repeat of a judge (one per slot), or 1×N for other metrics."""
     if len(slots) == 1 or "judge" not in metric.needs:
         value_N = _values(metric, context, slots[0])
         return None if value_N is None else value_N[None]
     value_KN = []
-    for number, slot in enumerate(slots, 1):  # all repeats are sampled alike, so none is number 0
+    for number, slot in enumerate(slots, 1):  # all repeats are sampled in the same way, so none is number 0
         context.loaded_judge.repeat = number
         if (value_N := _values(metric, context, slot)) is None:
             return None
@@ -251,16 +255,16 @@ def _repeated_values(metric: Metric, context: EvalContext, slots: Sequence[Capti
 
 
 def mean_over_repeats(value_KN: np.ndarray) -> np.ndarray:
-    """Returns the mean of each caption over the repeats in which the judge did not abstain; NaN without one."""
+    """Returns the mean of each caption over the repeats in which the judge did not abstain; NaN if there are none."""
     known_KN = ~np.isnan(value_KN)
     count_N = known_KN.sum(0)
     return np.where(count_N > 0, np.where(known_KN, value_KN, 0).sum(0) / np.maximum(count_N, 1), np.nan)
 
 
 def deviation_over_repeats(value_KN: np.ndarray) -> float:
-    """Returns the root mean square over captions of the standard deviation over repeats (K − 1 in its denominator).
+    """Returns the root mean square over captions of the standard deviation over repeats (with K − 1).
 
-    Captions with fewer than two answers are left out; NaN where there are no others.
+    Captions with fewer than two answers are left out; NaN if none remain.
     """
     known_KN = ~np.isnan(value_KN)
     count_N = known_KN.sum(0)
@@ -270,7 +274,7 @@ def deviation_over_repeats(value_KN: np.ndarray) -> float:
 
 
 def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str, Any]:
-    """The printed number of each repeat, and the deviation of a caption's value; nothing for a single one."""
+    """Returns the reported number for each repeat, and the deviation of a caption's value; empty for one repeat."""
     if value_KN is None or len(value_KN) < 2:
         return {}
     each = [_printed(_agreement(value_N, judgements, 0, 0), judgements.tau) for value_N in value_KN]
@@ -281,7 +285,7 @@ def _of_repeats(value_KN: np.ndarray | None, judgements: Judgements) -> dict[str
 
 
 def _meteor(context: EvalContext, notes: list[str]) -> dict[str, Metric]:
-    """METEOR, which is in every paper's table and needs files; a note where they are missing."""
+    """Returns METEOR, which every paper's table includes; adds a note if its files are missing."""
     try:
         return choose(["meteor"], context)[0]
     except TellapartError as error:
@@ -302,7 +306,7 @@ def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed
     times_N = np.array([len(ratings) for ratings in rating_of])
 
     def taus(repeat_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Scores and ratings of the captions with a value, each as often as ``repeat_N`` says."""
+        """Returns scores and ratings of the captions with a value, each repeated ``repeat_N`` times."""
         take_N = np.flatnonzero(known_N & (times_N > 0))
         take_M = np.repeat(take_N, repeat_N[take_N])
         if not len(take_M):
@@ -331,7 +335,7 @@ def _agreement(value_N: np.ndarray, judgements: Judgements, resamples: int, seed
 
 
 def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarray | None = None) -> dict[str, float]:
-    """Percent by category, then their mean; a pair with a caption that has no value is left out."""
+    """Returns the accuracy in percent by category, then their mean; ignores pairs with a caption without a value."""
     found: dict[str, float] = {}
     for category in dict.fromkeys(pair.category for pair in judgements.pairs):
         rows = [pair for pair in judgements.pairs if pair.category == category]
@@ -352,7 +356,7 @@ def _accuracies(value_N: np.ndarray, judgements: Judgements, repeat_N: np.ndarra
 def _interval(
     judgements: Judgements, statistic: Callable[[np.ndarray], float], resamples: int, seed: int
 ) -> tuple[float, float]:
-    """Pictures are resampled, with all of their captions."""
+    """Computes the interval by resampling pictures with all their captions."""
     names = list(dict.fromkeys(caption.picture for caption in judgements.captions))
     place = {name: number for number, name in enumerate(names)}
     picture_N = np.array([place[caption.picture] for caption in judgements.captions])
@@ -369,7 +373,7 @@ def _printed(found: MetricAgreement, tau: str) -> float | None:
     return {"b": found.tau_b, "c": found.tau_c}.get(tau, found.accuracy.get(ALL))
 
 
-# ``tellapart study judges``: a file of human judgements to a table of metrics.
+# ``tellapart study judges``: computes a table of metrics from a file of human judgements.
 
 
 def agreement_with_people(
@@ -386,9 +390,9 @@ def agreement_with_people(
     seed: int = 0,
     repeats: int = 1,
 ) -> AgreementTable:
-    """Read judgements and measure metrics against them (`measure_agreement`). Raises `UsageError`.
+    """Reads judgements and measures the agreement of metrics (`measure_agreement`). Raises `UsageError`.
 
-    ``synonyms``: of objects, for CHAIR and facts. ``judge``: a model behind a server, for metrics such as CLAIR.
+    synonyms: a file of object synonyms, for CHAIR and facts. judge: a model behind a server, for metrics like CLAIR.
     """
     if scorer is not None and data is None:
         raise UsageError("a scorer needs pictures; add --data SPEC")
@@ -411,7 +415,7 @@ def agreement_with_people(
 
 
 def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tuple[EvalContext, list[str]]:
-    """A context with a picture for each of the judged captions, and notes. Raises `UsageError` where one is missing."""
+    """Returns a context with a picture per judged caption, and notes. Raises `UsageError` for missing pictures."""
     dataset = open_data(data)
     known = {name: item for item in dataset for name in _names(item.id, item.picture.name)}
     rows = {
@@ -429,7 +433,7 @@ def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tup
     if readable is not None and len(readable) < len(distinct):
         raise UsageError(f"{len(distinct) - len(readable):,} judged pictures cannot be read; give whole pictures")
     item_N = [rows[row.picture] for row in judgements.captions]
-    # Ids are those of captions: a picture has one row for each.
+    # Ids identify captions, so a picture has one row per caption.
     own = [replace(item, id=f"{place}") for place, item in enumerate(item_N) if item is not None]
     references = [list(row.references) for row in judgements.captions]
     ids = [item.id for item in own]

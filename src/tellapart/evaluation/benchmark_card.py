@@ -1,4 +1,4 @@
-"""The card of a benchmark: what it is made of, how alike its pictures are, and how well people's captions do on it."""
+"""Writes the card of a benchmark: its content, the similarity of its pictures, and the scores of human captions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tellapart.report.template import template
 from tellapart.scorers import Scorer
 from tellapart.types import Item
 
-BINS = 10  # of a distribution
-REFERENCES = 5  # of each picture that people's recall is the mean over
+BINS = 10  # bins of a histogram
+REFERENCES = 5  # references per picture over which human recall is averaged
 RECALL_HELP = (
     "Scorer’s R@1: how often the scorer that mined the bags ranks a picture first among those of its bag, given a "
     "caption that people wrote (mean over up to five references of each picture, with its 95 % bootstrap interval over "
@@ -30,22 +30,22 @@ NO_LICENCE = "Not stated. Say who may use these pictures, and add it with --lice
 
 @dataclass(frozen=True)
 class SizeFacts:
-    """Bags of one size: how many, how alike (bags in `BINS` equal steps from ``edges[0]`` to ``edges[-1]``)."""
+    """Bags of one size: their number, and similarity in `BINS` equal bins from ``edges[0]`` to ``edges[-1]``."""
 
     size: int
     bags: int
     pictures: int
-    quantiles: tuple[float, ...]  # least, 10 %, median, 90 %, most
+    quantiles: tuple[float, ...]  # minimum, 10 %, median, 90 %, maximum
     counts: tuple[int, ...]
     edges: tuple[float, ...]
     human: Interval | None
     chance: float
-    examples: tuple[Bag, ...]  # the most alike, the middle, the least alike
+    examples: tuple[Bag, ...]  # most similar, median, least similar
 
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a card; `markdown` and `page` write it."""
+    """The content of a card, which `markdown` and `page` format."""
 
     name: str
     file: BagsFile
@@ -55,7 +55,8 @@ class Card:
     repeat: str
 
     def to_json(self) -> dict[str, Any]:
-        """``{"pictures", "scorer", "sizes": [{"size", "bags", "pictures", "similarity", "human", "chance"}]}``."""
+        """Returns ``{"pictures", "scorer", "sizes": [{"size", "bags", "pictures", "similarity", "human",
+        "chance"}]}``."""
         header = self.file.header
         return {
             "pictures": header.pictures,
@@ -86,9 +87,9 @@ def make_card(
     repeat: str = "",
     resamples: int = 1000,
 ) -> Card:
-    """The card of bags over ``items``, whose features of the scorer that mined them are ``image_ND``.
+    """Computes the card of bags over ``items``. ``image_ND``: features by the scorer that mined the bags.
 
-    Raises `UsageError` for bags that name pictures which are not among the items, and for another scorer.
+    Raises `UsageError` for bags with pictures that are not among the items, and for a different scorer.
     """
     if file.header.fingerprint and file.header.fingerprint != scorer.fingerprint:
         raise UsageError(
@@ -107,7 +108,7 @@ def make_card(
 
 
 def human_features(scorer: Scorer, items: Sequence[Item], used: Sequence[int]) -> list[np.ndarray]:
-    """Features N×D of each picture's k-th caption by people, k up to five; none where some picture has none."""
+    """Returns features N×D of each picture's k-th human caption, k up to five; empty if a picture has no caption."""
     if not used or any(not items[row].references for row in used):
         return []
     found = []
@@ -154,7 +155,7 @@ def size_facts(
 
 
 def facts(card: Card) -> list[tuple[str, str]]:
-    """The lines at the head of a card."""
+    """Returns the lines at the head of a card."""
     header = card.file.header
     left_out = ", ".join(f"{count:,} {what}" for what, count in header.left_out.items())
     lines = [
@@ -182,7 +183,7 @@ COLUMNS = ("bag", "bags", "pictures", "α least", "10 %", "median", "90 %", "mos
 
 
 def cells(own: SizeFacts) -> list[str]:
-    """A row of the table, under `COLUMNS`."""
+    """Returns a table row under `COLUMNS`."""
     human = "–" if own.human is None else f"{own.human.value:.1f} [{own.human.low:.1f}, {own.human.high:.1f}]"
     alphas = ["–" if np.isnan(value) else f"{value:.3f}" for value in own.quantiles]
     n = "–" if own.human is None else f"{own.human.n:,}"
@@ -190,7 +191,7 @@ def cells(own: SizeFacts) -> list[str]:
 
 
 def markdown(card: Card) -> str:
-    """The card as Markdown: facts, table, distributions, examples by name."""
+    """Formats the card as Markdown: facts, table, distributions, and examples by name."""
     lines = [
         f"# {_plain(card.name)}",
         "",
@@ -213,11 +214,11 @@ def markdown(card: Card) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that Markdown does not read as markup or as HTML."""
+    """Escapes text for Markdown and HTML."""
     return " ".join(text.split()).replace("<", "&lt;").replace("|", "\\|").replace("`", "'")
 
 
-# The card of a benchmark as one HTML page in the report's style: its bags first, then how alike they are.
+# The card as one HTML page in the report's style: first the bags, then their similarity.
 
 KINDS = ("The most alike", "In the middle", "The least alike")
 CAPTIONS = 3  # of each picture
@@ -225,7 +226,7 @@ CAPTIONS = 3  # of each picture
 
 @dataclass(frozen=True)
 class Shown:
-    """A picture of a bag; ``symbol`` is None where it cannot be read."""
+    """A picture of a bag; ``symbol`` is None if it cannot be read."""
 
     id: str
     symbol: str | None
@@ -234,7 +235,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Example:
-    """A bag as the page shows it."""
+    """A bag as displayed on the page."""
 
     kind: str
     similarity: str
@@ -242,7 +243,7 @@ class Example:
 
 
 def page(card: Card) -> str:
-    """The card as text of a page that needs nothing beside it: everything escaped, pictures inside."""
+    """Formats the card as a self-contained HTML page, with escaped text and embedded pictures."""
     album = Album()
     sizes = [(own, examples(card, own, album), bars(own)) for own in card.sizes]
     entries = facts(card)
@@ -265,7 +266,7 @@ def title(card: Card) -> str:
 
 
 def examples(card: Card, own: SizeFacts, album: Album) -> list[Example]:
-    """Three bags of a size with their pictures."""
+    """Returns three bags of a size with their pictures."""
     found = []
     for kind, bag in zip(KINDS, own.examples, strict=False):
         items = [card.items[id_] for id_ in bag.ids]

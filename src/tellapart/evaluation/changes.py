@@ -1,8 +1,8 @@
-"""Two systems picture by picture: where CIDEr falls most and why, and which captions only the later one gets right.
+"""Compares two systems per picture: where CIDEr falls most and why, and which captions only the later one gets right.
 
-Paper 2 (appendix C.7, figures 7 and 8) looks at the pictures where self-retrieval loses most CIDEr and finds captions
-that are right and say more, and captions that hallucinate. Paper 3 (figure 2) shows pictures that are picked by the
-caption of DiscriTune alone.
+Paper 2 (appendix C.7, figures 7 and 8) examines the pictures where self-retrieval loses most CIDEr, and finds correct,
+more detailed captions and hallucinating ones. Paper 3 (figure 2) shows pictures that only DiscriTune's caption
+retrieves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POOL = 100
 
 @dataclass(frozen=True)
 class Fall:
-    """A picture whose CIDEr (per cent) falls. correct, false: claims of the caption before, and after."""
+    """A picture whose CIDEr (percent) falls. correct, false: numbers of claims in the caption before and after."""
 
     id: str
     kind: Kind
@@ -42,7 +42,7 @@ class Fall:
 
 @dataclass(frozen=True)
 class OnlyRight:
-    """A picture that the caption after picks among its candidates, and the one before does not."""
+    """A picture that the later caption retrieves among its candidates, but the earlier one does not."""
 
     id: str
     before: str
@@ -51,9 +51,11 @@ class OnlyRight:
 
 @dataclass(frozen=True)
 class Changes:
-    """falls: the largest of each kind, the largest first. kinds: how many of each kind there are, of all ``fallen``.
+    """Differences between two systems.
 
-    retrieval: pictures by who is right.
+    falls: the largest falls of each kind, in descending order.
+    kinds: the number of falls of each kind, out of all ``fallen``.
+    retrieval: the number of pictures by which systems are correct.
     """
 
     pictures: int
@@ -71,9 +73,9 @@ class Changes:
 def find_falls(
     items: Sequence[Item], references: Sequence[Sequence[str]], before: Sequence[str], after: Sequence[str], top: int
 ) -> tuple[list[Fall], dict[str, int]]:
-    """The ``top`` largest falls of CIDEr-D of each kind from ``before`` to ``after``, and how many there are of each.
+    """Returns the ``top`` largest falls of CIDEr-D from ``before`` to ``after`` of each kind, and counts per kind.
 
-    "hallucinated": more false claims than before. "better": no more of them, and more correct ones. "equal": the rest.
+    "hallucinated": more false claims than before. "better": no more false and more correct claims. "equal": the rest.
     """
     value_N = [100 * cider_d(texts, references)[1] for texts in (before, after)]
     change_N = value_N[1] - value_N[0]
@@ -93,7 +95,7 @@ def find_falls(
 
 
 def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[int, int]:
-    """(correct, false) claims: by the truth of a scene, else a claim is correct where a reference makes it."""
+    """Counts (correct, false) claims by the scene's ground truth, or else by whether a reference makes the claim."""
 
     if isinstance(item.truth, Scene):
         marked = mark_caption(caption, item.truth)
@@ -107,8 +109,9 @@ def count_claims(caption: str, item: Item, references: Sequence[str]) -> tuple[i
 def find_only_right(
     ids: Sequence[str], before: Sequence[str], after: Sequence[str], features: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> tuple[dict[str, int], list[OnlyRight]]:
-    """Who picks the picture among consecutive hundreds. features: of the captions before, after, and the pictures, N×D.
+    """Finds which system retrieves each picture among consecutive hundreds.
 
+    features: features N×D of the earlier captions, the later captions, and the pictures.
     The last, incomplete hundred is left out, as in paper 3.
     """
     text_ND, more_ND, image_ND = features
@@ -123,7 +126,7 @@ def find_only_right(
 
 
 def check_top(top: int, pictures: int) -> None:
-    """Raises `UsageError` where nothing would be compared."""
+    """Raises `UsageError` if there is nothing to compare."""
     if pictures < 2:
         raise UsageError("CIDEr of one picture is always 0; give captions of two pictures or more")
     if top < 1:

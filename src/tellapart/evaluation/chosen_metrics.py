@@ -1,4 +1,4 @@
-"""Which metrics an evaluation computes: all that can be, or those that people name."""
+"""Selects the metrics of an evaluation: all available ones, or those that the user names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OF_FILE_SETS = re.compile(r"(recall@\d+|mean_rank)\.(bag\d+|hard|imagecode)")
 
 
 def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, Metric]:
-    """By name the registered metrics, those of candidate sets of files, and those of one of several captions."""
+    """Returns by name the registered metrics, those of candidate sets from files, and `.oracle` and `.best`."""
     table = in_order([*registered, *_of_file_sets(context)])
     if context.several:
         table |= {choice.name: choice for metric in list(table.values()) for choice in with_choices(metric)}
@@ -31,12 +31,12 @@ def metrics_of(context: EvalContext, registered: Iterable[Metric]) -> dict[str, 
 
 
 def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """The metrics to compute by name, and notes on those that are left out.
+    """Returns the metrics to compute by name, and notes on those that are left out.
 
-    Without names: all that can be computed, except those that need a tagger, tables, Java or a judge. ``["all"]``
-    computes these too, and a note names what is left out and what each needs. Other names are those that people use
-    (`tellapart.evaluation.selection`) and dotted paths of functions. `UsageError` for an unknown name (with the
-    nearest) and for a metric that lacks something (with the option to add).
+    Without names, selects all available metrics except those that need a tagger, tables, Java or a judge. ``["all"]``
+    includes these, and a note lists the metrics left out with their requirements. Other names are metric names and
+    aliases (`tellapart.evaluation.selection`) and dotted paths of functions. Raises `UsageError` for an unknown name
+    (with the nearest name) and for a metric with unmet requirements (with the option to add).
     """
     if names is not None and [name.lower() for name in names] == [ALL]:
         return _choose_all(context)
@@ -61,7 +61,7 @@ def choose(names: Sequence[str] | None, context: EvalContext) -> tuple[dict[str,
 
 
 def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
-    """Every metric that can run, and a note on the others for each thing that they need."""
+    """Returns every metric that can run, and a note on the others per missing requirement."""
     able, lacking = dict[str, Metric](), dict[str, list[str]]()
     table = metrics_of(context, METRICS.entries(broken=say_once))
     for name, metric in table.items():
@@ -78,13 +78,13 @@ def _choose_all(context: EvalContext) -> tuple[dict[str, Metric], list[str]]:
 
 
 def _all_missing(metric: Metric, context: EvalContext) -> str:
-    """Names everything that a metric needs and the context lacks; "" where all is there."""
+    """Lists all requirements of a metric that the context lacks; "" if all are met."""
     labels = [NEEDS[need].label for need in metric.needs if not NEEDS[need].has(context)]
     return f"needs {', '.join(labels)}" if labels else ""
 
 
 def _missing_tool(metric: Metric) -> str | None:
-    """Returns what the metric's check misses; None if nothing is missing."""
+    """Returns what the metric's check reports as missing, or None."""
     try:
         if metric.check is not None:
             metric.check()
@@ -94,9 +94,9 @@ def _missing_tool(metric: Metric) -> str | None:
 
 
 def of_dotted_path(path: str) -> Metric:
-    """The metric behind ``my_metrics:shouting``: an entry, or a function of captions and references with its own name.
+    """Loads the metric ``my_metrics:shouting``: an entry, or a function of captions and references.
 
-    Raises `UsageError` where the code may not run, is neither, or has the name of another metric.
+    Raises `UsageError` if the code may not run, is neither, or has the name of another metric.
     """
     part = load_allowed(path, "metric", f"metric '{path}'")
     if not isinstance(part, Metric) and not callable(part):
@@ -112,7 +112,7 @@ def _of_file_sets(context: EvalContext) -> list[Metric]:
     found: list[Metric] = []
     for pools, sets in context.file_sets.items():
         found.append(recall(1, pools))
-        if min(map(len, sets.sets)) > 5:  # five of five are always hits
+        if min(map(len, sets.sets)) > 5:  # recall@5 among five is always 1
             found.append(recall(5, pools))
         found.append(mean_rank(pools))
     return found
@@ -129,7 +129,7 @@ def _notes_on_few(table: Mapping[str, Metric], context: EvalContext) -> list[str
 
 
 def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[str]:
-    """The metrics that a name stands for: one, or of several those that can be had. Raises `UsageError`."""
+    """Returns the metrics that a name stands for: one, or the available ones of several. Raises `UsageError`."""
     keys = resolve(name, table)
     if not keys:
         if _OF_FILE_SETS.fullmatch(name) or normalized(name) in ("truematch", "meanrank"):
@@ -137,7 +137,7 @@ def _keys(name: str, table: Mapping[str, Metric], context: EvalContext) -> list[
         if name.lower().endswith(SUFFIXES) and resolve(name.rpartition(".")[0], table):
             raise UsageError(f"metric '{name}' needs {NEEDS['several'].message}")
         if name in METRICS.installed():
-            METRICS.find(name)  # raises: why it cannot be loaded
+            METRICS.find(name)  # raises the reason why it cannot be loaded
         raise UsageError(f"no metric is called '{name}'{suggestion(name, table)}")
     missing = {key: table[key].missing(context) for key in keys}
     able = [key for key in keys if missing[key] is None]

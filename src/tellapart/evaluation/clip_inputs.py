@@ -1,4 +1,4 @@
-"""Clips in an evaluation: features of their frames, and EMScore's inputs."""
+"""Clips of an evaluation: frame features and EMScore's inputs."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from tellapart.scorers import Scorer
 
 
-# Features of captions N×D and of their tokens, of the clips' frames, and the tokens' weights.
+# Features of captions N×D, of their tokens and of the clips' frames, and token weights.
 EMScoreInputs = tuple[np.ndarray, list[np.ndarray], list[np.ndarray], "list[np.ndarray] | None"]
 
 
 class ClipInputs:
-    """An evaluation's clips for metrics: features of frames and EMScore, computed once."""
+    """An evaluation's clips: frame features and EMScore, computed once."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ClipInputs:
 
     @cached_property
     def frame_features(self) -> list[np.ndarray]:
-        """Normalised features of the frames of each clip, F×D each."""
+        """Returns the L2-normalised frame features of each clip, F×D."""
         from tellapart.features import store
 
         count_N = [frames_seen(item, self.scorer) for item in self.items]
@@ -54,12 +54,12 @@ class ClipInputs:
         return np.split(flat_FD, np.cumsum(count_N)[:-1])
 
     def emscore(self, slot: CaptionSlot) -> EMScore:
-        """Precision, recall and F of a slot's captions against the frames of their clips."""
+        """Computes precision, recall and F of a slot's captions against their clips' frames."""
         found: EMScore = self.once(("emscore", id(slot)), lambda: emscore(*self._emscore_inputs(slot)))
         return found
 
     def emscore_ranks(self, slot: CaptionSlot) -> np.ndarray:
-        """Counts for each of N captions the clips with a higher EMScore F than its own; NaN without an F."""
+        """Counts for each of N captions the clips with a higher EMScore F than its own clip; NaN without an F."""
 
         def ranks() -> np.ndarray:
             rows = enumerate(emscore_f_rows(*self._emscore_inputs(slot)))
@@ -72,7 +72,7 @@ class ClipInputs:
         return rank_N
 
     def _emscore_inputs(self, slot: CaptionSlot) -> EMScoreInputs:
-        """Features of the captions and of their tokens, of the clips' frames, and the tokens' weights."""
+        """Returns features of the captions, their tokens and the clips' frames, and token weights."""
         parts = self.texts.pieces(slot.captions, "")
         flat = iter(self.scorer.token_features([piece for pieces in parts for piece in pieces]))
         rows = [[next(flat) for _ in pieces] for pieces in parts]
@@ -96,7 +96,7 @@ class ClipInputs:
 
 
 def frames_seen(item: Item, scorer: Scorer) -> int:
-    """Returns the number of frames that the scorer sees: all of a scene's clip, its ``frames`` of a file, else 1."""
+    """Returns the number of frames that the scorer sees: all of a scene's clip, ``frames`` of a clip file, else 1."""
     if not is_clip(item.picture):
         return 1
     return int(getattr(item.picture, "length", scorer.frames))
@@ -104,7 +104,7 @@ def frames_seen(item: Item, scorer: Scorer) -> int:
 
 @dataclass(frozen=True)
 class Frame:
-    """One frame of a clip, as a picture of its own."""
+    """One frame of a clip, as a picture."""
 
     clip: Picture
     number: int
@@ -123,5 +123,5 @@ class Frame:
 
 @lru_cache(maxsize=2)
 def _frames(clip: Picture, count: int) -> list[Image.Image]:
-    """The frames of a clip, decoded once for consecutive calls."""
+    """Returns the frames of a clip, cached for consecutive calls."""
     return sample_frames(clip, count)

@@ -1,4 +1,4 @@
-"""Systems side by side: intervals of what was measured, and the paired differences, picture by picture."""
+"""Compares systems: intervals of all measurements, and paired differences over pictures."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """Fills a `Results`: measurements metric by metric (`add`), then all intervals and differences (`finish`).
+    """Fills a `Results`: `add` adds the measurements of a metric, `finish` computes intervals and differences.
 
-    slots: each system's captions. inputs: the resamples and their seed; ``pairs`` "first" compares each system with the
-    first one, "all" every two systems; ``correction`` "holm" corrects p over all pairs and metrics.
+    slots: each system's captions.
+    inputs: number of resamples and seed; ``pairs``: "first" compares each system with the first one, "all" every two
+    systems; ``correction``: "holm" corrects p over all pairs and metrics.
     """
 
     def __init__(self, results: Results, slots: Mapping[str, list[CaptionSlot]], inputs: EvalInputs) -> None:
@@ -35,13 +36,13 @@ class Comparison:
         self._tests: dict[str, MetricTests] = {}
 
     def add(self, metric: Metric, context: EvalContext, measured: dict[str, Measurement], *, scorer: str = "") -> None:
-        """One metric of all systems. ``scorer``: the name of the further scorer whose context this is."""
-        scorer = scorer or metric.tag(context)  # a judge's days are known once it was asked
+        """Adds one metric of all systems. ``scorer``: the name of the further scorer that the context belongs to."""
+        scorer = scorer or metric.tag(context)  # a judge's dates are known only after it was asked
         key = f"{metric.name}@{scorer}" if scorer else metric.name
         if self.inputs.chance and metric.chance is not None:
             questions_N = next((one.weight_N for one in measured.values()), None)
             measured[CHANCE] = Measurement(metric.chance(context), weight_N=questions_N)
-        # Frames of one clip are alike in everything; pictures of a bag depend on each other by being told apart.
+        # Frames of one clip are similar, and pictures of a bag compete with each other, so they are dependent.
         pools = metric.pools or "imagecode"
         unit_N = context.sets(pools).units(len(context.ids)) if pools in context.file_sets else None
         self._describe(metric, key, context, measured, scorer, "" if unit_N is None else ",unit:sets")
@@ -53,7 +54,7 @@ class Comparison:
                 self.results.values.setdefault(system, {})[key] = one.value_N
 
     def finish(self) -> None:
-        """Intervals of all that was measured, and the differences between systems, from one set of resamples."""
+        """Computes the intervals of all measurements and the differences between systems, from one set of resamples."""
         started = time.monotonic()
         self._draws.run()
         for key, test in self._tests.items():
@@ -68,7 +69,7 @@ class Comparison:
         detail(f"drew {resamples:,} resamples for {len(self._tests)} metrics in {time.monotonic() - started:.2f} s")
 
     def _correct(self) -> None:
-        """Adds Holm's p-values over all pairs and metrics."""
+        """Adds Holm-corrected p-values over all pairs and metrics."""
         pairs, resamples = self.results.pairs, self._draws.resamples
         adjusted = holm([pair.difference.p for pair in pairs])
         self.results.pairs = [
@@ -91,7 +92,7 @@ class Comparison:
         scorer: str,
         unit: str,
     ) -> None:
-        """The metric's signature, its candidate sets, and what reports say of it."""
+        """Adds the metric's signature, candidate sets and description for reports."""
         captions = {len(own) for system, own in self.captions.items() if system in measured and system != HUMAN} - {1}
         self.results.signatures[key] = (
             f"{metric.short or metric.name}|{metric.variant(context)}"

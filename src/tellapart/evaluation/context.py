@@ -1,4 +1,4 @@
-"""All inputs of one evaluation, what was computed from them once, and what a metric can need of them."""
+"""The inputs of an evaluation, cached intermediate results, and the requirements that metrics can have."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POOL = 100  # pictures in a random pool (papers 2 and 3)
-ALL_CLIPS = "emscore"  # every clip of the evaluation is a candidate, ranked by EMScore's F
+ALL_CLIPS = "emscore"  # all clips of the evaluation are candidates, ranked by EMScore's F
 
 
 @dataclass(frozen=True)
 class CandidateInputs:
-    """Sets by file, and the pictures of them that have no captions to be measured: candidates only."""
+    """Candidate sets by file, and their pictures without captions, which are candidates only."""
 
     sets: Sequence[FileSets] = ()
     items: Sequence[Item] = ()
@@ -49,15 +49,19 @@ class CandidateInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalInputs(EvalSettings):
-    """Holds what `tellapart.evaluation.evaluate.evaluate` reads beside captions; a model that is not loaded is a name.
+    """Inputs of `tellapart.evaluation.evaluate.evaluate` besides captions; models that are not loaded yet are names.
 
-    items: give the order (random pools are cut from it), references where none are given, and truth. image_features:
-    the scorer's normalised features of the items, N×D; by default from the feature store. eval_scorers: further scorers
-    with their features: their metrics are named ``METRIC@NAME``, and they judge the look-alike sets that ``scorer``
-    mined. language_model is what perplexity asks, text_encoder what BERTScore does. candidates: sets of files
-    (`tellapart.evaluation.side_files`). synonyms: for CHAIR and facts; instances: COCO's objects by picture,
-    for CHAIR. questions: CaptionQA's, by id. queries: what people would type to find a picture, by id, for
-    search by BM25 and by query_encoder.
+    items: determine the order (from which random pools are cut), the default references, and the ground truth.
+    image_features: the scorer's L2-normalised features of the items, N×D; by default from the feature store.
+    eval_scorers: further scorers with features; their metrics are named ``METRIC@NAME``, and they are evaluated on the
+    look-alike sets that ``scorer`` mined.
+    language_model: the model for perplexity.
+    text_encoder: the model for BERTScore.
+    candidates: candidate sets from files (`tellapart.evaluation.side_files`).
+    synonyms: object synonyms for CHAIR and facts.
+    instances: COCO's objects by picture, for CHAIR.
+    questions: CaptionQA's questions by id.
+    queries: search queries for each picture, by id, for search by BM25 and by query_encoder.
     """
 
     items: Sequence[Item] | None = None
@@ -78,7 +82,7 @@ class EvalInputs(EvalSettings):
 
 @dataclass
 class EvalContext:
-    """One evaluation: its inputs in the order of the ids, and what was computed from them once."""
+    """The inputs of an evaluation in the order of the ids, with cached intermediate results."""
 
     ids: list[str]
     items: Sequence[Item] | None = None
@@ -86,20 +90,20 @@ class EvalContext:
     scorer: Scorer | str | None = None
     image_ND: np.ndarray | None = None
     inputs: EvalInputs = EvalInputs()
-    primary: EvalContext | None = None  # a further scorer ranks the look-alike sets that the first one mined
-    several: bool = False  # whether some system has several captions of a picture
+    primary: EvalContext | None = None  # the first scorer, whose look-alike sets further scorers rank
+    several: bool = False  # whether any system has several captions per picture
     _kept: dict[Hashable, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def file_sets(self) -> dict[str, CandidateSets]:
-        """The candidate sets of files by name: rows of the ids, then of the pictures that are candidates only."""
+        """Returns candidate sets from files by name, as rows of the ids, followed by candidate-only pictures."""
         candidates = self.inputs.candidates
         row_of = {id_: row for row, id_ in enumerate((*self.ids, *(item.id for item in candidates.items)))}
         return {own.name: own.rows(row_of) for own in candidates.sets}
 
     @cached_property
     def candidate_ND(self) -> np.ndarray:
-        """The scorer's features of the pictures, then of those that are candidates only."""
+        """Returns the scorer's features of the pictures, followed by those of candidate-only pictures."""
         from tellapart.features import store
 
         items = self.inputs.candidates.items
@@ -108,65 +112,65 @@ class EvalContext:
         return np.concatenate([self.images, store.FeatureStore().features(items, self.loaded_scorer.encoder)])
 
     def lacks(self, needs: Sequence[str]) -> str | None:
-        """The first of the ``needs`` that is not here, with what to type; None where all are."""
+        """Returns the first unmet requirement of ``needs`` with the option to add, or None if all are met."""
         return next((NEEDS[need].message for need in needs if not NEEDS[need].has(self)), None)
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """Returns ``make()``, which is called once for each ``key``."""
+        """Returns ``make()``, cached by ``key``."""
         if key not in self._kept:
             self._kept[key] = make()
         kept: T = self._kept[key]
         return kept
 
     def kept(self, key: Hashable) -> Any:
-        """Returns the value that `once` has kept for ``key``; None without one."""
+        """Returns the value that `once` has cached for ``key``, or None."""
         return self._kept.get(key)
 
     @property
     def loaded_scorer(self) -> Scorer:
-        """The scorer of an evaluation that has one."""
+        """Returns the scorer; assumes that there is one."""
         return _loaded(self.scorer)
 
     @property
     def loaded_language_model(self) -> LanguageModel:
-        """The language model of an evaluation that has one."""
+        """Returns the language model; assumes that there is one."""
         return _loaded(self.inputs.language_model)
 
     @property
     def loaded_text_encoder(self) -> TextEncoder:
-        """The text encoder of an evaluation that has one."""
+        """Returns the text encoder; assumes that there is one."""
         return _loaded(self.inputs.text_encoder)
 
     @property
     def loaded_query_encoder(self) -> SentenceEncoder:
-        """The sentence encoder of an evaluation that has one."""
+        """Returns the sentence encoder; assumes that there is one."""
         return _loaded(self.inputs.query_encoder)
 
     @property
     def loaded_judge(self) -> Judge:
-        """The judge of an evaluation that has one."""
+        """Returns the judge; assumes that there is one."""
         return _loaded(self.inputs.judge)
 
     @property
     def flat_queries(self) -> tuple[list[str], np.ndarray]:
-        """All queries, picture by picture, and target_Q: the row of each one's picture."""
+        """Returns all queries, picture by picture, and target_Q, the row of each query's picture."""
         pairs = [(text, row) for row, id_ in enumerate(self.ids) for text in self.inputs.queries.get(id_, ())]
         return [text for text, _ in pairs], np.array([row for _, row in pairs], dtype=int)
 
     @property
     def queries_digest(self) -> str:
-        """Names the queries in signatures: how many, and a hash of their texts."""
+        """Returns the number of queries and a hash of their texts, for signatures."""
         texts, _ = self.flat_queries
         return f"queries:{len(texts)},{hashlib.blake2b(repr(texts).encode(), digest_size=4).hexdigest()}"
 
     @property
     def images(self) -> np.ndarray:
-        """The scorer's normalised features of the pictures, N×D."""
+        """Returns the scorer's L2-normalised features of the pictures, N×D."""
         assert self.image_ND is not None
         return self.image_ND
 
     def sets(self, pools: str) -> CandidateSets:
-        """Candidate sets of a protocol: ``random100``, ``random100-shuffled`` or ``lookalike``."""
+        """Returns the candidate sets of a protocol: ``random100``, ``random100-shuffled`` or ``lookalike``."""
         if self.primary is not None:
             return self.primary.sets(pools)
         return self.once(("sets", pools), lambda: self._make_sets(pools))
@@ -180,15 +184,15 @@ class EvalContext:
             return test_sets.random_pools(
                 len(self.ids), POOL, shuffled=pools.endswith("-shuffled"), seed=self.inputs.seed
             )
-        # Equal content has equal features: no keys needed.
+        # Equal content has equal features, so no keys are needed.
         return test_sets.lookalike_sets(self.images, self.inputs.lookalike)
 
     def text_features(self, slot: CaptionSlot, prefix: str = "") -> np.ndarray:
-        """Normalised features of a slot's captions, N×D."""
+        """Returns the L2-normalised features of a slot's captions, N×D."""
         return self.once(("text", id(slot), prefix), lambda: self.texts.encode(slot.captions, prefix))
 
     def reference_features(self, slot: CaptionSlot, prefix: str = "") -> list[np.ndarray]:
-        """Normalised features of the references of each of a slot's captions, R×D each."""
+        """Returns the L2-normalised features of the references of each of a slot's captions, R×D."""
         references = slot.references or []
 
         def make() -> list[np.ndarray]:
@@ -199,7 +203,7 @@ class EvalContext:
 
     @property
     def texts(self) -> ScorerTexts:
-        """Texts as the scorer has them."""
+        """Returns the scorer's text features."""
         return self.once("texts", lambda: ScorerTexts(self.loaded_scorer, self.inputs.long_texts))
 
     def long_note(self) -> str | None:
@@ -208,28 +212,28 @@ class EvalContext:
 
     @property
     def clips(self) -> ClipInputs:
-        """The frames of the clips, and what EMScore reads."""
+        """Returns the clips' frames and EMScore's inputs."""
         items, references = self.items or (), self.references or ()
         return self.once("clips", lambda: ClipInputs(items, self.texts, references, self.inputs.emscore_idf, self.once))
 
     @property
     def of_clips(self) -> bool:
-        """True if all items are clips."""
+        """Returns whether all items are clips."""
         return self.items is not None and all(is_clip(item.picture) for item in self.items)
 
     def bertscore(self, slot: CaptionSlot) -> BERTScore:
-        """Precision, recall and F1 of a slot's captions against their references."""
+        """Computes precision, recall and F1 of a slot's captions against their references."""
         references = slot.references or []
         return self.once(
             ("bertscore", id(slot)), lambda: bertscore(slot.captions, references, model=self.loaded_text_encoder)
         )
 
     def token_losses(self, slot: CaptionSlot) -> np.ndarray:
-        """Summed loss and number of tokens of a slot's captions under the language model, N×2."""
+        """Computes the summed loss and token count of a slot's captions under the language model, N×2."""
         return self.once(("losses", id(slot)), lambda: token_losses(slot.captions, self.loaded_language_model))
 
     def retrieval(self, slot: CaptionSlot, pools: str) -> Retrieval:
-        """The scorer's ranks for a slot's captions."""
+        """Computes the scorer's ranks for a slot's captions."""
 
         def make() -> Retrieval:
             image_ND = self.candidate_ND if pools in self.file_sets else self.images
@@ -240,7 +244,7 @@ class EvalContext:
         return self.once(("retrieval", id(slot), pools), make)
 
     def claim_counts(self, slot: CaptionSlot) -> list[ClaimCounts]:
-        """A slot's captions held against the truth of their scenes."""
+        """Compares a slot's captions with the ground truth of their scenes."""
         assert self.items is not None
         pairs = list(zip(slot.captions, self.items, strict=True))
         return self.once(
@@ -251,7 +255,7 @@ class EvalContext:
         )
 
     def scorer_name(self) -> str:
-        """Name and fingerprint, for signatures: where the scorer lies on this disk does not matter."""
+        """Returns the scorer's name and fingerprint for signatures, independent of its path."""
         name = f"{str(self.loaded_scorer.name).rstrip('/').split('/')[-1]}@{self.loaded_scorer.encoder.fingerprint[:8]}"
         if any(frames_seen(item, self.loaded_scorer) > 1 for item in self.items or ()):
             name += f"|clips:mean-of-{self.loaded_scorer.frames}-frames"
@@ -259,13 +263,13 @@ class EvalContext:
 
 
 def _loaded(model: T | str | None) -> T:
-    """The model that a metric needs: one that is loaded, for `Metric.needs` names it."""
+    """Returns a model that a metric needs; it is loaded, because `Metric.needs` names it."""
     assert model is not None and not isinstance(model, str)
     return model
 
 
 def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items: Sequence[Item] | None) -> list[str]:
-    """Returns each picture's name in COCO's instances: its id or its file, by path, name or stem; "" without one."""
+    """Returns each picture's name in COCO's instances: its id or file, by path, name or stem; "" if it has none."""
     files = [""] * len(ids) if items is None else [item.picture.name for item in items]
     names = []
     for id_, file in zip(ids, files, strict=True):
@@ -276,7 +280,7 @@ def names_in(instances: Mapping[str, frozenset[str]], ids: Sequence[str], items:
 
 @dataclass(frozen=True)
 class Need:
-    """A requirement of metrics: a test of a context, a name, and what to type where the context lacks it."""
+    """A requirement of metrics: a name, a test of the context, and the option to add if the test fails."""
 
     has: Callable[[EvalContext], bool]
     label: str
@@ -284,7 +288,7 @@ class Need:
 
     @property
     def message(self) -> str:
-        """As it stands behind "it needs"."""
+        """Returns the text that follows "it needs" in messages."""
         return f"{self.label}; {self.hint}"
 
 
@@ -322,7 +326,7 @@ NEEDS: dict[str, Need] = {
     "six-clips": Need(lambda context: len(context.ids) > 5, "more than 5 clips", "give more captions"),
     "clips": Need(lambda context: context.of_clips, "clips", "add --data 'scenes:plain?frames=8'"),
     "tokens": Need(
-        # A scorer that is named and not loaded yet is assumed to have them.
+        # A scorer that is not loaded yet is assumed to have them.
         lambda context: bool(getattr(context.scorer, "has_token_features", True)),
         "a scorer with features of single tokens",
         "add --scorer with a text tower such as CLIP's",
