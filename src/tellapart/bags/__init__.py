@@ -1,4 +1,4 @@
-"""Bags of look-alikes: mined from anybody's pictures, for benchmarks and for training."""
+"""Bags of look-alikes, mined from any pictures, for benchmarks and training."""
 
 from __future__ import annotations
 

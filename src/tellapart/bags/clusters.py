@@ -1,4 +1,4 @@
-"""Clusters of features by spherical k-means of a sample, and their sizes within a memory limit."""
+"""Clusters features by spherical k-means on a sample, and chooses cluster sizes within a memory limit."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from tellapart.features.nearest import (
     load_faiss,
 )
 
-KEPT = 20  # neighbours of each picture that are kept on the way, where fewer are wanted
-NEAREST, PICTURES = 8, 5_000  # clusters of each picture, pictures of a cluster on the mean: refinement finds the others
-# Where more than `KEPT` are wanted: their lists are too long to keep for eight clusters, and to refine.
+KEPT = 20  # minimum number of neighbours kept per picture during the search
+NEAREST, PICTURES = 8, 5_000  # clusters per picture, mean pictures per cluster; refinement finds the rest
+# Used for more than `KEPT` neighbours, whose lists are too long to store for eight clusters and to refine.
 NEAREST_OF_MANY, PICTURES_OF_MANY = 2, 50_000
-WHOLE = 25_000  # pictures: up to so many are compared with each other, all of them
-TOGETHER = 50_000  # pictures of the clusters that one task searches
-SAMPLED = 64  # pictures for each cluster that k-means sees
-STEPS = 10  # of k-means
+WHOLE = 25_000  # up to this many pictures, all pairs are compared
+TOGETHER = 50_000  # pictures in the clusters of one task
+SAMPLED = 64  # sampled pictures per cluster for k-means
+STEPS = 10  # k-means iterations
 ASSIGNED_AT_ONCE = 8192
-QUERIES = 256  # pictures of a block that is refined
+QUERIES = 256  # pictures per refined block
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """The number of clusters, and of pictures that one may have: more are searched in parts.
-
-    nearest: clusters of each picture. together: clusters of one task. candidates: pictures with which a block of others
-    is compared at once. refined: whether neighbours of neighbours are sought.
+    """The number and sizes of clusters; larger clusters are searched in parts.
+    nearest: clusters per picture.
+    together: clusters per task.
+    candidates: pictures compared with a block at once.
+    refined: whether to search neighbours of neighbours.
     """
 
     clusters: int
@@ -44,13 +45,11 @@ class Sizes:
 
 
 def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
-    """Clusters of about ``mean`` pictures, fewer where ``memory_gb`` asks for it (of 10⁹ bytes).
-
-    Default: one cluster up to `WHOLE` pictures, then `PICTURES` in each; √pictures where that is more: to find the
-    clusters of all pictures then costs as much as to search them.
-
-    A picture needs its features twice (as they are and of length 1) and its candidates; half is left for what Python
-    and torch need beside it, and for clusters that are larger than others. Raises `UsageError` for too little memory.
+    """Chooses clusters of about ``mean`` pictures, or fewer to fit into ``memory_gb`` (10⁹ bytes).
+    By default there is one cluster up to `WHOLE` pictures, then clusters of `PICTURES`, or of √pictures if that is
+    more, where assigning pictures to clusters costs as much as searching the clusters. A picture needs its features
+    twice (raw and normalised) and its candidates. Half of the memory is reserved for Python, torch and clusters larger
+    than the mean. Raises `UsageError` for too little memory.
     """
     each = 8 * width + 32 * (k + 8)
     fixed = 0.5e9  # the libraries, and blocks of cosines
@@ -66,16 +65,15 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
     if mean is None:
         mean = nearest * pictures if pictures <= WHOLE else max(usual, math.isqrt(pictures))
     size = min(mean, largest / 2)
-    # A candidate: its features as they are on disk, as float32, in another order; its cosines with a block.
+    # Per candidate: features as on disk, as float32 and reordered; cosines with a block.
     candidates = int((memory_gb * 1e9 - fixed) / (12 * width + 8 * QUERIES + 64))
     clusters = max(1, math.ceil(nearest * pictures / size))
     return Sizes(clusters, largest, nearest, max(1, int(TOGETHER / size)), max(QUERIES, candidates), refined)
 
 
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
-    """Centres C×D of length 1, by spherical k-means of a sample, the same share of every file.
-
-    Clusters that the sample says would be too large are divided once more.
+    """Computes unit centroids C×D by spherical k-means on a sample with the same share of every file.
+    Splits clusters once more if the sample indicates that they would be too large.
     """
     sample_FD = sample(features, SAMPLED * sizes.clusters, seed)
     centre_CD = kmeans(sample_FD, min(sizes.clusters, len(sample_FD)), seed)
@@ -95,7 +93,7 @@ def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.nda
 
 
 def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
-    """Returns about ``wanted`` rows of length 1, or all, F×D."""
+    """Samples about ``wanted`` rows, or all, and returns them normalised, F×D."""
     share = min(1.0, wanted / len(features))
     parts = []
     for number, shard in enumerate(features.shards):
@@ -106,7 +104,7 @@ def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
 
 
 def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Centres of length 1, by FAISS."""
+    """Computes unit centroids with FAISS."""
     faiss = load_faiss("k-means of features")
     if clusters >= len(unit_FD):
         return unit_FD.copy()
@@ -121,7 +119,7 @@ def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
 
 def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -> np.ndarray:
-    """Returns the M = ``nearest`` centres of each row, N×M int32, nearest first; −1 where there are fewer."""
+    """Returns each row's M = ``nearest`` centroids, N×M int32, nearest first, padded with −1."""
     found_NM = np.full((len(unit_ND), nearest), NOT_FOUND, np.int32)
     centre = torch.from_numpy(centre_CD)
     kept = min(nearest, len(centre_CD))
@@ -132,7 +130,7 @@ def nearest_clusters(unit_ND: np.ndarray, centre_CD: np.ndarray, nearest: int) -
 
 
 def unit(rows_ND: np.ndarray, name: str = "features") -> np.ndarray:
-    """Returns rows of length 1. Raises `UsageError` with ``name``, of the file, for one of zeros, NaN or infinity."""
+    """Normalises rows. Raises `UsageError` with the file's ``name`` for rows with zero, NaN or infinite length."""
     length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
     if bad := int((~(np.isfinite(length_N) & (length_N > 0))).sum()):
         raise UsageError(

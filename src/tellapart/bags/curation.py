@@ -1,4 +1,4 @@
-"""Bags curated from the neighbours of a large search, and the share of exact neighbours that it finds."""
+"""Curates bags from the neighbours of a large search, and measures the search's recall."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tellapart.utils.messages import Progress
 
 @dataclass(frozen=True)
 class CuratedBags:
-    """Bags of one size that share no picture, the most alike first: rows M×size, and α of each."""
+    """Disjoint bags of one size, most similar first: rows M×size, and α of each bag."""
 
     rows_MS: np.ndarray
     similarity_M: np.ndarray
 
 
 def curate(search: LargeSearch, size: int) -> CuratedBags:
-    """Algorithms 1 and 2 of paper 2: of each picture and its nearest, the most alike that share no picture."""
+    """Curates bags of each picture and its nearest, most similar first and disjoint (paper 2, algorithms 1 and 2)."""
     features = search.features
     similarity_N = np.empty(len(features), np.float32)
     for number, first in enumerate(features.first_S[:-1]):
@@ -34,7 +34,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
         for start in range(0, len(near), BLOCK):
             cosine_BK = near[start : start + BLOCK]["cosine"][:, : size - 1].astype(np.float64)
             whole = slice(first + start, first + start + len(cosine_BK))
-            similarity_N[whole] = cosine_BK.mean(1)  # −inf where there are too few
+            similarity_N[whole] = cosine_BK.mean(1)  # −inf for too few neighbours
     order_N = np.argsort(-np.round(similarity_N, 7), kind="stable")
     order_N = order_N[: np.count_nonzero(similarity_N > -np.inf)]
     free_N = np.ones(len(features), bool)
@@ -48,7 +48,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
         shard_B = np.searchsorted(first_S, row_B, side="right") - 1
         for shard in np.unique(shard_B):
             here = shard_B == shard
-            near = search.neighbours(int(shard))  # open for the moment: there may be more files than a process may open
+            near = search.neighbours(int(shard))  # opened briefly: there may be more files than a process may open
             bag_BS[here, 1:] = near[row_B[here] - first_S[shard]]["row"][:, : size - 1]
         for bag_S in bag_BS[free_N[bag_BS].all(1)]:
             if free_N[bag_S].all():
@@ -60,9 +60,8 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
 
 
 def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0, progress: bool = True) -> list[float]:
-    """Returns the share of the exact first k that were found, for each k of ``tops``, at ``queries`` random pictures.
-
-    Exact search in blocks of all features, by the rule of `features.nearest`.
+    """Returns recall@k of the neighbours for each k in ``tops``, measured on ``queries`` random pictures.
+    The ground truth is an exact search in blocks of all features, with the tie rule of `features.nearest`.
     """
     features, most = search.features, max(tops)
     n = len(features)

@@ -1,4 +1,4 @@
-"""Bags on disk: our ``bags.jsonl``, which says where it comes from, and TrueMatch's published ``{3,5,7}.json``."""
+"""Bags on disk: tellapart's ``bags.jsonl``, which records its origin, and TrueMatch's published ``{3,5,7}.json``."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Bag:
-    """Pictures that look alike and must be told apart: the query first, then its nearest, nearest first.
-
-    ``similarity`` is the intra-bag similarity α (−1 to 1; NaN where a file does not say); ``rows`` are the places of
-    the pictures in what was mined (empty where the bag was read from a file).
+    """Pictures that look alike and must be distinguished: the query, followed by its neighbours, nearest first.
+    similarity: the intra-bag similarity α (−1 to 1); NaN if unknown.
+    rows: row numbers of the pictures in the mined data; empty if the bag was read from a file.
     """
 
     ids: tuple[Any, ...]
@@ -40,9 +39,10 @@ class Bag:
 @dataclass(frozen=True)
 class Header:
     """The origin of bags: the first line of ``bags.jsonl``.
-
-    ``fingerprint`` is the scorer's; ``captions`` names the text side (empty: pictures alone); ``pictures`` counts what
-    was mined, ``left_out`` what was not (copies, pictures that could not be read).
+    fingerprint: the scorer's fingerprint.
+    captions: the captions that were used; empty: pictures only.
+    pictures: number of mined pictures.
+    left_out: numbers of skipped pictures (copies, unreadable pictures).
     """
 
     scorer: str = ""
@@ -56,7 +56,7 @@ class Header:
     max_cosine: float | None = None
     recall: float | None = None
     version: str = ""
-    max_cosine_of: str = "pairs"  # files of 0.1 do not say it: they limit every pair
+    max_cosine_of: str = "pairs"  # files of 0.1 lack this key; they limit all pairs
 
 
 SETTINGS = ("data", "scorer", "fingerprint", "sizes", "captions", "similarity", "max_cosine", "max_cosine_of")
@@ -64,13 +64,13 @@ SETTINGS = ("data", "scorer", "fingerprint", "sizes", "captions", "similarity", 
 
 @dataclass(frozen=True)
 class BagsFile:
-    """Bags, in the order of the file, and where they come from."""
+    """Bags in the order of the file, and their origin."""
 
     header: Header
     bags: list[Bag]
 
     def of_size(self) -> dict[int, list[Bag]]:
-        """Returns the bags of each size, sizes ascending."""
+        """Groups the bags by size, ascending."""
         bags: dict[int, list[Bag]] = {size: [] for size in sorted({len(bag) for bag in self.bags})}
         for bag in self.bags:
             bags[len(bag)].append(bag)
@@ -78,17 +78,17 @@ class BagsFile:
 
 
 def write_bags(path: Path, bags: BagsFile) -> None:
-    """Writes one JSON object a line: the header, then ``{"ids", "similarity"}``. Whole or not at all."""
+    """Writes one JSON object per line, atomically: the header, then ``{"ids", "similarity"}``."""
     lines = [{"kind": KIND, "format": FORMAT, **asdict(bags.header)}]
     lines += [{"ids": list(bag.ids), "similarity": json_value(bag.similarity, 9)} for bag in bags.bags]
     write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
 def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
-    """Returns the bags of a file of ours.
-
-    fingerprint: of the scorer whose features the bags are to be used with; known: the ids that there are. Raises
-    `UsageError` for a file that is none of ours, bags of another scorer, and bags that name missing pictures.
+    """Reads a ``bags.jsonl``.
+    fingerprint: required fingerprint of the scorer; None: any.
+    known: ids of the existing pictures; None: not checked.
+    Raises `UsageError` for a file in another format, bags of another scorer, and bags that name missing pictures.
     """
     rows = list(_lines(path))
     first = rows[0][1] if rows else {}
@@ -124,7 +124,7 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
 def refuse_others(path: Path, header: Header) -> None:
     """Raises `UsageError` for a file that `check_output` refuses, and for bags mined with other settings.
 
-    Bags of the same settings may be replaced: the pictures may have changed since.
+    Bags with the same settings may be replaced, because the pictures may have changed since.
     """
     if not check_output(path).exists() or not path.stat().st_size:
         return
@@ -138,7 +138,7 @@ def refuse_others(path: Path, header: Header) -> None:
 
 
 def read_truematch(path: Path) -> list[Bag]:
-    """Returns a list of lists of ids (numbers or texts), as TrueMatch is published; ids become texts."""
+    """Reads bags in TrueMatch's published format, a list of lists of ids (numbers or strings); ids become strings."""
     try:
         rows = parse_json(read_text(path))
     except ValueError as error:
@@ -149,7 +149,7 @@ def read_truematch(path: Path) -> list[Bag]:
 
 
 def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
-    """Writes ``3.json``, ``5.json``, … in the published layout; ids that are whole numbers as such."""
+    """Writes ``3.json``, ``5.json``, … in the published format; integer ids are written as numbers."""
     written = []
     for size, of_size in BagsFile(Header(), list(bags)).of_size().items():
         rows = [[int(id_) if str(int(id_) if _whole(id_) else "") == str(id_) else id_ for id_ in bag.ids]
@@ -160,17 +160,17 @@ def write_truematch(folder: Path, bags: Sequence[Bag]) -> list[Path]:
 
 
 def remove_truematch(folder: Path) -> None:
-    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl``, before it is made anew with other sizes."""
+    """Removes the ``3.json``, ``5.json``, … of a folder's ``bags.jsonl`` before it is replaced with other sizes."""
     try:
         sizes = read_bags(folder / "bags.jsonl").header.sizes
     except UsageError:
-        return  # there is none of ours
+        return  # no bags.jsonl of tellapart
     for size in sizes:
         remove_output(folder / f"{size}.json")
 
 
 def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None:
-    """Raises `UsageError` that names pictures of bags which are not there."""
+    """Raises `UsageError`, which names the ids, if bags have ids that are not in ``known``."""
     inside = set(known)
     missing = list(dict.fromkeys(id_ for bag in bags for id_ in bag.ids if id_ not in inside))
     if missing:

@@ -1,25 +1,24 @@
-"""Bags among any number of pictures, from features on disk: k-means, exact search within clusters, refinement.
+"""Mines bags from any number of features on disk: k-means, exact search within clusters, refinement.
 
-Two pictures are compared where they share one of their nearest clusters, so that a picture at the edge of a cluster
-meets those beyond it. What that misses is found by NN-descent (`bags.refinement`).
+Two pictures are compared if they share one of their nearest clusters, so that pictures at the border of a cluster are
+compared with those beyond it. NN-descent (`bags.refinement`) finds most of the neighbours that this misses.
 
-Each task leaves a file in the work folder, under a temporary name until it is whole; a file that is there is not made
-again. What is made once, by one task each:
+Each task writes a file in the work folder atomically; existing files are not computed again. The files are:
 
-    plan.json         what the work is for: other features or settings are refused
+    plan.json         features and settings of the search; others are rejected
     centroids.npy     C×D
-    order/S.npy       of file S: each row once for each of its clusters, by cluster; where one begins is in begin/S.npy
-    before.npy        for each file and cluster, how many pictures of the files before it are in the cluster
-    found/G.npy       of a group of clusters: the nearest of each of its pictures, and their cosines
-    near/S.npy        of file S: the nearest of each of its pictures, of all of its clusters
-    moved/G.npy       of a group of clusters: its pictures are in the files by place
-    round-R/G.npy     of a group: how many neighbours round R changed, and of how many; they are in by-place/round-R
-    refined/S.npy     of file S: the nearest of each of its pictures after the last round
+    order/S.npy       file S: each row once per cluster of it, sorted by cluster; begin/S.npy has each cluster's start
+    before.npy        for each file and cluster, the number of the cluster's pictures in earlier files
+    found/G.npy       group G of clusters: the nearest of each of its pictures, with cosines
+    near/S.npy        file S: the nearest of each of its pictures over all its clusters
+    moved/G.npy       group G: marks that its pictures are in the files by place
+    round-R/G.npy     group G: how many neighbours round R changed, and of how many; neighbours are in by-place/round-R
+    refined/S.npy     file S: the nearest of each of its pictures after the last round
 
-The last three are only there where there are several clusters: one cluster is an exact search. After the last task the
-bags of each size are curated. Memory is bounded by a setting, not by the number of pictures. Beside it, a task that
-assigns or joins the rows of a file holds 400 bytes and 12 for each neighbour kept, for each of its rows; while bags are
-curated, 36 bytes are held for each picture, ids included, and 10 more for each further size.
+The last three exist only with several clusters; one cluster is an exact search. After the last task the bags of each
+size are curated. A setting bounds the memory, independent of the number of pictures. In addition, tasks that assign or
+join the rows of a file need, per row, 400 bytes and 12 bytes per kept neighbour; curating bags needs 36 bytes per
+picture, including ids, and 10 bytes for each further size.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ Spread = Callable[["LargeSearch", str, Sequence[int]], Iterable[object]]  # yiel
 
 
 def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterator[None]:
-    """Does the tasks of a stage, one after the other, in this process."""
+    """Performs the tasks of a stage sequentially in this process."""
     for number in numbers:
         search.perform(name, number)
         yield
@@ -62,7 +61,7 @@ def one_by_one(search: LargeSearch, name: str, numbers: Sequence[int]) -> Iterat
 
 @dataclass(frozen=True)
 class LargeSearch:
-    """The k nearest of every picture of ``features``, with what is made on the way in ``folder``."""
+    """Searches the k nearest neighbours of every picture in ``features``, with intermediate files in ``folder``."""
 
     folder: Path
     features: FeatureShards
@@ -70,47 +69,48 @@ class LargeSearch:
     sizes: Sizes
     max_cosine: float | None = None
     seed: int = 0
-    rounds: int = ROUNDS  # of refinement, at most
+    rounds: int = ROUNDS  # maximum number of refinement rounds
 
     @property
     def refines(self) -> bool:
-        """Returns whether there are rounds after the search within clusters: one cluster is exact."""
+        """Returns whether refinement rounds follow the search within clusters; one cluster is exact."""
         return self.rounds > 0 and self.sizes.refined and self.sizes.clusters > 1
 
     @property
     def kept(self) -> int:
-        """K: neighbours that are kept on the way."""
+        """K, the number of neighbours kept during the search."""
         return max(self.k, KEPT) if self.refines else self.k
 
     @cached_property
     def centre_CD(self) -> np.ndarray:
-        """The centres of the clusters."""
+        """The cluster centroids, C×D."""
         centre_CD: np.ndarray = np.load(self.path_of("centroids", 0), allow_pickle=False)
         return centre_CD
 
     @property
     def before_S2C(self) -> np.ndarray:
-        """Counts of the pictures of the files before each, by cluster; those of all stand last (`count`)."""
+        """The numbers of pictures in the files before each file, by cluster; the last row counts all files
+        (`count`)."""
         before_S2C: np.ndarray = np.load(self.path_of("before", 0), mmap_mode="r", allow_pickle=False)
         return before_S2C
 
     @cached_property
     def home_C(self) -> np.ndarray:
-        """The place of the first picture that is nearest to each cluster; the number of all stands last."""
+        """The place of each cluster's first picture, followed by the number of pictures."""
         return np.concatenate([[0], np.cumsum(self.before_S2C[-1, 1])])
 
     @property
     def groups(self) -> range:
-        """Clusters of which a task is made: so many together as `Sizes` says."""
+        """The groups of clusters, one task each, of the size that `Sizes` sets."""
         return range(-(-len(self.centre_CD) // self.sizes.together))
 
     def order_of(self, shard: int) -> tuple[np.ndarray, np.ndarray]:
-        """Returns what ``order`` and ``begin`` have of a file."""
+        """Returns the ``order`` and ``begin`` of a file."""
         place_M = np.load(self.path_of("order", shard), mmap_mode="r", allow_pickle=False)
         return place_M, np.load(self.folder / "begin" / f"{shard:06}.npy", mmap_mode="r", allow_pickle=False)
 
     def members(self, group: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns rows by cluster, ascending in each; their clusters, and whether these are their nearest."""
+        """Returns a group's rows by cluster, ascending in each, their clusters, and whether these are their nearest."""
         first = group * self.sizes.together
         last = min(first + self.sizes.together, len(self.centre_CD))
         row_F, cluster_F, home_F = [], [], []
@@ -125,7 +125,7 @@ class LargeSearch:
         return np.concatenate(row_F)[order], cluster_M[order], np.concatenate(home_F)[order]
 
     def rows_of(self, name: str, row_M: np.ndarray) -> np.ndarray:
-        """Returns what the files of a stage have for ascending rows."""
+        """Reads the given ascending rows from the files of a stage."""
         parts, begin = [], 0
         for shard, after in enumerate(self.features.first_S[1:]):
             end = int(np.searchsorted(row_M, after))
@@ -136,7 +136,7 @@ class LargeSearch:
         return np.concatenate(parts)
 
     def read(self, row_M: np.ndarray) -> np.ndarray:
-        """Returns features of ascending rows of all files."""
+        """Reads the features of ascending rows from all files."""
         cut = np.searchsorted(row_M, self.features.first_S)
         return np.concatenate(
             [
@@ -148,13 +148,13 @@ class LargeSearch:
         )
 
     def path_of(self, name: str, number: int) -> Path:
-        """Returns the file of one task of a stage."""
+        """Returns the path of the file of one task of a stage."""
         if name in ("centroids", "before"):
             return self.folder / f"{name}.npy"
         return self.folder / name / f"{number:06}.npy"
 
     def check_plan(self) -> None:
-        """Keeps what the work is for. Raises `UsageError` where the folder is of other features or settings."""
+        """Records features and settings. Raises `UsageError` if the folder belongs to other features or settings."""
         plan = {
             "features": self.features.digest(), "k": self.k, "clusters": self.sizes.clusters,
             "largest": self.sizes.largest, "nearest": self.sizes.nearest, "together": self.sizes.together,
@@ -185,25 +185,25 @@ class LargeSearch:
                 replace_text(path, json.dumps(plan))
 
     def neighbours(self, shard: int) -> np.ndarray:
-        """`PAIR` N×K of a file's pictures, nearest first, K ≥ k; read where it is indexed."""
+        """Returns a file's neighbours, `PAIR` N×K, nearest first, K ≥ k, as a memory map."""
         name = "refined" if self.refines else "near"
         pair_NK: np.ndarray = np.load(self.path_of(name, shard), mmap_mode="r", allow_pickle=False)
         return pair_NK
 
     # The rounds
     def round_rows(self, number: int) -> RowFile:
-        """Returns neighbours by place after a round; before the first one, number 0, those of the search."""
+        """Returns the neighbours by place after a round; round 0 is the search within clusters."""
         return RowFile(self._by_place / f"{ROUND}{number}", len(self.features), (self.kept,), ENTRY)
 
     @property
     def placed(self) -> FilesByPlace:
-        """Features by place."""
+        """Returns the features by place."""
         half = all(shard.dtype == "<f2" for shard in self.features.shards)
         return FilesByPlace.at(self._by_place, len(self.features), self.features.width, half)
 
     @property
     def places(self) -> RowFile:
-        """The place of each row."""
+        """Returns the place of each row."""
         return RowFile(self._by_place / "place", len(self.features), (), np.dtype("<i8"))
 
     @property
@@ -215,10 +215,9 @@ class LargeSearch:
 
     # The search
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
-        """Does what is not there yet. Returns the seconds of each stage, by the name of its files.
-
-        ``spread`` does a stage's tasks in any order, on any machines that see the folders; default: one by one, here.
-        Raises `UsageError` where the folder is of other features or settings.
+        """Performs the remaining tasks. Returns the seconds of each stage, by the name of its files.
+        ``spread`` performs a stage's tasks in any order, on any machines with access to the folders. Default:
+        sequentially in this process. Raises `UsageError` if the folder belongs to other features or settings.
         """
         self.check_plan()
         seconds = {}
@@ -233,7 +232,7 @@ class LargeSearch:
         return seconds
 
     def perform(self, name: str, number: int) -> None:
-        """Does one task of a stage."""
+        """Performs one task of a stage."""
         tasks: dict[str, Callable[[int], None]] = {
             "centroids": self.place,
             "order": self.assign,
@@ -249,8 +248,7 @@ class LargeSearch:
             tasks[name](number)
 
     def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
-        """Returns what is shown, the files' name, and the tasks' numbers; a stage needs all files of those before
-        it.
+        """Returns the label, file name and task numbers of each stage; a stage requires all files of earlier stages.
         """
         files = range(len(self.features.shards))
         first: list[tuple[str, str, Callable[[], Sequence[int]]]] = [
@@ -274,11 +272,12 @@ class LargeSearch:
 
     # The tasks
     def place(self, _: int = 0) -> None:
-        """Places the clusters."""
+        """Computes the cluster centroids."""
         save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """Orders the rows of a file by cluster, each row once for each of its clusters, with where each begins."""
+        """Sorts the rows of a file by cluster, each row once per cluster of it, and records where each cluster
+        begins."""
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
         for start in range(0, rows, BLOCK):
@@ -295,7 +294,7 @@ class LargeSearch:
         save_array(self.path_of("order", shard), place_M.astype(np.int64))
 
     def count(self, _: int = 0) -> None:
-        """Counts the pictures of the files before each in each cluster: of both kinds, and as the nearest."""
+        """Counts each cluster's pictures in the files before each file: all, and those whose nearest cluster it is."""
         shape = (len(self.features.shards) + 1, 2, len(self.centre_CD))
 
         def write(temporary: Path) -> None:
@@ -313,7 +312,7 @@ class LargeSearch:
             replace_file(self.path_of("before", 0), write)
 
     def search(self, group: int) -> None:
-        """Finds the nearest of each picture of some clusters among the others of its cluster: exact."""
+        """Searches the exact nearest of each picture in a group of clusters within its cluster."""
         row_M, cluster_M, _ = self.members(group)
         found_MK = nothing_found(len(row_M), self.kept)
         for cluster in np.unique(cluster_M):
@@ -329,17 +328,17 @@ class LargeSearch:
             own_P = row_M[part_P]
             vectors = Vectors.of(self.read(own_P))
             near = nearest_neighbours(vectors, self.kept, max_cosine=self.max_cosine, approximate=False, progress=False)
-            kept = slice(0, near.rows_NK.shape[1])  # fewer in a small cluster
+            kept = slice(0, near.rows_NK.shape[1])  # small clusters have fewer
             found_MK["row"][part_P, kept] = np.where(near.rows_NK >= 0, own_P[near.rows_NK], NOT_FOUND)
             found_MK["cosine"][part_P, kept] = near.cosine_NK
 
     def join(self, shard: int) -> None:
-        """Joins the nearest of each picture of a file, of all of its clusters, and its place."""
+        """Merges the neighbours of a file's pictures over all their clusters, and writes their places."""
         rows, k, nearest = self.features.shards[shard].rows, self.kept, self.sizes.nearest
         place_M, begin_C = self.order_of(shard)
         cluster_M = np.repeat(np.arange(len(begin_C) - 1), np.diff(begin_C))
         before_2C, total_2C = self.before_S2C[shard], self.before_S2C[-1]
-        # Where a row's neighbours lie in the file of its cluster's group.
+        # The position of a row's neighbours in the file of its cluster's group.
         start_C = np.cumsum(total_2C[0]) - total_2C[0]
         group_C = np.arange(len(start_C)) // self.sizes.together
         start_C -= start_C[group_C * self.sizes.together]
@@ -369,7 +368,7 @@ class LargeSearch:
         save_array(self.path_of("near", shard), near_NK)
 
     def move(self, group: int) -> None:
-        """Writes the pictures that are nearest to some clusters, and their neighbours, into the files by place."""
+        """Writes the pictures whose nearest cluster is in the group, and their neighbours, to the files by place."""
         row_M, cluster_M, home_M = self.members(group)
         row_M, cluster_M, first = row_M[home_M], cluster_M[home_M], self.first_place(group)
         chunk = max(1, min(BLOCK, self.sizes.largest, 2**24 // self.kept))
@@ -394,7 +393,7 @@ class LargeSearch:
         save_array(self.path_of("moved", group), np.array([len(row_M)]))
 
     def improve(self, number: int, group: int) -> None:
-        """Does a round for the pictures that are nearest to some clusters."""
+        """Performs a round for the pictures whose nearest cluster is in the group."""
         first, end = self.first_place(group), self.first_place(group + 1)
         before, after = self.round_rows(number - 1), self.round_rows(number)
         step = Round(self.placed, before, self.sizes.candidates, self.max_cosine)
@@ -414,7 +413,7 @@ class LargeSearch:
         save_array(self.path_of(f"{ROUND}{number}", group), np.array([new, of]))
 
     def finish(self, shard: int) -> None:
-        """Writes the nearest of each picture of a file after the last round, as rows."""
+        """Writes the neighbours of a file's pictures after the last round, as row numbers."""
         first, rows = self.features.first_S[shard], self.features.shards[shard].rows
         near_NK = np.empty((rows, self.k), PAIR)
         last = self.round_rows(self._rounds_done())
@@ -431,7 +430,7 @@ class LargeSearch:
 
     # The rounds
     def _groups_of(self, number: int) -> Sequence[int]:
-        """Returns the tasks of a round: none where the one before changed little."""
+        """Returns the tasks of a round; none if the previous round changed little."""
         if number == 1 or not self._complete(number - 1):
             return self.groups if number == 1 else []
         new, of = sum(np.load(self.path_of(f"{ROUND}{number - 1}", group)) for group in self.groups)
@@ -441,21 +440,21 @@ class LargeSearch:
         return all(self.path_of(f"{ROUND}{number}", group).is_file() for group in self.groups)
 
     def _rounds_done(self) -> int:
-        """Returns the last round: the only one whose neighbours `_drop_before` left."""
+        """Returns the last round, the only one whose neighbours `_drop_before` keeps."""
         return max(number for number in range(self.rounds + 1) if self.round_rows(number).path.is_file())
 
     def _drop_before(self, name: str) -> None:
-        """Drops the neighbours before a round that is done: they are of no use."""
+        """Removes the neighbours from before a finished round, which are no longer needed."""
         if name.startswith(ROUND) and self._complete(number := int(name.removeprefix(ROUND))):
             self.round_rows(number - 1).path.unlink(missing_ok=True)
 
 
 def nearest_pairs(pair_BA: np.ndarray, k: int) -> np.ndarray:
-    """Returns the k nearest of each row's candidates, each picture once, by the tie rule of `features.nearest`."""
+    """Returns the k nearest of each row's candidates without duplicates, with the tie rule of `features.nearest`."""
     row_BA, cosine_BA = pair_BA["row"], np.where(pair_BA["row"] >= 0, pair_BA["cosine"], -np.inf)
     by_row = np.lexsort((-cosine_BA, row_BA), axis=1)
     row_BA, cosine_BA = (np.take_along_axis(array, by_row, 1) for array in (row_BA, cosine_BA))
-    cosine_BA[:, 1:][row_BA[:, 1:] == row_BA[:, :-1]] = -np.inf  # a picture that both clusters have
+    cosine_BA[:, 1:][row_BA[:, 1:] == row_BA[:, :-1]] = -np.inf  # duplicates from several clusters
     order_BK = np.lexsort((row_BA, -np.round(cosine_BA.astype(np.float64), DIGITS)), axis=1)[:, :k]
     nearest_BK = np.empty((len(pair_BA), k), PAIR)
     nearest_BK["cosine"] = np.take_along_axis(cosine_BA, order_BK, 1)

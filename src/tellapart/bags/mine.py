@@ -1,7 +1,8 @@
-"""Bags of look-alikes: algorithms 1 and 2 of paper 2, its training bags (appendix B), and hard pools (paper 1, 3.1).
+"""Mines bags of look-alikes: algorithms 1 and 2 of paper 2, its training bags (appendix B), and hard pools (paper 1,
+3.1).
 
-A hard pool has pictures beyond a test set that look like those of it. The pool of CapEnrich (Yao et al. 2022), in which
-paper 1 measures, is of this kind; how many neighbours of each test picture it took, paper 1 does not say.
+A hard pool has pictures outside a test set that look like the test pictures. Paper 1 evaluates on CapEnrich's pool (Yao
+et al. 2022), which is of this kind; paper 1 does not give its number of neighbours per test picture.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Similarity = Literal["query", "pairs"]
 SIMILARITIES: tuple[Similarity, ...] = ("query", "pairs")
 MaxCosineOf = Literal["target", "pairs"]
 MAX_COSINE_OF: tuple[MaxCosineOf, ...] = ("target", "pairs")
-TOP = 200  # neighbours that a training bag may be filled from (paper 2, appendix B.2), and a filtered one
+TOP = 200  # neighbours considered for training bags (paper 2, appendix B.2) and for filtered bags
 
 
 def mine_bags(
@@ -59,17 +60,26 @@ def mine_bags(
     approximate: bool | None = None,
     block: int = BLOCK,
 ) -> list[Bag]:
-    """Returns one bag of ``size`` for every picture: itself and its nearest (paper 2, algorithm 1).
+    """Mines one bag of ``size`` for every picture: the picture and its nearest (paper 2, algorithm 1).
 
-    features_ND: the scorer's features of the pictures. texts_ND: of their captions, N×D (their mean) or one M×D for
-    each picture; picture and text are then joined as `multimodal` does. ids: what bags call the pictures; default their
-    rows. similarity: α is the mean cosine of the query with the others ("query", algorithm 1), or of all pairs
-    ("pairs", section 3.1). keys: content keys; of pictures with equal keys only the first is used. max_cosine: no
-    picture of a bag is nearer to the query than this (paper 3, footnote 8: 0.8), or, with max_cosine_of "pairs", no two
-    of its pictures are; the next neighbour takes the place. Of pairs, a query whose 200 nearest do not fill its bag has
-    none. neighbours: of the same (joined, distinct) features, where they are known.
-    Ties go to the picture that stands first. Raises `UsageError` for fewer pictures than ``size`` and for
-    features that are not finite.
+    Ties go to the picture that comes first.
+
+    Args:
+        features_ND: the scorer's features of the pictures.
+        texts_ND: the scorer's features of their captions, N×D (mean) or one M×D per picture; picture and text are
+            joined as in `multimodal`.
+        ids: ids of the pictures in bags. Default: row numbers.
+        similarity: α is the mean cosine between the query and the others ("query", algorithm 1), or of all pairs
+            ("pairs", section 3.1).
+        keys: content keys; of pictures with equal keys only the first is used.
+        max_cosine: limit on the cosine between the query and its neighbours (paper 3, footnote 8: 0.8); pictures above
+            it are replaced by the next neighbour.
+        max_cosine_of: "target" limits the cosine to the query, "pairs" that of all pairs; with "pairs" a query whose
+            200 nearest do not fill its bag has no bag.
+        neighbours: precomputed neighbours of the same (joined, distinct) features.
+
+    Raises:
+        UsageError: there are fewer pictures than ``size``, or features are not finite.
     """
     _check(size, similarity, max_cosine)
     if max_cosine_of not in MAX_COSINE_OF:
@@ -86,7 +96,7 @@ def mine_bags(
     if neighbours is None:
         count = neighbours_for(size, max_cosine, max_cosine_of)
         neighbours = nearest_neighbours(vectors, count, max_cosine=max_cosine, approximate=approximate, block=block)
-    apart = max_cosine if max_cosine_of == "pairs" else None  # the target's own limit is in the search
+    apart = max_cosine if max_cosine_of == "pairs" else None  # the search applies the limit to the target
     bag_MS = _fill(vectors.unit_ND, neighbours.rows_NK, size, apart)
     alpha_M = intra_bag_similarity(vectors, bag_MS, similarity)
     return [
@@ -96,10 +106,9 @@ def mine_bags(
 
 
 def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
-    """Returns the most alike of the bags that share no picture (paper 2, algorithm 2), most alike first.
-
-    Down the list in the order of similarity (equal ones, to the ninth digit, as they stand), a bag is kept where none
-    of its pictures was kept before.
+    """Selects disjoint bags, most similar first (paper 2, algorithm 2).
+    Goes through the bags by descending similarity (rounded to nine digits; ties keep their order) and keeps a bag if
+    none of its pictures is in a kept bag.
     """
     unknown = [bag for bag in bags if math.isnan(bag.similarity)]
     if unknown:
@@ -115,14 +124,14 @@ def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
 
 @dataclass(frozen=True)
 class TrainingBags:
-    """Bags for training: no picture is in two of them. ``loose_L`` are the rows that no bag could be made of."""
+    """Disjoint bags for training. ``loose_L``: rows that are in no bag."""
 
     size: int
     bags_MS: np.ndarray
     loose_L: np.ndarray
 
     def line(self) -> str:
-        """Returns what became of the pictures, for a person."""
+        """Formats the numbers of bags and of pictures in bags as one line."""
         total = self.bags_MS.size + len(self.loose_L)
         line = f"bags of {self.size}: {len(self.bags_MS):,}, with {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):
@@ -131,10 +140,9 @@ class TrainingBags:
 
 
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
-    """Bags of ``size`` from each picture's nearest (the paper: 200), every picture at most once (appendix B.2).
-
-    Picture by picture: one that is in no bag yet takes its ``size − 1`` nearest that are in none either. Where
-    those do not suffice it is left over, unless a later one takes it.
+    """Builds disjoint bags of ``size`` from each picture's nearest (200 in the paper; appendix B.2).
+    Goes through the pictures in order: a picture that is in no bag takes its ``size − 1`` nearest that are in no bag.
+    If there are too few, the picture is left over unless a later one takes it.
     """
     free_N = np.ones(len(rows_NK), bool)
     bags: list[np.ndarray] = []
@@ -151,10 +159,10 @@ def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
 
 
 def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
-    """Returns picture ⊕ mean of its captions (paper 2, algorithm 1, lines 4 to 8): N×2D float32, rows as they come.
-
-    features_ND of pictures; texts_ND: N×D, or one M×D of M captions for each picture. Hand in features of length 1, as
-    a scorer gives them. Raises `UsageError` for another number of texts than pictures, and for a picture without one.
+    """Concatenates picture features and mean caption features (paper 2, algorithm 1, lines 4 to 8): N×2D float32.
+    features_ND: normalised features of the pictures.
+    texts_ND: normalised features of the captions: N×D, or one M×D for each picture's M captions.
+    Raises `UsageError` if the numbers of texts and pictures differ or a picture has no caption.
     """
     features_ND = np.asarray(features_ND, dtype=np.float32)
     if len(texts_ND) != len(features_ND):
@@ -167,7 +175,7 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
 
 
 def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
-    """Returns the rows of the first picture of each content key; all n without keys."""
+    """Returns the row of the first picture with each content key; all n rows without keys."""
     if keys is None:
         return np.arange(n)
     if len(keys) != n:
@@ -179,10 +187,10 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
 
 
 def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
-    """α of each bag, M float64 in [−1, 1] (paper 2): how alike its pictures are.
-
-    bag_MS: rows of ``vectors``, the query first. "query": the mean cosine of the query with the others (algorithm 1,
-    line 14); "pairs": of all pairs (section 3.1).
+    """Computes the intra-bag similarity α of each bag, M float64 in [−1, 1] (paper 2).
+    bag_MS: rows of ``vectors``, the query first.
+    similarity: "query": mean cosine between the query and the others (algorithm 1, line 14); "pairs": mean cosine of
+        all pairs (section 3.1).
     """
     if not len(bag_MS):
         return np.zeros(0)
@@ -196,8 +204,7 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
-    """Returns how many neighbours of each picture bags of ``size`` may need: of pairs, some give their places to
-    others.
+    """Returns the number of neighbours that bags of ``size`` may need; with a limit on pairs some are replaced.
     """
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
@@ -211,13 +218,13 @@ def _check(size: int, similarity: str, max_cosine: float | None) -> None:
 
 
 def check_max_cosine(max_cosine: float | None) -> None:
-    """Raises `UsageError` for what is no cosine."""
+    """Raises `UsageError` if the limit is not a valid cosine."""
     if max_cosine is not None and not -1 < max_cosine <= 1:
         raise UsageError(f"max_cosine is {max_cosine:g}; expected a cosine such as 0.8")
 
 
 def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float | None) -> np.ndarray:
-    """Returns the rows of each bag, M×size: a query without enough neighbours has none."""
+    """Returns the rows of each bag, M×size. Queries with too few neighbours have no bag."""
     if max_cosine is None:
         bag_NS = np.concatenate([np.arange(len(rows_NK))[:, None], rows_NK[:, : size - 1]], axis=1)
         return bag_NS[(bag_NS >= 0).all(1)] if bag_NS.shape[1] == size else np.zeros((0, size), np.int64)
@@ -228,7 +235,7 @@ def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float
 
 
 def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_cosine: float) -> list[int] | None:
-    """Returns a query and its nearest, no two of them nearer than ``max_cosine``; None where they do not suffice."""
+    """Returns a query and its nearest with pairwise cosines of at most ``max_cosine``; None if there are too few."""
     nearest_K = nearest_K[nearest_K >= 0]
     cosine_KK = unit_ND[nearest_K] @ unit_ND[nearest_K].T
     places: list[int] = []
@@ -240,21 +247,20 @@ def _apart(unit_ND: np.ndarray, row: int, nearest_K: np.ndarray, size: int, max_
     return [row, *nearest_K[places].tolist()] if len(places) == size - 1 else None
 
 
-COSINE_DIGITS = 6  # written to the file
+COSINE_DIGITS = 6  # digits of cosines in the file
 
 
 @dataclass(frozen=True)
 class HardPool:
-    """The pictures of a pool, in the order of their data, each with its most alike target and their cosine."""
+    """The pictures of a pool in the order of the data, each with its most similar target and their cosine."""
 
     items: list[Item]
     targets: list[str]
     cosines: list[float]
-    asked: int  # targets that could be read
+    asked: int  # number of readable targets
 
     def lines(self) -> str:
-        """Returns a data file for ``eval --distractors FILE``, as ``jsonl:`` reads it. Raises for pictures in
-        archives.
+        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises for pictures in archives.
         """
         lines = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
@@ -267,11 +273,9 @@ class HardPool:
 
 
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rows of ``others`` that are among the ``nearest`` of any target by cosine, ascending, and their targets'
-    rows.
-
-    Copies of a target (cosine above 0.9999) do not count for it. Ties: see `tellapart.features.nearest`. A row near
-    several targets belongs to the nearest one, of equally near ones to the first.
+    """Returns the ascending rows of ``others`` among the ``nearest`` of any target by cosine, and their targets' rows.
+    Ignores copies of a target (cosine above 0.9999). Ties: see `tellapart.features.nearest`. A row near several targets
+    belongs to the nearest target, and to the first of equally near ones.
     """
     near = nearest_among(Vectors.of(targets_ND), Vectors.of(others_MD), nearest, Exclusions(max_cosine=COPY))
     target_M, place_M = np.nonzero(near.rows_NK >= 0)
@@ -282,10 +286,9 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 
 
 def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
-    """Returns the ``nearest`` pictures of ``others`` to each of ``targets`` by the scorer's features, once each.
-
-    Pictures of ``others`` that are targets, whatever they are called, are left out, and those that cannot be read,
-    which the data sets list. Raises `UsageError` where nothing is left.
+    """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
+    Leaves out targets in ``others``, whatever their ids, and unreadable pictures, which the data sets list. Raises
+    `UsageError` if no picture is left.
     """
     store = FeatureStore()
     asked = store.readable(targets, scorer.encoder, skipped=targets.unreadable)
@@ -303,7 +306,7 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: 
 
 @dataclass(frozen=True)
 class MinedBags:
-    """Bags, and the pictures that they were mined from, with the scorer's features of these (N×D)."""
+    """Bags, the pictures that they were mined from, and the scorer's features of these pictures (N×D)."""
 
     file: BagsFile
     items: list[Item]
@@ -321,15 +324,14 @@ def mine_dataset(
     max_cosine_of: MaxCosineOf = "target",
     approximate: bool | None = None,
 ) -> MinedBags:
-    """Returns curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2), sizes apart: a picture may be in one of
-    each.
-
-    Features come from the store: what was encoded before is not encoded again. Pictures that cannot be read are left
-    out and listed in ``dataset.unreadable``; of copies (equal features) the first is used. ``captions``: "references",
-    or a file of captions; else pictures alone are compared. Raises `UsageError` where there are too few.
+    """Mines curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2).
+    Each size is curated separately, so a picture may be in one bag of each size. Features come from the store, so
+    pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``; of copies (equal
+    features) only the first is used. ``captions``: "references", or a file of captions; None compares pictures only.
+    Raises `UsageError` for too few pictures.
     """
     sizes = check_sizes(sizes)
-    check_max_cosine(max_cosine)  # before pictures are encoded, which takes long
+    check_max_cosine(max_cosine)  # before the slow encoding of pictures
     if captions is not None and captions != "references":
         read_caption_file(captions)
     warn_outside_scenes(scorer.name, dataset, "scorer")
@@ -375,15 +377,14 @@ def mine_dataset(
 
 
 def check_sizes(sizes: Sequence[int]) -> list[int]:
-    """Returns the sizes ascending, each once. Raises `UsageError` for one below two."""
+    """Returns the distinct sizes, ascending. Raises `UsageError` for a size below two."""
     if not sizes or min(sizes) < 2:
         raise UsageError(f"bags of {', '.join(map(str, sizes)) or 'no size'}; expected sizes from 2 on, such as 3,5,7")
     return sorted(set(sizes))
 
 
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
-    """Returns the captions of each picture: its references, or those of a file. Raises `UsageError` where one has
-    none.
+    """Returns each picture's captions: its references, or those in a file. Raises `UsageError` if one has none.
     """
     if captions != "references":
         paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
@@ -400,6 +401,6 @@ def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
 
 
 def caption_features(scorer: Scorer, captions: Sequence[Sequence[str]]) -> list[np.ndarray]:
-    """Returns features M×D of the M captions of each picture."""
+    """Computes the features M×D of each picture's M captions."""
     flat_MD = scorer.text_features([text for texts in captions for text in texts]).cpu().numpy()
     return np.split(flat_MD, np.cumsum([len(texts) for texts in captions])[:-1])

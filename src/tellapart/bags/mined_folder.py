@@ -1,4 +1,4 @@
-"""Bags mined from a folder of features into a file: ``tellapart bags mine --features``."""
+"""Mines bags from a folder of features into a file: ``tellapart bags mine --features``."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.utils.files import locked, write_output
 
 MEMORY_GB = 4.0
-RECALL_QUERIES = 200  # pictures whose exact neighbours are sought, to see what share is found
+RECALL_QUERIES = 200  # pictures whose exact neighbours are computed to measure recall
 
 
 @dataclass(frozen=True)
 class MinedFolder:
-    """The result: bags by size, of how many pictures, and the share of exact neighbours that was found."""
+    """The result: bags by size, the number of pictures, and the recall of the search."""
 
     header: Header
     bags: dict[int, CuratedBags]
     clusters: int
 
     def to_json(self) -> dict[str, Any]:
-        """Returns numbers of bags by size, and how they were found."""
+        """Returns the numbers of bags by size, and the settings and recall of the search."""
         sizes = [
             {"size": size, "bags": len(of_size.rows_MS), "similarity": _summary(of_size.similarity_M)}
             for size, of_size in self.bags.items()
@@ -50,7 +50,7 @@ class MinedFolder:
         }
 
     def lines(self) -> list[str]:
-        """Returns the same for a person."""
+        """Formats the result as lines of text."""
         share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
         copies = "".join(f", {count:,} {what} left out" for what, count in self.header.left_out.items())
         lines = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
@@ -72,14 +72,18 @@ def mine_folder(
     spread: Spread | None = None,
     progress: bool = True,
 ) -> MinedFolder:
-    """Mines curated bags of each of ``sizes`` among the features of a folder (`FeatureShards`), into ``out``.
+    """Mines curated bags of each of ``sizes`` from a folder of features (`FeatureShards`) into ``out``.
+    Of copies (equal features) only the first is used. Intermediate files are kept in ``OUT.work`` until the bags are
+    written; the same call resumes from them.
 
-    Of copies (equal features) the first is used.
+    Args:
+        memory_gb: memory for one cluster at a time, in units of 10⁹ bytes.
+        pictures: mean number of pictures per cluster; more give a higher recall and take longer.
+        scorer: name and fingerprint of the scorer that computed the features.
+        spread: distributes the tasks, see `LargeSearch.run`.
 
-    ``memory_gb``: of 10⁹ bytes, for one cluster at a time. ``pictures``: of a cluster, on the mean; more find more and
-    take longer. ``scorer``: whose features these are, and its fingerprint. ``spread``: who does the tasks
-    (`LargeSearch.run`). What is made on the way lies in ``OUT.work`` until the bags are written: the same call goes on
-    there. Raises `UsageError` where there are too few pictures, or another process works there.
+    Raises:
+        UsageError: there are too few pictures, or another process works in the folder.
     """
     sizes = check_sizes(sizes)
     check_max_cosine(max_cosine)
@@ -92,7 +96,7 @@ def mine_folder(
         )
     k = max(sizes) - 1
     plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
-    work = out.absolute().with_name(f"{out.name}.work")  # workers may stand elsewhere
+    work = out.absolute().with_name(f"{out.name}.work")  # workers may have another working directory
     search = LargeSearch(work, features, k, plan, max_cosine)
     left_out = {"copies": len(whole) - len(features)} if len(features) < len(whole) else {}
     with disk_errors(work), locked(work, wait=False), _clear_errors(work):
@@ -114,8 +118,8 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _clear_errors(work: Path) -> Iterator[None]:
-    """Turns what goes wrong with the files of an earlier search into a `TellapartError`; of features that cannot be
-    searched nothing is left."""
+    """Turns errors in the files of an earlier search into a `TellapartError`; removes the files if the features are
+    invalid."""
     earlier = (work / "plan.json").exists()
     try:
         yield
@@ -131,7 +135,7 @@ def _clear_errors(work: Path) -> Iterator[None]:
 
 
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:
-    """In the layout of `bags.file`, a line at a time. ``row_N``: of which row an id is."""
+    """Writes bags in the format of `bags.file`, line by line. ``row_N``: original row number of each row."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(json.dumps({"kind": KIND, "format": FORMAT, **asdict(header)}, ensure_ascii=False) + "\n")
         for of_size in bags.values():

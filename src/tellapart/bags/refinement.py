@@ -1,9 +1,9 @@
 """NN-descent in blocks (Dong, Moses, Li 2011): neighbours of neighbours are likely neighbours.
 
-Pictures are numbered by *place* (by nearest cluster, then by row), so that pictures that look alike lie together on
-disk. In each round a block of pictures is compared with the union of their neighbours and of these pictures' own
-neighbours, as one product of matrices. As in the paper, a pair that was compared in an earlier round is no reason to
-compare again: only where one of the two steps is new do its ends become candidates.
+Pictures are numbered by *place* (by nearest cluster, then by row), so that similar pictures are close on disk. In each
+round a block of pictures is compared with the union of its neighbours and their neighbours, in one matrix product. As
+in the paper, pairs from earlier rounds are not compared again: the two ends of a path become candidates only if one of
+its two steps is new.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from tellapart.features.nearest import (
     nearest_among,
 )
 
-EXPANDED = 12  # nearest of them whose own neighbours become candidates
-ROUNDS = 6  # at most
-SETTLED = 0.02  # share of the wanted neighbours that a round changed: below it, no further round
-ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # −1: none; new: not among the first before
+EXPANDED = 12  # nearest neighbours whose own neighbours become candidates
+ROUNDS = 6  # maximum number of rounds
+SETTLED = 0.02  # stop when a round changes a smaller share of the k neighbours
+ENTRY = np.dtype([("place", "<i8"), ("cosine", "<f4"), ("new", "?")])  # place −1: none; new: not among the first before
 
 
 @dataclass(frozen=True)
 class FilesByPlace:
-    """Files on disk by place: features as given, their lengths, the number of the row, and the order of blocks."""
+    """Files on disk by place: raw features, their norms, row numbers, and the order of blocks."""
 
     features: RowFile  # N×D
     length: RowFile
     row: RowFile
-    turn: RowFile  # a place, in the order in which places are put into blocks
+    turn: RowFile  # places in the order in which they form blocks
 
     @classmethod
     def at(cls, folder: Path, rows: int, width: int, half: bool) -> FilesByPlace:
-        """``half``: features are float16."""
+        """Returns the files in a folder. ``half``: whether features are float16."""
         return cls(
             RowFile(folder / "features", rows, (width,), np.dtype("<f2" if half else "<f4")),
             RowFile(folder / "length", rows, (), np.dtype("<f8")),
@@ -47,7 +47,7 @@ class FilesByPlace:
         )
 
     def vectors(self, place_M: np.ndarray, row_order: np.ndarray) -> Vectors:
-        """Returns features of ascending places, then in another order."""
+        """Reads the features of ascending places and reorders them."""
         given_MD = torch.from_numpy(self.features.read(place_M)).float()  # faster than numpy's
         given_MD = given_MD[torch.from_numpy(row_order)]
         length_M = self.length.read(place_M)[row_order]
@@ -57,9 +57,8 @@ class FilesByPlace:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: from the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
-
-    ``candidates``: at most so many at once; a block with more is done in halves.
+    """One round of refinement of the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
+    ``candidates``: maximum number at once; a block with more is split in half.
     """
 
     placed: FilesByPlace
@@ -68,7 +67,7 @@ class Round:
     max_cosine: float | None
 
     def block(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns the neighbours of some places after the round, B×K `ENTRY`; known_BK: those before it."""
+        """Returns the neighbours of some places after the round, B×K `ENTRY`. known_BK: their neighbours before it."""
         found_M = self._candidates(own_B, known_BK)
         if not len(found_M):
             settled_BK = known_BK.copy()
@@ -85,7 +84,7 @@ class Round:
         return near_BK
 
     def _candidates(self, own_B: np.ndarray, known_BK: np.ndarray) -> np.ndarray:
-        """Returns ascending places; none where no step is new."""
+        """Returns the candidates as ascending places; none if no step is new."""
         first_BE = known_BK[:, :EXPANDED]
         there_BE = first_BE["place"] >= 0
         step_U = np.unique(first_BE["place"][there_BE])
@@ -98,8 +97,8 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """Returns the k nearest of ``found_M``, which hold the block itself: by the rule of `features.nearest`, ties
-        by row.
+        """Returns the k nearest in ``found_M``, which include the block, by the rule of `features.nearest`, ties by
+        row.
         """
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)
@@ -114,13 +113,13 @@ class Round:
 
 
 def no_entries(*shape: int) -> np.ndarray:
-    """Returns neighbours that are none."""
+    """Returns empty entries: no neighbour, cosine −inf."""
     entries = np.empty(shape, ENTRY)
     entries["place"], entries["cosine"], entries["new"] = NOT_FOUND, -np.inf, False
     return entries
 
 
 def changed(before_BK: np.ndarray, after_BK: np.ndarray) -> int:
-    """Returns how many places of the latter are not in the former."""
+    """Counts the places in ``after_BK`` that are not in ``before_BK``."""
     place_BK = after_BK["place"]
     return int(((place_BK[:, :, None] != before_BK["place"][:, None, :]).all(2) & (place_BK >= 0)).sum())

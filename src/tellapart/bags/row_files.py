@@ -1,4 +1,4 @@
-"""Files of rows and arrays that the tasks of a large search write and read."""
+"""Files of rows and arrays for the tasks of a large search."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from tellapart.utils.files import replace_file, write_errors
 
-PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its number among all rows, −1 for none
+PAIR = np.dtype([("row", "<i8"), ("cosine", "<f4")])  # a neighbour: its row number, −1 for none
 
 
 @dataclass(frozen=True)
 class RowFile:
-    """Rows of one shape and type. Tasks write ranges of their own; it is read once all of them are written."""
+    """A file of rows of one shape and dtype. Tasks write disjoint ranges; reads follow after all are written."""
 
     path: Path
     rows: int
@@ -26,7 +26,7 @@ class RowFile:
     dtype: np.dtype[Any]
 
     def write(self, first: int, array: np.ndarray) -> None:
-        """Rows from ``first`` on, on disk before this returns."""
+        """Writes rows from ``first`` on; they are on disk when this returns."""
         with disk_errors(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.touch()
@@ -37,14 +37,13 @@ class RowFile:
                 os.fsync(file.fileno())
 
     def read(self, index: np.ndarray | slice) -> np.ndarray:
-        """Returns some rows, copied. The file is mapped for the moment only, so that its pages do not count as
-        memory.
+        """Returns a copy of some rows. Maps the file only briefly, so that its pages do not count as memory.
         """
         return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
 
 
 def save_array(path: Path, array: np.ndarray) -> None:
-    """Writes a ``.npy`` file, whole or not at all."""
+    """Writes a ``.npy`` file atomically."""
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:
@@ -56,12 +55,12 @@ def save_array(path: Path, array: np.ndarray) -> None:
 
 
 def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Turns an error of the disk into a line that says what to do."""
+    """Turns a disk error into one line that says what to do."""
     return write_errors(path, "mend that and run the same command again; what is whole is kept")
 
 
 def nothing_found(*shape: int) -> np.ndarray:
-    """Returns neighbours that are none."""
+    """Returns empty pairs: no neighbour, cosine −inf."""
     pairs = np.empty(shape, PAIR)
     pairs["row"], pairs["cosine"] = NOT_FOUND, -np.inf
     return pairs

@@ -1,7 +1,7 @@
-"""Samplers of the pictures of a batch: whole bags of look-alikes, or random ones, each with its own hard distractors.
+"""Samplers of a batch's pictures: whole bags of look-alikes, or random pictures, with their own hard distractors.
 
-A sampler is a function of the step: it draws from (seed, epoch) or (seed, step) and remembers nothing, so a run that
-stops in the middle of an epoch goes on with the very batch that it would have had.
+A sampler is a stateless function of the step that draws from (seed, epoch) or (seed, step), so a run that stops in the
+middle of an epoch resumes with the same batch.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from tellapart.errors import UsageError
 
 @dataclass(frozen=True)
 class BatchRows:
-    """The pictures of a batch, by row, ascending; ``bag_B`` numbers the bag of each, where they came in bags.
-
-    ``distractors_BK``: further rows that each picture is to be told from, −1 where there are fewer than K.
+    """The ascending rows of a batch's pictures.
+    bag_B: number of each picture's bag, if pictures come in bags.
+    distractors_BK: further rows to distinguish each picture from, padded with −1.
     """
 
     rows_B: np.ndarray
@@ -29,18 +29,17 @@ class BatchRows:
 
 
 class Sampler(Protocol):
-    """The pictures of the batch of a step."""
+    """Chooses the pictures of each step's batch."""
 
     def __call__(self, step: int) -> BatchRows: ...
 
 
 class BagSampler:
-    """Batches of whole bags, as many as there is room for; a bag is never split.
-
-    plan: the bags of an epoch, either lists of rows or `TrainingBags`, whose loose pictures are put into bags of the
-    same size at random, anew in every epoch (fewer than a bag's are dropped in that epoch). The bags are shuffled by
-    (seed, epoch); a last batch that another bag would fit into is dropped. Raises `UsageError` for a bag larger than
-    the batch.
+    """Fills batches with as many whole bags as fit; never splits a bag.
+    plan: returns the bags of an epoch, either lists of rows or `TrainingBags`. Loose pictures of `TrainingBags` are
+        grouped at random into bags of the same size in every epoch; a remainder is dropped.
+    Shuffles the bags by (seed, epoch) and drops the last batch if another bag would fit into it. Raises `UsageError`
+    for a bag larger than the batch.
     """
 
     def __init__(self, plan: Callable[[int], Sequence[np.ndarray] | TrainingBags], batch_size: int, seed: int) -> None:
@@ -59,7 +58,7 @@ class BagSampler:
         return BatchRows(rows_B[order_B], bag_B[order_B])
 
     def _count(self, epoch: int) -> int:
-        """Batches of an epoch; where all bags are of one size this needs no shuffle."""
+        """Returns the number of batches in an epoch; without a shuffle if all bags have the same size."""
         plan = self.plan(epoch)
         if isinstance(plan, TrainingBags):
             bags = len(plan.bags_MS) + len(plan.loose_L) // plan.size
@@ -105,11 +104,10 @@ class BagSampler:
 
 
 class HardNegativeSampler:
-    """The batches of another sampler; each picture with its ``hard`` nearest as distractors (paper 3, appendix D.2).
-
-    The distractors are neither captioned nor rewarded, so that an epoch has as many steps as without them. They may lie
-    anywhere in the data, also in the batch. rows_NK: the neighbours of each picture, −1 where there are fewer. Raises
-    `UsageError` where they leave no room in a softmax over as many pictures as a batch has, or are more than K.
+    """Adds each picture's ``hard`` nearest as distractors to another sampler's batches (paper 3, appendix D.2).
+    Distractors are neither captioned nor rewarded, so an epoch has the same number of steps as without them. They may
+    be any pictures of the data, including those of the batch. rows_NK: each picture's neighbours, padded with −1.
+    Raises `UsageError` if ``hard`` leaves no room in a softmax over the batch size, or exceeds K.
     """
 
     def __init__(self, batches: Sampler, rows_NK: np.ndarray, hard: int, batch_size: int) -> None:
@@ -125,16 +123,15 @@ class HardNegativeSampler:
 
 
 def bag_size_at(schedule: Sequence[tuple[int, int]], epoch: int) -> int:
-    """Returns the bag size of an epoch: of the last entry that begins by then."""
+    """Returns the bag size of an epoch, from the last schedule entry that has begun."""
     return [size for start, size in schedule if start <= epoch][-1]
 
 
 def curriculum(
     rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], log: Callable[[str], None] = lambda line: None
 ) -> Callable[[int], TrainingBags]:
-    """Returns a plan for `BagSampler`: bags of look-alikes whose size grows as ``schedule`` says (paper 2, BagCurri).
-
-    Bags of a size are made when they are first needed; ``log`` gets a line that counts the pictures in bags.
+    """Returns a plan for `BagSampler`: bags of look-alikes that grow according to ``schedule`` (paper 2, BagCurri).
+    Builds the bags of a size on first use and passes ``log`` a line with the number of pictures in bags.
     """
     bags_of_size: dict[int, TrainingBags] = {}
 
@@ -149,7 +146,7 @@ def curriculum(
 
 
 def random_bags(n: int, schedule: Sequence[tuple[int, int]]) -> Callable[[int], TrainingBags]:
-    """Returns a plan for `BagSampler` of pictures that have nothing in common: the control of a curriculum."""
+    """Returns a plan for `BagSampler` with bags of random pictures, the control for a curriculum."""
 
     def plan(epoch: int) -> TrainingBags:
         size = bag_size_at(schedule, epoch)

@@ -1,9 +1,9 @@
-"""Features of any number of pictures in a folder: ``.npy`` or ``.safetensors`` files, rows read where they are needed.
+"""Features of any number of pictures in a folder of ``.npy`` or ``.safetensors`` files; rows are read on demand.
 
     FOLDER/0001.npy, FOLDER/0002.safetensors, …   N×D each, float16, bfloat16 (safetensors) or float32
-    FOLDER/0001.txt                               the ids of 0001's rows, a line each; without it ids are row numbers
+    FOLDER/0001.txt                               the ids of 0001's rows, one per line; default: row numbers
 
-Rows are numbered through the files in the order of their names.
+Rows are numbered consecutively over the files in the order of their names.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from tellapart.errors import UsageError
 from tellapart.features.rows import BF16, unpack
 
 BLOCK = 8192  # rows compared at a time
-OPEN_LISTS = 64  # lists of ids that are open at a time
+OPEN_LISTS = 64  # id lists open at a time
 SUFFIXES = (".npy", ".safetensors")
 _TENSOR_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": BF16}
 
 
 @dataclass(frozen=True)
 class FeatureFile:
-    """One file: where its matrix lies, and its shape and type. ``kept``: the rows that are used, where not all are."""
+    """One file: the position, shape and dtype of its matrix. ``kept``: the rows in use; None: all."""
 
     path: Path
     rows: int
@@ -41,8 +41,7 @@ class FeatureFile:
     kept: np.ndarray | None = None
 
     def read(self, row_M: np.ndarray | slice) -> np.ndarray:
-        """Returns some rows as float32, M×D. Those of a slice, or of ascending numbers, are read in the order of the
-        file.
+        """Reads some rows as float32, M×D; slices and ascending row numbers are read sequentially.
         """
         disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
         stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
@@ -54,14 +53,14 @@ class FeatureFile:
 
 @dataclass(frozen=True)
 class FeatureShards:
-    """All files of a folder. ``first_S``: the number of each file's first row, and the number of all rows."""
+    """All files of a folder. ``first_S``: each file's first row number, followed by the number of rows."""
 
     folder: Path
     shards: tuple[FeatureFile, ...]
 
     @classmethod
     def open(cls, folder: Path) -> FeatureShards:
-        """Raises `UsageError` where there are none, and for files that are no matrices of one width."""
+        """Opens a folder. Raises `UsageError` if it has no files, or files that are not matrices of the same width."""
         paths = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if folder.is_dir() else []
         if not paths:
             raise UsageError(f"{folder}: no features; expected a folder of .npy or .safetensors files, N×D each")
@@ -78,7 +77,7 @@ class FeatureShards:
 
     @property
     def width(self) -> int:
-        """D."""
+        """The feature dimension D."""
         return self.shards[0].width
 
     @property
@@ -86,9 +85,8 @@ class FeatureShards:
         return list(itertools.accumulate((shard.rows for shard in self.shards), initial=0))
 
     def without_copies(self) -> tuple[FeatureShards, np.ndarray]:
-        """These features with the first of equal rows only, and the numbers that the kept rows have among all.
-
-        Rows are compared by 128 bits of each, which are held for the moment.
+        """Drops duplicate rows, keeping the first. Returns the features and the original numbers of the kept rows.
+        Compares rows by a 128-bit hash, held in memory temporarily.
         """
         factor_D2 = np.random.default_rng(0).integers(0, 2**64, (self.width, 2), np.uint64) | np.uint64(1)
         sum_N2 = np.empty((len(self), 2), np.uint64)
@@ -97,7 +95,7 @@ class FeatureShards:
                 part = slice(start, min(start + BLOCK, shard.rows))
                 bits_BD = np.ascontiguousarray(shard.read(part)).view(np.uint32).astype(np.uint64)
                 sum_N2[first + part.start : first + part.stop] = bits_BD @ factor_D2
-        order_N = np.lexsort((sum_N2[:, 1], sum_N2[:, 0]))  # stable: of equal rows the first stands first
+        order_N = np.lexsort((sum_N2[:, 1], sum_N2[:, 0]))  # stable: the first of equal rows comes first
         again_N = np.concatenate([[False], (sum_N2[order_N[1:]] == sum_N2[order_N[:-1]]).all(1)])
         row_N = np.sort(order_N[~again_N])
         if len(row_N) == len(self):
@@ -108,14 +106,14 @@ class FeatureShards:
         return FeatureShards(self.folder, tuple(shard for shard in shards if shard.rows)), row_N
 
     def digest(self) -> list[list[Any]]:
-        """Name, rows, size and time of each file: what a job was made for."""
+        """Returns the name, rows, size and time of each file, to recognise the features of a job."""
         return [[s.path.name, s.rows, s.path.stat().st_size, s.path.stat().st_mtime_ns] for s in self.shards]
 
 
 def _opened(path: Path) -> FeatureFile:
     try:
         shape, dtype, offset = _npy(path) if path.suffix == ".npy" else _safetensors(path)
-    except Exception as error:  # NumPy answers a damaged header with almost any
+    except Exception as error:  # NumPy raises many error types for damaged headers
         cause = " ".join(str(error).split())[:120]
         raise UsageError(f"{path}: cannot be read as a matrix of features ({cause or type(error).__name__})") from None
     numbers = all(type(length) is int and 0 <= length < 2**60 for length in shape)
@@ -150,7 +148,7 @@ def _safetensors(path: Path) -> tuple[tuple[int, ...], str, int]:
 
 
 class Ids:
-    """The id of any row, read from its file's list where it is asked for: eight bytes a row are held."""
+    """Reads the id of any row from its file's list on demand; needs eight bytes of memory per row."""
 
     def __init__(self, features: FeatureShards, begin_SN: list[np.ndarray | None]) -> None:
         self._features, self._first_S, self._begin_SN = features, np.array(features.first_S), begin_SN
@@ -158,8 +156,8 @@ class Ids:
 
     @classmethod
     def open(cls, features: FeatureShards) -> Ids:
-        """Looks through the lists. Raises `UsageError` for one that is not as long as its file, or no UTF-8, and for an
-        id that is empty or stands twice."""
+        """Opens and checks the lists of ids.
+        Raises `UsageError` for a list of the wrong length or not in UTF-8, and for an empty or duplicate id."""
         ids = cls(features, [_begins(shard) for shard in features.shards])
         if any(begin_N is not None for begin_N in ids._begin_SN):
             _check_distinct(ids, len(features))
@@ -175,7 +173,7 @@ class Ids:
 
 
 def _check_distinct(ids: Ids, count: int) -> None:
-    """Raises `UsageError` for an id that is empty or stands twice: a file of such bags could not be read."""
+    """Raises `UsageError` for an empty or duplicate id, because a file of such bags could not be read."""
     expected = "expected an id of its own for each picture in the lists of ids (.txt)"
 
     def hashes() -> Iterator[int]:
@@ -184,7 +182,7 @@ def _check_distinct(ids: Ids, count: int) -> None:
                 raise UsageError(f"row {row:,} of the features has an empty line for an id; {expected}")
             yield hash(text)
 
-    hash_N = np.fromiter(hashes(), np.int64, count)  # eight bytes a picture, for the moment
+    hash_N = np.fromiter(hashes(), np.int64, count)  # eight bytes per picture, temporarily
     order_N = np.argsort(hash_N, kind="stable")
     equal_N = np.flatnonzero(np.diff(hash_N[order_N]) == 0)
     for first, second in zip(order_N[equal_N].tolist(), order_N[equal_N + 1].tolist(), strict=True):
@@ -195,19 +193,19 @@ def _check_distinct(ids: Ids, count: int) -> None:
 
 
 def _list(shard: FeatureFile) -> Path:
-    """Returns where the ids of a file are."""
+    """Returns the path of a file's list of ids."""
     return shard.path.with_suffix(".txt")
 
 
 def _text(path: Path) -> mmap.mmap | bytes:
     if not path.stat().st_size:
-        return b""  # which cannot be mapped
+        return b""  # an empty file cannot be mapped
     with path.open("rb") as file:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _begins(shard: FeatureFile) -> np.ndarray | None:
-    """Returns where each line of a file's list begins; the end stands last. None where there is no list."""
+    """Returns the offset of each line in a file's list, followed by the end; None if there is no list."""
     path = _list(shard)
     if not path.is_file():
         return None

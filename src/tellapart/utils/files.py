@@ -274,8 +274,7 @@ def _here() -> str:
 
 @functools.cache
 def _remove_left(folder: Path) -> None:
-    """Removes files that killed processes of this host left in a folder. Runs once per process, as folders may be
-    large."""
+    """Removes files that killed processes of this host left in a folder. Once per process: folders may be large."""
     left = re.compile(rf"\..+\.{_here()}\.(\d+)(\.[0-9a-f]{{8}})?", re.DOTALL)
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:

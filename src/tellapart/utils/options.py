@@ -46,8 +46,7 @@ def written_data(spec: str, info: SerializationInfo[Resolver | None]) -> str:
 
 
 def written_specs(specs: str | tuple[str, ...], info: SerializationInfo[Resolver | None]) -> str | tuple[str, ...]:
-    """Resolves the union rather than its members, because pydantic turns errors of a member's serializer into
-    warnings."""
+    """Resolves the union, not its members, because pydantic turns errors of a member's serializer into warnings."""
     return written_data(specs, info) if isinstance(specs, str) else tuple(written_data(spec, info) for spec in specs)
 
 
@@ -95,8 +94,7 @@ class PluginOptions(Strict):
     model_config = ConfigDict(extra="allow")
 
     def call(self, entry: Entry[Callable[..., Any]], what: str) -> Any:
-        """Calls the factory and returns its result. Raises a one-line `UsageError` if it fails or returns no
-        callable."""
+        """Calls the factory and returns its result. Raises a one-line `UsageError` if it fails or is not callable."""
         arguments = self.model_extra or {}
         key = f"{what} '{entry.name}'"
         try:

@@ -66,8 +66,7 @@ E = TypeVar("E", bound=Entry[Callable[..., Any]])
 class Registry(Mapping[str, E], Generic[E]):
     """The entries of one kind, by name: first those of the package, then those of installed packages.
 
-    Iterating and ``in`` import no plug-ins; looking up an entry does. Built-in names take precedence over installed
-    ones.
+    Iterating and ``in`` import no plug-ins; looking up an entry does. Built-in names take precedence.
 
     kind: the name of a part in errors, such as ``objective``.
     entry: the class of the entries. A plug-in whose entry point loads a plain factory becomes

@@ -1,8 +1,8 @@
-"""The review page: a session of bags, pictures by number and decisions; the routes; and the server.
+"""The review page: a session with bags, numbered pictures and decisions; the routes; and the server.
 
-Requests name numbers or fixed words, never paths. The page is for this machine's browser alone. A request must name
-this host (else another site's name could be made to point here), and one that writes must come from this page (Origin)
-with the token that only this page can read.
+Requests contain numbers or fixed words, never paths. Only browsers on this machine can use the page. A request must
+name this host (protection against DNS rebinding), and a writing request must come from this page (Origin) with a token
+that only this page can read.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ from tellapart.utils.web import (
     within,
 )
 
-LONGEST_SIDE = 1200  # pixels of a picture as the page gets it
-KEPT_PICTURES = 64  # encoded ones in memory
+LONGEST_SIDE = 1200  # pixels of a picture on the page
+KEPT_PICTURES = 64  # encoded pictures in memory
 
 
 @dataclass
 class Review:
-    """Bags with their pictures, numbered from 0 in the order of the file."""
+    """A review session: bags and their pictures, numbered from 0 in the order of the file."""
 
     path: Path
     bags: list[Bag]
@@ -73,8 +73,7 @@ class Review:
         self.encoded = functools.lru_cache(KEPT_PICTURES)(self._encoded)
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
-        """Returns everything that the page shows, but for captions and pixels. Other reviewers' decisions are
-        hidden.
+        """Returns the page's state except captions and pixels. Hides other reviewers' decisions.
         """
         standing = self.store.standing()
         return {
@@ -96,8 +95,7 @@ class Review:
         return shlex.join(["tellapart", "bags", "export", str(self.path), *own])
 
     def of_reviewer(self, reviewer: str | None, standing: Sequence[Decision]) -> dict[str, Any]:
-        """Returns one reviewer's standing decisions by bag number, and the number of the one that undo would take
-        back.
+        """Returns a reviewer's valid decisions by bag number, and the bag whose decision undo would revert.
         """
         own = {d.bag: d for d in standing if d.reviewer == reviewer}
         here = {number: decision_json(own[key]) for number, key in enumerate(self.keys) if key in own}
@@ -115,23 +113,22 @@ class Review:
         return {"reviewers": reviewers, "agreement": [pair.to_json() for pair in agreements(here)]}
 
     def captions(self, bag: int) -> list[dict[str, Any]]:
-        """Returns ids and captions of a bag's pictures."""
+        """Returns the ids and captions of a bag's pictures."""
         items = [self.items[number] for number in self.numbers[bag]]
         return [{"id": item.id, "captions": list(item.references)} for item in items]
 
     def _encoded(self, number: int) -> tuple[bytes, str]:
-        """Returns a picture for the browser and its type. Raises `PictureError`."""
+        """Returns the encoded picture and its media type. Raises `PictureError`."""
         return encode_picture(self.items[number].picture.image(), LONGEST_SIDE)
 
 
 def open_review(
     path: Path, data: Sequence[str] = (), decisions: Path | None = None, reviewer: str | None = None
 ) -> Review:
-    """Returns the bags of a file, their pictures, and the decisions so far (``bags.review.sqlite`` beside it by
-    default).
-
-    data: where the pictures are; by default where the file says that it was mined from. Raises `UsageError` for bags
-    that name missing pictures, before anything is opened for writing.
+    """Opens a review of a file of bags, their pictures, and the decisions so far.
+    data: the pictures' data. Default: the data that the bags were mined from.
+    decisions: the decisions file. Default: ``bags.review.sqlite`` beside the bags.
+    Raises `UsageError` for bags that name missing pictures, before it opens anything for writing.
     """
     file = read_bags(path)
     if not data and not file.header.data:
@@ -144,7 +141,7 @@ def open_review(
 
 
 def _mined_from(path: Path, data: str) -> Dataset:
-    """Returns the pictures that a file of bags names: one specification, or several with spaces between them."""
+    """Opens the data that a file of bags names: one specification, or several separated by spaces."""
     try:
         return open_many([data])
     except UsageError as error:
@@ -155,7 +152,7 @@ def _mined_from(path: Path, data: str) -> Dataset:
 
 
 def decision_json(decision: Decision) -> dict[str, Any]:
-    """Returns a decision as its reviewer's page shows it."""
+    """Returns the JSON of a decision for its reviewer's page."""
     return {
         "id": decision.id,
         "at": decision.at,
@@ -169,7 +166,7 @@ TOKEN = "x-review-token"
 
 
 def create_app(review: Review, port: int) -> ASGIApp:
-    """Returns the application, for a server that listens on the loopback address at ``port``."""
+    """Creates the application for a server that listens on the loopback address at ``port``."""
     token = secrets.token_urlsafe(32)
 
     def state(request: Request) -> Response:
@@ -234,20 +231,20 @@ def create_app(review: Review, port: int) -> ASGIApp:
 
 
 def error_response(_: Request, error: Exception) -> Response:
-    """Returns the error as JSON, in one line."""
+    """Returns an error as a JSON response with a one-line message."""
     status = 409 if isinstance(error, Conflict) else 400 if isinstance(error, UsageError) else 500
     current = decision_json(error.current) if isinstance(error, Conflict) and error.current else None
     return JSONResponse({"error": str(error), "current": current}, status_code=status)
 
 
 def server_of(review: Review, listener: socket.socket) -> Any:
-    """Returns a uvicorn server of the page; ``run(sockets=[listener])`` serves until ``should_exit``."""
+    """Creates the page's uvicorn server; ``run(sockets=[listener])`` serves until ``should_exit``."""
 
     return web.server_of(create_app(review, listener.getsockname()[1]))
 
 
 def serve(review: Review, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves the page until Ctrl-C. ``ready`` is called with the address first."""
+    """Serves the page until Ctrl-C. Calls ``ready`` with the address first."""
 
     try:
         web.serve(create_app(review, listener.getsockname()[1]), listener, ready)

@@ -1,8 +1,8 @@
-"""Decisions of reviewers in SQLite, their agreement, and the benchmark that is exported from them.
+"""Reviewers' decisions in SQLite, their agreement, and the benchmark exported from them.
 
-Each decision is on disk before it is answered, and none is ever overwritten. The table is a log. A later decision on
-the same bag stands in place of the earlier one, and undoing marks a row, so the earlier one stands again. Several
-processes may write at once (WAL, one transaction a decision).
+Each decision is on disk before it is acknowledged, and none is ever overwritten. The table is a log: a later decision
+on a bag replaces the earlier one, and undo marks a row, so that the earlier decision is valid again. Several processes
+may write concurrently (WAL, one transaction per decision).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tellapart.utils.files import check_output, remove_output, write_output
 from tellapart.utils.messages import parse_json
 from tellapart.utils.sqlite import FileKind, open_sqlite, transaction
 
-# What tells the pictures of a bag apart (paper 2, section 3.2, names the first four).
+# Differences between the pictures of a bag (paper 2, section 3.2, names the first four).
 FACETS = ("position", "action", "orientation", "attribute", "count", "text", "object", "other")
 VERDICTS = ("keep", "drop")
 LONGEST_NAME, LONGEST_NOTE = 60, 2000
@@ -52,7 +52,7 @@ COLUMNS = "id, at, reviewer, bag, verdict, facets, note, undone"
 
 @dataclass(frozen=True)
 class Decision:
-    """One reviewer's decision on one bag and its time (UTC). ``undone``: the time at which it was undone, or None."""
+    """One reviewer's decision on one bag and its time (UTC). ``undone``: the time of its undo, or None."""
 
     id: int
     at: str
@@ -65,7 +65,7 @@ class Decision:
 
 
 class Conflict(TellapartError):
-    """Another window of the same reviewer was faster; ``current`` is the valid decision."""
+    """Another window of the same reviewer saved first; ``current`` is the valid decision."""
 
     def __init__(self, message: str, current: Decision | None) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class Conflict(TellapartError):
 
 
 class DecisionStore:
-    """The file of decisions. Safe from several threads; raises `TellapartError` where the disk fails."""
+    """The file of decisions. Thread-safe; raises `TellapartError` for disk errors."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.path, self._db = path, db
@@ -81,7 +81,7 @@ class DecisionStore:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> DecisionStore:
-        """Opens the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
+        """Opens the file. Raises `UsageError` for a file of another kind, or a missing file if ``create`` is False."""
         if not create and not path.is_file():
             raise UsageError(f"{path}: no decisions there; type: tellapart bags review BAGS.jsonl")
         return cls(path, open_sqlite(path, FILE))
@@ -97,9 +97,8 @@ class DecisionStore:
         replaces: int | None = None,
     ) -> Decision:
         """Saves a decision. A repeated request (after a lost reply) saves it once.
-
-        replaces: the id of this reviewer's decision on the bag that the reviewer has seen, None for none. Where
-        another stands by now, `Conflict`. Raises `UsageError` for an unknown verdict or facet.
+        replaces: id of the reviewer's previous decision on the bag that the page showed; None: no decision.
+        Raises `Conflict` if another decision is valid by now, `UsageError` for an unknown verdict or facet.
         """
         reviewer, note = reviewer_name(reviewer), checked_note(note)
         if verdict not in VERDICTS:
@@ -121,7 +120,7 @@ class DecisionStore:
         return _decision(row)
 
     def undo(self, reviewer: str, decision: int) -> Decision:
-        """Takes back the reviewer's latest decision, which must be this one (`Conflict` otherwise)."""
+        """Undoes the reviewer's latest decision. Raises `Conflict` if it is not ``decision``."""
         with self._transaction() as db:
             last = self._last(db, "reviewer = ?", (reviewer_name(reviewer),))
             if last is None or last.id != decision:
@@ -130,13 +129,13 @@ class DecisionStore:
         return last
 
     def standing(self, reviewer: str | None = None) -> list[Decision]:
-        """Returns the decisions that stand, of one reviewer or of all: one for each reviewer and bag, oldest first."""
+        """Returns the valid decisions of one or all reviewers, one per reviewer and bag, oldest first."""
         latest = {(d.reviewer, d.bag): d for d in self.log() if d.undone is None}
         decisions = sorted(latest.values(), key=lambda decision: decision.id)
         return [decision for decision in decisions if reviewer is None or decision.reviewer == reviewer]
 
     def log(self) -> list[Decision]:
-        """Returns everything that was ever decided, oldest first."""
+        """Returns all decisions ever made, oldest first."""
         with self._lock, self._database_errors():
             return [_decision(row) for row in self._db.execute(f"SELECT {COLUMNS} FROM decisions ORDER BY id")]
 
@@ -172,19 +171,18 @@ class DecisionStore:
 
 
 def bag_key(ids: Sequence[Any]) -> str:
-    """Returns the key of a bag in the file of decisions: its ids, so that a bag that is mined again keeps its
-    decisions.
+    """Returns a bag's key in the file of decisions: its ids, so that decisions survive mining the bag again.
     """
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 
 def decisions_of(bags: Path) -> Path:
-    """Returns the default file of decisions on a file of bags."""
+    """Returns the default decisions file of a file of bags."""
     return bags.with_name(f"{bags.stem}.review.sqlite")
 
 
 def reviewer_name(name: str) -> str:
-    """Returns a name with its blanks in order, so that 'Ann' and 'Ann ' are one. Raises `UsageError`."""
+    """Normalises white space in a name, so that 'Ann' and 'Ann ' are equal. Raises `UsageError` for invalid names."""
     plain = " ".join(unicodedata.normalize("NFC", name).split())
     if not plain or len(plain) > LONGEST_NAME or not plain.isprintable():
         raise UsageError(f"a reviewer's name has 1 to {LONGEST_NAME} printable characters; found {name[:80]!r}")
@@ -192,7 +190,7 @@ def reviewer_name(name: str) -> str:
 
 
 def checked_note(note: str) -> str:
-    """Returns a note without blanks around it; `UsageError` where it is too long."""
+    """Strips a note. Raises `UsageError` if it is too long."""
     if len(note) > LONGEST_NOTE:
         raise UsageError(f"a note of {len(note):,} characters; at most {LONGEST_NOTE:,}")
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", "", note).strip()
@@ -203,7 +201,7 @@ def now() -> str:
 
 
 def _decision(row: tuple[Any, ...]) -> Decision:
-    """Returns a row of the table. Raises `UsageError` for one that `decide` did not write: the file is damaged."""
+    """Converts a row of the table. Raises `UsageError` if `decide` did not write it, i.e. the file is damaged."""
     id_, at, reviewer, bag, verdict, facets, note, undone = row
     try:
         named = parse_json(facets)
@@ -217,11 +215,11 @@ def _decision(row: tuple[Any, ...]) -> Decision:
 
 @dataclass(frozen=True)
 class ReviewerAgreement:
-    """Two reviewers on the ``bags`` that both have decided.
-
-    ``agreed`` is the share of equal verdicts, ``kappa`` that of keep and drop. ``facets`` has κ of each facet (named or
-    not) on the ``kept`` bags that both keep. κ is None where it is undefined: no bag in common, or both
-    always gave the same one answer.
+    """The agreement of two reviewers on the ``bags`` that both have decided.
+    agreed: share of equal verdicts.
+    kappa: κ of the verdicts.
+    facets: κ of each facet (named or not) on the ``kept`` bags that both keep.
+    κ is None if it is undefined: no bag in common, or both always gave the same answer.
     """
 
     reviewers: tuple[str, str]
@@ -237,25 +235,24 @@ class ReviewerAgreement:
 
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
-    """ReviewerAgreement beyond chance of two raters on the same things, −1 to 1 (Cohen, 1960).
-
-    κ = (p_o − p_e) / (1 − p_e): p_o is the share of equal labels, p_e what two raters with these shares of labels
-    would reach by chance. None where nothing was rated, or p_e = 1. Raises `ValueError` for unequal lengths.
+    """Computes Cohen's κ, the agreement of two raters beyond chance, −1 to 1 (Cohen, 1960).
+    κ = (p_o − p_e) / (1 − p_e), where p_o is the share of equal labels and p_e the agreement expected by chance from
+    the raters' label shares. None for no ratings or p_e = 1. Raises `ValueError` for unequal lengths.
     """
     if len(first) != len(second):
         raise ValueError(f"{len(first)} ratings and {len(second)}; both raters must have rated the same things")
     n = len(first)
     one, two = Counter(first), Counter(second)
-    # In whole numbers: p_e = 1 is then met exactly, and 1 − p_e never a rounding error.
+    # Uses integers, so that p_e = 1 is detected exactly and 1 − p_e is never a rounding error.
     equal = sum(a == b for a, b in zip(first, second, strict=True))
     chance = sum(one[label] * two[label] for label in one)
-    if n * n == chance:  # n = 0, too
+    if n * n == chance:  # also true for n = 0
         return None
     return (n * equal - chance) / (n * n - chance)
 
 
 def agreements(decisions: Iterable[Decision]) -> list[ReviewerAgreement]:
-    """Returns the agreement of every two reviewers, by name, from the decisions that stand."""
+    """Computes the agreement of every pair of reviewers, by name, from the valid decisions."""
     by_reviewer: dict[str, dict[str, Decision]] = {}
     for decision in decisions:
         by_reviewer.setdefault(decision.reviewer, {})[decision.bag] = decision
@@ -299,12 +296,12 @@ class Exported:
 
 
 def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
-    """Writes ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (every decision, undone too) to ``out``.
-
-    rule: a bag is kept where more keep than drop it (majority; a tie drops it), where all who decided keep it, or where
-    any one does. Bags that nobody decided on are left out and counted. ``bags.jsonl`` stays one that every command
-    reads; its bags carry their decisions and the facets that somebody who keeps the bag named. Raises `UsageError`
-    where no bag is kept, and where ``out`` would overwrite the bags themselves.
+    """Writes ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (all decisions, including undone ones).
+    rule: keeps a bag if more reviewers keep than drop it (majority; ties drop it), if all reviewers who decided keep
+        it, or if any reviewer keeps it.
+    Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``; its bags have their
+    decisions and the facets named by reviewers who keep the bag. Raises `UsageError` if no bag is kept, or if ``out``
+    would overwrite the bags.
     """
     if rule not in RULES:
         raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
@@ -366,7 +363,7 @@ def _write(
     for bag in kept:
         own = of_bag[bag_key(bag.ids)]
         facets = list(dict.fromkeys(facet for d in own if d.verdict == "keep" for facet in d.facets))
-        alpha = bag.similarity if bag.similarity == bag.similarity else None  # NaN is not JSON
+        alpha = bag.similarity if bag.similarity == bag.similarity else None  # JSON has no NaN
         lines.append(
             {
                 "ids": list(bag.ids),
@@ -388,7 +385,7 @@ def _write(
 
 
 def _ids(decision: Decision) -> list[str]:
-    """Returns the ids of the bag that was decided on."""
+    """Returns the ids of the decision's bag."""
     try:
         ids = parse_json(decision.bag)
     except ValueError:
@@ -399,7 +396,7 @@ def _ids(decision: Decision) -> list[str]:
 
 
 def _remove_earlier(out: Path) -> None:
-    """Sizes of an earlier export that has a 7.json where this one has none would pass for part of this one."""
+    """Removes size files of an earlier export, such as 7.json, which could be mistaken for part of this one."""
     try:
         earlier = parse_json((out / "review.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
