@@ -248,8 +248,7 @@ class LargeSearch:
             tasks[name](number)
 
     def stages(self) -> list[tuple[str, str, Callable[[], Sequence[int]]]]:
-        """Returns the label, file name and task numbers of each stage; a stage requires all files of earlier stages.
-        """
+        """Returns the label, file name and task numbers of each stage; a stage requires all files of earlier stages."""
         files = range(len(self.features.shards))
         first: list[tuple[str, str, Callable[[], Sequence[int]]]] = [
             ("placing clusters", "centroids", lambda: range(1)),

@@ -204,8 +204,7 @@ def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Simil
 
 
 def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosineOf) -> int:
-    """Returns the number of neighbours that bags of ``size`` may need; with a limit on pairs some are replaced.
-    """
+    """Returns the number of neighbours that bags of ``size`` may need; with a limit on pairs some are replaced."""
     return size - 1 if max_cosine is None or max_cosine_of == "target" else max(TOP, size - 1)
 
 
@@ -260,8 +259,7 @@ class HardPool:
     asked: int  # number of readable targets
 
     def lines(self) -> str:
-        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises for pictures in archives.
-        """
+        """Formats the pool as a ``jsonl:`` file for ``eval --distractors FILE``. Raises for pictures in archives."""
         lines = []
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
             path = getattr(item.picture, "path", None)
@@ -384,8 +382,7 @@ def check_sizes(sizes: Sequence[int]) -> list[int]:
 
 
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
-    """Returns each picture's captions: its references, or those in a file. Raises `UsageError` if one has none.
-    """
+    """Returns each picture's captions: its references, or those in a file. Raises `UsageError` if one has none."""
     if captions != "references":
         paths = ((item.id, getattr(item.picture, "path", None)) for item in items)
         known = KnownIds("the data", [item.id for item in items], {id_: str(path) for id_, path in paths if path})

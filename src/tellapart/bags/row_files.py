@@ -37,8 +37,7 @@ class RowFile:
                 os.fsync(file.fileno())
 
     def read(self, index: np.ndarray | slice) -> np.ndarray:
-        """Returns a copy of some rows. Maps the file only briefly, so that its pages do not count as memory.
-        """
+        """Returns a copy of some rows. Maps the file only briefly, so that its pages do not count as memory."""
         return np.array(np.memmap(self.path, self.dtype, "r", 0, (self.rows, *self.shape))[index])
 
 

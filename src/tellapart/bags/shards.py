@@ -41,8 +41,7 @@ class FeatureFile:
     kept: np.ndarray | None = None
 
     def read(self, row_M: np.ndarray | slice) -> np.ndarray:
-        """Reads some rows as float32, M×D; slices and ascending row numbers are read sequentially.
-        """
+        """Reads some rows as float32, M×D; slices and ascending row numbers are read sequentially."""
         disk = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
         stored = self.rows if self.kept is None else int(self.kept[-1]) + 1
         matrix = np.memmap(self.path, disk, "c", self.offset, (stored, self.width))

@@ -73,8 +73,7 @@ class Review:
         self.encoded = functools.lru_cache(KEPT_PICTURES)(self._encoded)
 
     def state(self, reviewer: str | None) -> dict[str, Any]:
-        """Returns the page's state except captions and pixels. Hides other reviewers' decisions.
-        """
+        """Returns the page's state except captions and pixels. Hides other reviewers' decisions."""
         standing = self.store.standing()
         return {
             "file": self.path.name,
@@ -95,8 +94,7 @@ class Review:
         return shlex.join(["tellapart", "bags", "export", str(self.path), *own])
 
     def of_reviewer(self, reviewer: str | None, standing: Sequence[Decision]) -> dict[str, Any]:
-        """Returns a reviewer's valid decisions by bag number, and the bag whose decision undo would revert.
-        """
+        """Returns a reviewer's valid decisions by bag number, and the bag whose decision undo would revert."""
         own = {d.bag: d for d in standing if d.reviewer == reviewer}
         here = {number: decision_json(own[key]) for number, key in enumerate(self.keys) if key in own}
         return {"decisions": here, "last": max((d.id for d in own.values()), default=None)}

@@ -171,8 +171,7 @@ class DecisionStore:
 
 
 def bag_key(ids: Sequence[Any]) -> str:
-    """Returns a bag's key in the file of decisions: its ids, so that decisions survive mining the bag again.
-    """
+    """Returns a bag's key in the file of decisions: its ids, so that decisions survive mining the bag again."""
     return json.dumps([str(id_) for id_ in ids], ensure_ascii=False)
 
 
