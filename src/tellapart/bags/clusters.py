@@ -30,6 +30,7 @@ QUERIES = 256  # pictures per refined block
 @dataclass(frozen=True)
 class Sizes:
     """The number and sizes of clusters; larger clusters are searched in parts.
+
     nearest: clusters per picture.
     together: clusters per task.
     candidates: pictures compared with a block at once.
@@ -46,6 +47,7 @@ class Sizes:
 
 def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | None = None) -> Sizes:
     """Chooses clusters of about ``mean`` pictures, or fewer to fit into ``memory_gb`` (10⁹ bytes).
+
     By default there is one cluster up to `WHOLE` pictures, then clusters of `PICTURES`, or of √pictures if that is
     more, where assigning pictures to clusters costs as much as searching the clusters. A picture needs its features
     twice (raw and normalised) and its candidates. Half of the memory is reserved for Python, torch and clusters larger
@@ -73,6 +75,7 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
 
 def centroids_of(features: FeatureShards, sizes: Sizes, seed: int = 0) -> np.ndarray:
     """Computes unit centroids C×D by spherical k-means on a sample with the same share of every file.
+
     Splits clusters once more if the sample indicates that they would be too large.
     """
     sample_FD = sample(features, SAMPLED * sizes.clusters, seed)

@@ -61,6 +61,7 @@ def curate(search: LargeSearch, size: int) -> CuratedBags:
 
 def recall(search: LargeSearch, tops: Sequence[int], queries: int, seed: int = 0, progress: bool = True) -> list[float]:
     """Returns recall@k of the neighbours for each k in ``tops``, measured on ``queries`` random pictures.
+
     The ground truth is an exact search in blocks of all features, with the tie rule of `features.nearest`.
     """
     features, most = search.features, max(tops)

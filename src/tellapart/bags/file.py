@@ -24,6 +24,7 @@ FORMAT = 1
 @dataclass(frozen=True, slots=True)
 class Bag:
     """Pictures that look alike and must be distinguished: the query, followed by its neighbours, nearest first.
+
     similarity: the intra-bag similarity α (−1 to 1); NaN if unknown.
     rows: row numbers of the pictures in the mined data; empty if the bag was read from a file.
     """
@@ -39,6 +40,7 @@ class Bag:
 @dataclass(frozen=True)
 class Header:
     """The origin of bags: the first line of ``bags.jsonl``.
+
     fingerprint: the scorer's fingerprint.
     captions: the captions that were used; empty: pictures only.
     pictures: number of mined pictures.
@@ -86,6 +88,7 @@ def write_bags(path: Path, bags: BagsFile) -> None:
 
 def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[str] | None = None) -> BagsFile:
     """Reads a ``bags.jsonl``.
+
     fingerprint: required fingerprint of the scorer; None: any.
     known: ids of the existing pictures; None: not checked.
     Raises `UsageError` for a file in another format, bags of another scorer, and bags that name missing pictures.

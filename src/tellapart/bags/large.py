@@ -89,8 +89,7 @@ class LargeSearch:
 
     @property
     def before_S2C(self) -> np.ndarray:
-        """The numbers of pictures in the files before each file, by cluster; the last row counts all files
-        (`count`)."""
+        """The number of pictures in the files before each file, by cluster; the last entry counts all (`count`)."""
         before_S2C: np.ndarray = np.load(self.path_of("before", 0), mmap_mode="r", allow_pickle=False)
         return before_S2C
 
@@ -216,6 +215,7 @@ class LargeSearch:
     # The search
     def run(self, progress: bool = True, spread: Spread | None = None) -> dict[str, float]:
         """Performs the remaining tasks. Returns the seconds of each stage, by the name of its files.
+
         ``spread`` performs a stage's tasks in any order, on any machines with access to the folders. Default:
         sequentially in this process. Raises `UsageError` if the folder belongs to other features or settings.
         """
@@ -275,8 +275,7 @@ class LargeSearch:
         save_array(self.path_of("centroids", 0), centroids_of(self.features, self.sizes, self.seed))
 
     def assign(self, shard: int) -> None:
-        """Sorts the rows of a file by cluster, each row once per cluster of it, and records where each cluster
-        begins."""
+        """Sorts a file's rows by cluster, each row once per cluster of it, and records where each cluster begins."""
         rows = self.features.shards[shard].rows
         cluster_NM = np.empty((rows, self.sizes.nearest), np.int32)
         for start in range(0, rows, BLOCK):

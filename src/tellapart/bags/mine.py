@@ -1,5 +1,4 @@
-"""Mines bags of look-alikes: algorithms 1 and 2 of paper 2, its training bags (appendix B), and hard pools (paper 1,
-3.1).
+"""Mines bags of look-alikes (paper 2, algorithms 1 and 2), training bags (appendix B), and hard pools (paper 1, 3.1).
 
 A hard pool has pictures outside a test set that look like the test pictures. Paper 1 evaluates on CapEnrich's pool (Yao
 et al. 2022), which is of this kind; paper 1 does not give its number of neighbours per test picture.
@@ -107,6 +106,7 @@ def mine_bags(
 
 def curate_bags(bags: Sequence[Bag]) -> list[Bag]:
     """Selects disjoint bags, most similar first (paper 2, algorithm 2).
+
     Goes through the bags by descending similarity (rounded to nine digits; ties keep their order) and keeps a bag if
     none of its pictures is in a kept bag.
     """
@@ -141,6 +141,7 @@ class TrainingBags:
 
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
     """Builds disjoint bags of ``size`` from each picture's nearest (200 in the paper; appendix B.2).
+
     Goes through the pictures in order: a picture that is in no bag takes its ``size − 1`` nearest that are in no bag.
     If there are too few, the picture is left over unless a later one takes it.
     """
@@ -160,6 +161,7 @@ def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
 
 def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarray]) -> np.ndarray:
     """Concatenates picture features and mean caption features (paper 2, algorithm 1, lines 4 to 8): N×2D float32.
+
     features_ND: normalised features of the pictures.
     texts_ND: normalised features of the captions: N×D, or one M×D for each picture's M captions.
     Raises `UsageError` if the numbers of texts and pictures differ or a picture has no caption.
@@ -188,6 +190,7 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
 
 def intra_bag_similarity(vectors: Vectors, bag_MS: np.ndarray, similarity: Similarity = "query") -> np.ndarray:
     """Computes the intra-bag similarity α of each bag, M float64 in [−1, 1] (paper 2).
+
     bag_MS: rows of ``vectors``, the query first.
     similarity: "query": mean cosine between the query and the others (algorithm 1, line 14); "pairs": mean cosine of
         all pairs (section 3.1).
@@ -272,6 +275,7 @@ class HardPool:
 
 def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the ascending rows of ``others`` among the ``nearest`` of any target by cosine, and their targets' rows.
+
     Ignores copies of a target (cosine above 0.9999). Ties: see `tellapart.features.nearest`. A row near several targets
     belongs to the nearest target, and to the first of equally near ones.
     """
@@ -285,6 +289,7 @@ def nearest_to_targets(targets_ND: np.ndarray, others_MD: np.ndarray, nearest: i
 
 def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: int) -> HardPool:
     """Builds a hard pool of the ``nearest`` pictures in ``others`` to each target by the scorer's features.
+
     Leaves out targets in ``others``, whatever their ids, and unreadable pictures, which the data sets list. Raises
     `UsageError` if no picture is left.
     """
@@ -323,6 +328,7 @@ def mine_dataset(
     approximate: bool | None = None,
 ) -> MinedBags:
     """Mines curated bags of each of ``sizes`` (paper 2, algorithms 1 and 2).
+
     Each size is curated separately, so a picture may be in one bag of each size. Features come from the store, so
     pictures are encoded once. Unreadable pictures are left out and listed in ``dataset.unreadable``; of copies (equal
     features) only the first is used. ``captions``: "references", or a file of captions; None compares pictures only.

@@ -73,6 +73,7 @@ def mine_folder(
     progress: bool = True,
 ) -> MinedFolder:
     """Mines curated bags of each of ``sizes`` from a folder of features (`FeatureShards`) into ``out``.
+
     Of copies (equal features) only the first is used. Intermediate files are kept in ``OUT.work`` until the bags are
     written; the same call resumes from them.
 
@@ -118,8 +119,7 @@ def mine_folder(
 
 @contextlib.contextmanager
 def _clear_errors(work: Path) -> Iterator[None]:
-    """Turns errors in the files of an earlier search into a `TellapartError`; removes the files if the features are
-    invalid."""
+    """Turns errors in the files of an earlier search into `TellapartError`; removes the work of invalid features."""
     earlier = (work / "plan.json").exists()
     try:
         yield

@@ -58,6 +58,7 @@ class FilesByPlace:
 @dataclass(frozen=True)
 class Round:
     """One round of refinement of the neighbours ``before`` (N×K `ENTRY`), for blocks of places.
+
     ``candidates``: maximum number at once; a block with more is split in half.
     """
 
@@ -97,7 +98,7 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """Returns the k nearest in ``found_M``, which include the block, by the rule of `features.nearest`, ties by
+        """Returns the k nearest in ``found_M``, which includes the block, by the rule of `features.nearest`, ties by
         row.
         """
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")

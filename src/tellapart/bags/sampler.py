@@ -19,6 +19,7 @@ from tellapart.errors import UsageError
 @dataclass(frozen=True)
 class BatchRows:
     """The ascending rows of a batch's pictures.
+
     bag_B: number of each picture's bag, if pictures come in bags.
     distractors_BK: further rows to distinguish each picture from, padded with −1.
     """
@@ -36,6 +37,7 @@ class Sampler(Protocol):
 
 class BagSampler:
     """Fills batches with as many whole bags as fit; never splits a bag.
+
     plan: returns the bags of an epoch, either lists of rows or `TrainingBags`. Loose pictures of `TrainingBags` are
         grouped at random into bags of the same size in every epoch; a remainder is dropped.
     Shuffles the bags by (seed, epoch) and drops the last batch if another bag would fit into it. Raises `UsageError`
@@ -105,6 +107,7 @@ class BagSampler:
 
 class HardNegativeSampler:
     """Adds each picture's ``hard`` nearest as distractors to another sampler's batches (paper 3, appendix D.2).
+
     Distractors are neither captioned nor rewarded, so an epoch has the same number of steps as without them. They may
     be any pictures of the data, including those of the batch. rows_NK: each picture's neighbours, padded with −1.
     Raises `UsageError` if ``hard`` leaves no room in a softmax over the batch size, or exceeds K.
@@ -131,6 +134,7 @@ def curriculum(
     rows_NK: np.ndarray, schedule: Sequence[tuple[int, int]], log: Callable[[str], None] = lambda line: None
 ) -> Callable[[int], TrainingBags]:
     """Returns a plan for `BagSampler`: bags of look-alikes that grow according to ``schedule`` (paper 2, BagCurri).
+
     Builds the bags of a size on first use and passes ``log`` a line with the number of pictures in bags.
     """
     bags_of_size: dict[int, TrainingBags] = {}

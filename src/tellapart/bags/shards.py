@@ -85,6 +85,7 @@ class FeatureShards:
 
     def without_copies(self) -> tuple[FeatureShards, np.ndarray]:
         """Drops duplicate rows, keeping the first. Returns the features and the original numbers of the kept rows.
+
         Compares rows by a 128-bit hash, held in memory temporarily.
         """
         factor_D2 = np.random.default_rng(0).integers(0, 2**64, (self.width, 2), np.uint64) | np.uint64(1)
@@ -156,6 +157,7 @@ class Ids:
     @classmethod
     def open(cls, features: FeatureShards) -> Ids:
         """Opens and checks the lists of ids.
+
         Raises `UsageError` for a list of the wrong length or not in UTF-8, and for an empty or duplicate id."""
         ids = cls(features, [_begins(shard) for shard in features.shards])
         if any(begin_N is not None for begin_N in ids._begin_SN):

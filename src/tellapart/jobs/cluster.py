@@ -22,6 +22,7 @@ STORE_BYTES = 80 << 20  # Ray's lower bound is 75 MB
 @dataclass(frozen=True)
 class Workers:
     """The requested workers.
+
     count: number of workers; None: as many as fit into the cluster.
     address: the cluster's address; None: this machine.
     cpus, gpus: resources per worker; None: chosen by `share`. ``gpus`` may be a fraction.
@@ -68,6 +69,7 @@ def _own_sigterm() -> Iterator[None]:
 @contextlib.contextmanager
 def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
     """Connects to Ray; yields Ray and each worker's resources. Shuts down at the end of the block.
+
     Raises `UsageError` if there is no cluster at the address.
     """
     ray = load_ray()
@@ -102,6 +104,7 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
 
 def _check_joined() -> None:
     """Raises `ConnectionError` if RAY_ADDRESS is not set and this machine has not joined a cluster with ``ray start``.
+
     Ray's own "auto" would then use a cluster that another command started for itself and that ends with that command.
     """
     from ray._private.services import find_bootstrap_address
@@ -112,6 +115,7 @@ def _check_joined() -> None:
 
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """Computes each worker's share of the resources of a cluster's nodes. A worker runs on one node.
+
     GPUs default to one per worker, on this machine to an equal share of its GPUs, and to 0 if there are none. CPUs
     default to one per worker, on this machine to an equal share of its cores. Raises `UsageError` if there are too few.
     """

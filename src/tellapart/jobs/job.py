@@ -37,6 +37,7 @@ ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval a
 @dataclass(frozen=True)
 class JobRequest:
     """The request for a job.
+
     work: a key of `tellapart.jobs.works.WORKS`.
     settings: the work's settings, as plain JSON.
     deciding: the settings that affect the result; the fingerprint covers them and the manifest.
@@ -123,6 +124,7 @@ class Job:
 
     def result(self, number: int, scratch: Path) -> Path:
         """Returns a local path of a shard's result.
+
         Raises `TellapartError` if its bytes are not the ones that the worker wrote.
         """
         summary = self.summary(number)
@@ -135,6 +137,7 @@ class Job:
 
     def pictures(self, number: int, scratch: Path) -> Path | None:
         """Returns a local path of the list of a shard's pictures; None if its worker wrote none.
+
         Raises `TellapartError` if its bytes are not the ones that the worker wrote.
         """
         if (written := self.summary(number)["pictures"].get("list")) is None:
@@ -147,6 +150,7 @@ class Job:
 
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
         """Returns the finished shards whose result is damaged, with reasons.
+
         With ``pictures`` also those whose pictures were replaced since."""
         done, reasons = self.done(), dict[int, str]()
         for shard in track(self.manifest(), label="checking shards", total=self.shards) if done else ():
@@ -202,6 +206,7 @@ def recorded_results(path: str) -> AbstractContextManager[None]:
 def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: str, *, shard_items: int | None,
             overwrite: bool) -> Job:  # fmt: skip
     """Begins the requested job in the folder ``path``, or resumes it if the same job was begun there.
+
     ``shard_items`` None: as in the job to resume, otherwise `SHARD_ITEMS`.
     Raises `UsageError` if the folder has another job.
     """

@@ -109,6 +109,7 @@ class Manifest:
 
 def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_ITEMS) -> Manifest:
     """Writes ``scratch/manifest.jsonl`` and, if lists are needed, ``scratch/lists/``.
+
     Raises `UsageError` if data cannot be opened or two shards would have equal ids.
     """
     manifest = Manifest(scratch / "manifest.jsonl")
@@ -349,6 +350,7 @@ SIGNATURE, KEY = methodcaller("signature"), methodcaller("key")
 @contextmanager
 def open_shard(shard: Shard, folder: Folder) -> Iterator[Dataset]:
     """Opens the items of a shard, and removes downloaded files at the end of the block.
+
     Raises `UsageError` if a file is missing or has changed.
     """
     with TemporaryDirectory(prefix="tellapart-shard-") as scratch:
@@ -372,6 +374,7 @@ def pictures_of(shard: Shard, dataset: Dataset) -> dict[str, str]:
 
 def pictures_changed(shard: Shard, folder: Folder, known: Mapping[str, str]) -> bool:
     """Returns whether a shard's pictures have changed since `pictures_of` returned ``known``.
+
     Reads files only if sizes or times differ.
     """
     if shard.kind in PACKED:

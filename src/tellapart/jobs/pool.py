@@ -39,6 +39,7 @@ class Todo:
 @dataclass(frozen=True)
 class Event:
     """The outcome of a shard: its ``summary``, or the ``reason`` why it failed.
+
     ``final``: another attempt would fail in the same way.
     ``blameless``: the worker's node died, so the shard is not the cause.
     """
@@ -148,6 +149,7 @@ class Pool:
 
 def _reason(error: Exception) -> str:
     """Returns the reason why a worker died, in one line.
+
     Ray reports its own memory monitor and lost nodes, but not signals.
     """
     text = " ".join(str(error).split())

@@ -17,6 +17,7 @@ MAX_NODE_DEATHS = 10  # per shard, before it is set aside
 
 def run_job(job: Job, workers: Workers, label: str = "working") -> None:
     """Processes the remaining shards of a job. Retries shards that were set aside, and records those that fail again.
+
     After Ctrl-C or the death of this process, finished shards remain and the same call resumes.
 
     Raises:

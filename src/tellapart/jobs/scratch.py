@@ -13,6 +13,7 @@ CLEAN = 'exec 3<&0; (cat <&3 >/dev/null; rm -rf -- "$1") >/dev/null 2>&1 &'
 
 def scratch_folder() -> Path:
     """Creates a folder for this process's temporary files, which is removed however the process ends.
+
     Ray kills workers without a chance to clean up, so a separate process waits for the worker's end.
     """
     folder = Path(tempfile.mkdtemp(prefix="tellapart-worker-"))

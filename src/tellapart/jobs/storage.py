@@ -28,6 +28,7 @@ class DiskFolder:
 
     def names(self, below: str) -> list[str]:
         """Returns the file names in the subfolder ``below``, relative to it; empty if it does not exist.
+
         Omits files that are still being written.
         """
         try:
@@ -57,6 +58,7 @@ class DiskFolder:
 
     def put(self, file: Path, name: str) -> None:
         """Moves a local file into the folder atomically; the local file may no longer exist afterwards.
+
         Renames a file on the same disk; otherwise first copies it beside its destination.
         """
         target = writable_file(self.path / name)

@@ -67,6 +67,7 @@ DEFAULTS = {
 
 def objective_names() -> list[str]:
     """Returns the presets, followed by the objectives and rewards of installed packages.
+
     The package's other objectives and rewards (``exact_truth``, ``paid_words``, …) are for recipes only.
     """
     plugins = (name for parts in (OBJECTIVES, REWARDS) for name in parts.installed() if name not in parts.builtin())
@@ -75,6 +76,7 @@ def objective_names() -> list[str]:
 
 def default_objective(*, photos: bool) -> str:
     """Returns the default preset.
+
     The synthetic world's captioner describes pictures when prompted, so it learns from its own descriptions. For photos
     a captioner is confident about few words of its descriptions, and the details that they add to its captions do not
     outweigh the loss (docs/research/flickr8k.md).
@@ -84,6 +86,7 @@ def default_objective(*, photos: bool) -> str:
 
 def objective_table(name: str) -> dict[str, Any]:
     """Returns the table [objective] of a preset, objective or reward.
+
     Raises `UsageError`, with the nearest name, for an unknown name and for one that is for recipes only.
     """
     if name in PRESETS:

@@ -75,6 +75,7 @@ def read_tables(paper: int) -> dict[str, Any]:
 
 def put_test_sets(table: dict[str, Any], source: str) -> None:
     """Replaces names such as "2:coco" in ``evaluation.test_sets`` with the test sets of the papers' tables.
+
     Raises `UsageError` for an unknown test set.
     """
     evaluation = table.get("evaluation")
@@ -148,6 +149,7 @@ NAMED = "*"  # placeholder in a location for a table name that the user chose
 
 def explain(error: ValidationError, model: type[BaseModel]) -> str:
     """Describes the mistake to fix first.
+
     Unknown keys come before missing ones, because an unknown key may be the missing one, misspelt.
     """
     mistakes = error.errors(include_url=False)
@@ -219,6 +221,7 @@ def typed(place: Location, tables: Tables) -> str:
 
 def near(place: Location, tables: Tables) -> str:
     """Returns a hint with the intended key: one of the same table, or a clearly closer match in another table.
+
     Prefers tables that are nearer and less deeply nested."""
     table, name = place[:-1], str(place[-1])
     close_here = difflib.get_close_matches(name, tables[table], n=1)
@@ -267,6 +270,7 @@ def shown(value: Any) -> str:
 
 def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     """Reads a recipe from a TOML file and applies ``--set key.sub=value``; names of recipes become absolute paths.
+
     Raises `UsageError`, which names the file, the key and the nearest existing key.
     """
     expected = "expected a TOML file such as recipes/scenes_sr_l.toml"
@@ -288,6 +292,7 @@ def read_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
 
 def check_recipe(table: Mapping[str, Any], source: str, folder: Path | None = None) -> Recipe:
     """Validates a plain table. ``folder``: where to look for other recipes.
+
     Raises a one-line `UsageError` that starts with ``source``.
     """
     copied = copy.deepcopy(dict(table))

@@ -136,6 +136,7 @@ class NewRecurrent(Strict):
 
 class NewScorer(Strict):
     """A new dual encoder: from scratch (a small ResNet and a small CLIP text tower), or from two existing encoders.
+
     The existing encoders are ``vision`` and ``text``, each with a new head. ``scorer.train`` selects the trained parts,
     by default only the heads.
     """
@@ -181,6 +182,7 @@ class NewScorer(Strict):
 
 class Lora(Strict):
     """LoRA for the vision encoder and the language model, if they are trained; the defaults are paper 2's.
+
     If a part's attention has none of the default ``modules``, LoRA adapts all its linear layers.
     """
 
@@ -367,6 +369,7 @@ class Validation(Strict):
 
 class TestSet(Strict):
     """A test set of a recipe or of the papers' tables: pictures with references, and the settings of their evaluation.
+
     ``$TELLAPART_DATA`` is kept as a variable; `filled_in` replaces it.
     """
 
@@ -409,6 +412,7 @@ class TestSet(Strict):
 
 class Evaluation(Strict):
     """The evaluation of the result on ``data.test`` and on further ``test_sets`` with names of your choice.
+
     A test set of the papers' tables is written as PAPER:NAME: ``test_sets = { truematch = "2:truematch" }``.
     """
 
@@ -588,6 +592,7 @@ class Recipe(Strict):
 
     def dump(self, resolver: Resolver | None, **how: Any) -> dict[str, Any]:
         """Dumps the recipe as a plain dict, with names of models, data and files replaced by the resolver's results.
+
         ``how``: arguments of `model_dump`. Raises whatever the resolver raises.
         """
         try:

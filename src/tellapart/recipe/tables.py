@@ -77,6 +77,7 @@ class Column(Strict):
 
 class Row(Strict):
     """A row: labels, the system, and what the paper prints (a figure, words, or "" for nothing).
+
     instead: test sets that replace a column's for this row, e.g. with other references.
     """
 
@@ -126,6 +127,7 @@ class System(Strict):
 
 class PaperTable(Strict):
     """A printed table or figure.
+
     id: "5", "F3" for a figure, or "S1" for a sweep described in the text.
     study: words of ``study create``, for columns that people answer.
     note: differences from the paper's table.
@@ -184,6 +186,7 @@ def read_paper(number: int) -> Paper:
 
 def find_tables(names: Sequence[str]) -> list[tuple[Paper, PaperTable]]:
     """Returns the tables that ``2:5``, ``3:1-5``, ``1:F4`` or ``4`` (all of paper 4) name, in order; all without names.
+
     Raises `UsageError` for a malformed name, an unknown paper or an unknown table.
     """
     tables: dict[tuple[int, str], tuple[Paper, PaperTable]] = {}
@@ -218,6 +221,7 @@ def _expand(ids: str, name: str) -> Iterator[str]:
 @dataclass(frozen=True)
 class Step:
     """A command of a plan.
+
     words: the words after ``tellapart``.
     out: the file or folder that it writes.
     system: the system whose model it runs.
@@ -256,6 +260,7 @@ def _quoted(word: str) -> str:
 @dataclass(frozen=True)
 class Given:
     """The inputs that the user provides for the tables.
+
     files, captioners: caption files and captioners' names, by system.
     settings: ``--set`` for every ``train`` command, after the system's own.
     without: metrics that cannot be computed here, each with the reason.
@@ -349,6 +354,7 @@ class Plan:
 
     def needed_files(self) -> dict[Path, str]:
         """Returns the missing files below ``$TELLAPART_DATA`` that commands read, each with a description.
+
         The description is the source that a test set gives for the file, otherwise what the reader of its kind reads.
         """
         named = {fill_in(name): why for on in self.paper.tests.values() for name, why in on.needs.items()}
@@ -578,6 +584,7 @@ def make_plan(
     paper: Paper, table: PaperTable, folder: Path, rows: Sequence[str] = (), given: Given | None = None
 ) -> Plan:
     """Plans a table's rows; all if ``rows`` is empty. ``rows``: systems, or labels joined by spaces.
+
     Raises `UsageError` for an unknown row.
     """
     names = [{row.system, " ".join(filter(None, row.labels))} for row in table.rows]
@@ -617,6 +624,7 @@ def absent_metrics(judge: str = "") -> dict[str, str]:
 
 def logged(run: Path, name: str) -> list[tuple[int, float]]:
     """Returns (step, value) of what a run's validations logged under a name, in order; empty if it has not run.
+
     name: a name or a prefix, because "recall@1.random" is followed by the pool size.
     """
     path = run / "log.jsonl"

@@ -142,6 +142,7 @@ def blip_augmented(image: Image.Image, size: tuple[int, int], drawn: Sequence[fl
 
 def resized_crop(size: tuple[int, int], drawn: Sequence[float], smallest: float = 0.5) -> tuple[int, int, int, int]:
     """Returns a random crop as (left, upper, right, lower).
+
     Tries ten draws and returns the first that fits into the picture. The area is ``smallest`` to 1 of the picture's,
     and the aspect ratio is log-uniform between 3:4 and 4:3. If none fits, returns the largest such central crop.
     """
@@ -184,6 +185,7 @@ BLOCK = 4096  # rows hashed at a time
 
 def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
     """Builds the sampler that ``training.batches`` names. Raises `UsageError` if the data do not support it.
+
     load: loads a scorer by its name in the recipe; its features decide which pictures look alike.
     """
     settings = recipe.training
@@ -266,6 +268,7 @@ class ShuffleSampler:
 
 class DeferredBatch(Batch):
     """A batch that computes ``visual`` on first access, so that each rank computes only its own share.
+
     ``visual`` may be a function that returns the rows of a slice of the batch.
     """
 

@@ -60,6 +60,7 @@ from tellapart.utils.messages import say
 @dataclass(eq=False)
 class TrainingSetup:
     """The parts of one run. Models, data and features are created on first access.
+
     upstream: returns the path or name of the model behind a name in the recipe, and trains it if necessary.
     frozen_scorers: the scorers loaded so far for rewards and validation.
     """
@@ -125,6 +126,7 @@ class TrainingSetup:
     @cached_property
     def step_context(self) -> StepContext:
         """The settings of this run's steps.
+
         Uses torch's autocast rather than accelerate's, whose state is shared by the whole process.
         """
         bf16 = resolve_precision(self.recipe.training.precision, self.device) == "bf16"
@@ -145,6 +147,7 @@ class TrainingSetup:
 
     def start(self, prompt: str = "") -> Captioner:
         """Returns the captioner that this run starts from, frozen and without dropout, with ``prompt`` if given.
+
         Rewards, the KL term and the evaluation share its weights. Raises `UsageError` if the captioner takes no prompt.
         """
         return self.frozen_start.with_prompt(prompt)
@@ -482,6 +485,7 @@ def keeps_nothing(recipe: Recipe) -> bool:
 
 def readable(setup: TrainingSetup, dataset: Dataset) -> list[Item]:
     """Decodes each picture once, returns the readable ones and reports the others on stderr.
+
     Raises `UsageError` if none is readable.
     """
     if setup.reads_pixels:
@@ -553,6 +557,7 @@ def train_features(setup: TrainingSetup, scorer: FrozenScorer) -> np.ndarray:
 
 def trained_on(setup: TrainingSetup, name: str) -> np.ndarray:
     """Returns seen_N: which training pictures the named scorer was trained on, by its run's recipe and their ids.
+
     All False if the name is neither a recipe nor a run, because the training data of other models are unknown.
     """
     folder = Path(setup.upstream(name))

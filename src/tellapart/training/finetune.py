@@ -29,6 +29,7 @@ def run_finetune(
     recipe: Recipe, out: Path, *, hub_id: str | None = None, private: bool = False, overwrite: bool = False
 ) -> Run:
     """Trains the recipe into ``out``, or resumes the run there (also for more steps), and writes a model card.
+
     hub_id: the repository to upload the model and the card to.
     overwrite: removes an existing run.
     """

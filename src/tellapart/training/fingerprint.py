@@ -1,4 +1,5 @@
 """The fingerprint of a run: a hash of everything that its result depends on.
+
 Two recipes have the same fingerprint if their settings, initial weights, training data and code versions agree,
 regardless of machine and folder:
 
@@ -75,6 +76,7 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def content_of(recipe: Recipe, identities: Identities | None = None) -> RunContent:
     """Computes the content of a run: opens the recipe's data and hashes its local models (`FeatureStore.digest`).
+
     Raises `UsageError` if data or recipes that it names are missing, or if recipes name each other.
     """
     table = canonical(recipe, identities or Identities())
@@ -127,6 +129,7 @@ def code_of(recipe: Recipe) -> list[str]:
 
 class Identities:
     """Resolves models, data and files to their identities in a fingerprint (a `utils.options.Resolver`).
+
     known: identities that the caller already has, by name (e.g. of a run that has not been trained yet).
     memo: cache of identities; share it only as long as no file changes.
     chain: the recipes that led to this one.

@@ -16,6 +16,7 @@ from tellapart.errors import TellapartError, UsageError
 
 def check_hub(hub_id: str) -> str:
     """Returns the full name, ``USER/NAME``, of a repository that this machine's token may write to.
+
     Raises `UsageError` for an invalid name or a missing token, `TellapartError` if the hub fails or rejects the token.
     """
     try:
@@ -31,6 +32,7 @@ def check_hub(hub_id: str) -> str:
 
 def push_folder(folder: Path, hub_id: str, *, private: bool = False) -> str:
     """Creates the repository if necessary, uploads the folder in one commit, and returns the URL of its page.
+
     Raises `TellapartError` if the hub does not answer or rejects the upload.
     """
     again = f"the model is whole in {folder}; type: hf upload {hub_id} {shlex.quote(str(folder))}"

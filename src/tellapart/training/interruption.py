@@ -16,6 +16,7 @@ LINE = b"tellapart: finishing this step, then saving it; press Ctrl-C again to s
 
 class Interruption:
     """Defers the first SIGINT or SIGTERM in a ``with`` block until `end`; a second one takes effect at once.
+
     Does nothing outside the main thread, which alone receives signals, and leaves ignored signals ignored.
     """
 

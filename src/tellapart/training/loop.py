@@ -55,6 +55,7 @@ def open_trackers(names: Sequence[str], project: str, folder: Path) -> Iterator[
 
 def progress_note(logs: dict[str, float], select: str, validated: float, state: dict[str, Any]) -> str:
     """Returns the step's loss and reward, the last validation's value of ``select``, and the best so far.
+
     ``validated`` is NaN before this process's first validation; a resumed run then shows only the best.
     """
     shown = [f"{key} {logs[key]:.4g}" for key in ("loss", "reward") if key in logs]
@@ -187,6 +188,7 @@ class Trainer:
 
 def fit(setup: TrainingSetup, run: Run) -> None:
     """Trains ``setup``'s recipe from the last checkpoint of ``run`` (or from the start) and writes ``model/``.
+
     All objectives use the same loop: paper 4's algorithm 1 (cross-entropy, then rewards) is two runs, the second of
     which names the first as its captioner. ``run.folder`` holds the log, checkpoints and ``model/``, the best model by
     ``validation.select``, including the untrained start (paper 1, section 3.3: by self-retrieval).

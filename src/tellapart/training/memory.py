@@ -46,6 +46,7 @@ def peak_memory(device: torch.device) -> int:
 
 class FreedMemory:
     """Returns the C library's freed memory to the system every ``seconds`` seconds.
+
     Tensors of many sizes fragment glibc's heap: a long training on a CPU can hold twice the memory in use
     (docs/research). A call takes a tenth of a second for a few gigabytes.
     """

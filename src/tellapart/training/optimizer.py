@@ -18,6 +18,7 @@ from tellapart.training.trainable import TrainableParts
 
 def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
     """Builds Adam or AdamW. Vectors and scalars (norms, biases, the scale) are decayed only if all parameters are.
+
     A part with its own learning rate gets its own two parameter groups. Raises `UsageError` for the learning rate of a
     part that is not trained.
     """
@@ -39,6 +40,7 @@ def make_optimizer(trainable: TrainableParts, settings: Training) -> Optimizer:
 
 def runs_fused(parameters: Sequence[torch.nn.Parameter]) -> bool:
     """Returns whether to use the fused optimizer: on CUDA, and on a CPU for models that exceed its caches.
+
     The fused kernel sums in another order and so rounds differently; small models on a CPU do not use it.
     """
     if {p.device.type for p in parameters} == {"cuda"}:

@@ -51,6 +51,7 @@ def plan(
     overwrite: bool = False,
 ) -> Recipe:
     """Plans the recipe for a captioner and pictures.
+
     Holds out a tenth of the pictures for validation and another tenth for the before-and-after table (a quarter each if
     there are fewer than forty).
 
@@ -238,6 +239,7 @@ def planned(folder: Path | None) -> Training | None:
 
 def parts_of_batch(model: str, captions: int, tokens: int) -> int:
     """Returns the number of micro-batches with which the language model's activations fit into memory.
+
     Each token keeps about 34 hidden vectors per layer and three rows of logits (Korthikanti et al. 2022, table 2), at
     four bytes per number. Returns 1 if the model's size cannot be read before it is loaded.
     """

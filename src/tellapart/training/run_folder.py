@@ -121,6 +121,7 @@ def by_main_rank(write: Write) -> Write:
 
 class Run:
     """One training run's folder. ``content``: what determines its result, if the caller has computed it already.
+
     All ranks read; only the main rank writes.
     """
 
@@ -139,6 +140,7 @@ class Run:
 
     def difference(self, *, but_length: bool = False) -> str:
         """Describes briefly how the run in this folder differs from this recipe; "" if it does not.
+
         ``but_length``: treats a recipe that trains for more steps as the same.
         """
         if "content" not in (recorded := self.info):
@@ -189,6 +191,7 @@ class Run:
     @contextmanager
     def lock(self, *, wait: bool = False) -> Iterator[None]:
         """Locks the folder for this process.
+
         Raises `UsageError` if it has other files, or if another process holds the lock and ``wait`` is False."""
         if not ranks.is_main():
             yield
@@ -335,6 +338,7 @@ class Run:
 
     def last(self) -> Checkpoint | None:
         """Returns the newest intact checkpoint, or None; reports and skips damaged ones.
+
         Raises `TellapartError` if all are damaged.
         """
         folders = sorted(self.checkpoints.glob("step-*"), reverse=True) if self.checkpoints.is_dir() else []

@@ -51,6 +51,7 @@ def adopt(recipe: Recipe, adopted: Mapping[str, Path]) -> Recipe:
 
 def adoptions(folders: Sequence[Path], recipe: Recipe) -> dict[str, Path]:
     """Returns the runs to adopt, by name.
+
     Raises `UsageError` for a folder without a trained run, for two runs of the same name, and for a run whose name is
     not used as a model by this recipe or by the recipes that it names.
     """
@@ -118,6 +119,7 @@ def train(
     summary: str = "",
 ) -> Run:
     """Trains ``recipe``, evaluates the result and writes the report. Returns a finished run unchanged.
+
     Trains the recipes named as models first, unless they are trained or ``adopted``. Several ranks train together
     (`models.ranks`); only the main rank writes and evaluates.
 
@@ -247,6 +249,7 @@ def complete(run: Run, evaluate: bool, adopted: Mapping[str, Path], overwrite: b
 
 def train_upstream(setup: TrainingSetup) -> None:
     """Trains every recipe that this one names as a model, on all ranks together.
+
     Skips held-out scorers, which only the final evaluation needs.
     """
     places = Places({})
@@ -257,6 +260,7 @@ def train_upstream(setup: TrainingSetup) -> None:
 
 def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
     """Returns the model behind a name in a recipe: another recipe's result (trained if necessary), or the name.
+
     Waits if another process is training that recipe.
     """
     if not name.endswith(".toml"):
@@ -267,6 +271,7 @@ def upstream(name: str, adopted: Mapping[str, Path] | None = None) -> str:
 
 def final_evaluation(setup: TrainingSetup, run: Run) -> Results | None:
     """Writes ``captions/``, the gallery and ``results.json``. Returns None if there are no test data.
+
     ``results.json`` is written last and marks the evaluation as complete: a run killed before is evaluated again.
     """
     if setup.recipe.data.test is None:
@@ -327,6 +332,7 @@ class OpenedTest:
 
 def open_test(setup: TrainingSetup, name: str, on: TestSet, *, read: bool = True) -> OpenedTest:
     """Opens a test set of ``evaluation.test_sets``; with ``read`` unreadable pictures are left out.
+
     Raises `UsageError` if a file is missing or a bag names a missing picture.
     """
     where = f"evaluation.test_sets.{name}"

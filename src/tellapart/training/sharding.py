@@ -25,6 +25,7 @@ Place = tuple[nn.Module, str]  # a module and the name of one of its own paramet
 
 class Holder(nn.Module):
     """Shares a module's parameter table, so that FSDP replaces that module's own parameters.
+
     FSDP also hooks the module that it manages, including ``state_dict``; this keeps the model itself free of hooks.
     """
 
@@ -152,6 +153,7 @@ def _groups(
     parameters: list[nn.Parameter], places: dict[int, list[Place]]
 ) -> Iterator[tuple[list[nn.Module], set[int]]]:
     """Yields groups of about `GROUP_NUMBERS` parameters: the modules that own them, and the parameters' ids.
+
     All parameters of a module, and all modules of a tied parameter, are in the same group.
     """
     taken: set[int] = set()

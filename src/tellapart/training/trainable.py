@@ -49,6 +49,7 @@ class TrainableParts:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Returns parameters and buffers (e.g. batch norm's running statistics) by name; tied ones once.
+
         A part with LoRA contributes only its LoRA weights and buffers, because its other parameters do not change.
         """
         named: dict[str, torch.Tensor] = {}

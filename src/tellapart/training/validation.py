@@ -164,6 +164,7 @@ class Validator:
 
 def goal_of(until: float | str | None, select: str) -> float | None:
     """Returns the value at which training stops; for a run, the best value that its validations logged.
+
     Raises `UsageError` if ``until`` is not a run or the run never logged ``select``.
     """
     if not isinstance(until, str):

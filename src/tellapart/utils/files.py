@@ -194,6 +194,7 @@ def _records(record: Path) -> list[str]:
 @contextlib.contextmanager
 def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Iterator[None]:
     """Turns an `OSError` into a one-line `TellapartError` with the path, the cause, and ``remedy``.
+
     ``when_full`` replaces ``remedy`` if the disk or the quota is full.
     """
     try:
@@ -205,6 +206,7 @@ def write_errors(path: Path, remedy: str, when_full: str | None = None) -> Itera
 
 def writable_file(path: Path) -> Path:
     """Returns the path to write to, with symbolic links resolved.
+
     Raises `UsageError` for a folder, device, pipe or socket, which an atomic write would replace.
     """
     try:
@@ -227,6 +229,7 @@ def replace_text(path: Path, text: str, *, sync: bool = True, errors: str = "str
 
 def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True) -> None:
     """Writes a file atomically: readers see the old or the new content, never a part.
+
     ``write`` creates a temporary file beside ``path``, which is flushed to disk (unless ``sync`` is False, for very
     many files) and renamed. Writes through symbolic links and keeps the mode of an existing file. Raises `OSError`; see
     `write_errors` and `writable_file`.
@@ -256,6 +259,7 @@ def replace_file(path: Path, write: Callable[[Path], Any], *, sync: bool = True)
 
 def temporary_beside(path: Path) -> Path:
     """Returns a hidden temporary name for a file or folder that will be renamed to ``path``, of valid length.
+
     Removes files that killed processes left under such names in the same folder.
     """
     _remove_left(path.parent.absolute())
@@ -316,6 +320,7 @@ MOMENT_SECONDS = 2.0
 @contextlib.contextmanager
 def locked(folder: Path, *, wait: bool, name: str = LOCK) -> Iterator[None]:
     """Locks ``folder`` for this process. Creates it if necessary, and removes it again if it stays empty and unused.
+
     If another process holds the lock, names that process and waits (``wait``), or raises a `UsageError` that names it.
     ``name``: name of the lock file, to lock only a part of the folder.
     """
@@ -445,6 +450,7 @@ CHANGED = "copy the folder again, or remove {sums} if you changed the file yours
 
 def write_sums(folder: Path) -> None:
     """Writes the checksums of all files in ``folder``, replacing earlier ones.
+
     Skips files that are not part of a model: hidden files and the card. The first line, a comment for ``sha256sum``,
     has the number of lines, so that missing lines are detected.
     """
@@ -454,6 +460,7 @@ def write_sums(folder: Path) -> None:
 
 def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) -> None:
     """Verifies the checksums of a folder; a folder without checksums (from the hub or 0.1) passes.
+
     ``all_files``: requires a checksum for every file. Raises `TellapartError`, with ``remedy``, for a changed file, a
     missing line, or unreadable checksums.
     """
@@ -510,6 +517,7 @@ _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")  # not al
 
 def path_id(path: str) -> str:
     """Returns the id of a file: its path, percent-encoded as in a URL if it is not valid text.
+
     Encodes invalid UTF-8, control characters and, in such a path, ``%`` as ``%XX``. The id fits into any file, and two
     files have the same id only if one path literally contains the other's encoding. ``path``: as from `os.fsdecode`.
     """

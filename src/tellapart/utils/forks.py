@@ -29,6 +29,7 @@ def cores() -> int:
 
 def rows_of(work: Work, count: int, least: int) -> np.ndarray:
     """Computes ``work(range(count))``, one float64 row per number, with at least ``least`` rows per process.
+
     Runs in this process if other threads run or torch is loaded, because a fork loses their threads. Recomputes the
     share of a process that died.
 

@@ -58,6 +58,7 @@ def json_text(value: Any) -> str:
 
 def json_value(value: Any, places: int | None = None) -> Any:
     """Converts a value for JSON: null for numbers that are not finite, Python numbers for NumPy's, lists.
+
     ``places``: decimal places to round floats to; None: no rounding.
     """
     if isinstance(value, Mapping):
@@ -141,6 +142,7 @@ def console(**options: Any) -> rich.console.Console:
 
 class Progress:
     """A progress display: ``with Progress(total, "encoding") as progress: … progress.advance(64)``.
+
     total: the total number; None if unknown, which shows only count and rate.
     done: the number already done, which counts towards the total but not the rate.
     note: text after the count; may be set at any time.
@@ -246,6 +248,7 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f]")
 
 def clean_text(text: str) -> str:
     """Cleans text from a server, file or name: U+FFFD for lone surrogates, a space for control characters.
+
     Keeps all white space, including tabs and line breaks.
     """
     if text.isprintable():  # true of most captions

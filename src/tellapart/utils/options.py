@@ -94,7 +94,7 @@ class PluginOptions(Strict):
     model_config = ConfigDict(extra="allow")
 
     def call(self, entry: Entry[Callable[..., Any]], what: str) -> Any:
-        """Calls the factory and returns its result. Raises a one-line `UsageError` if it fails or is not callable."""
+        """Calls the factory and returns its result. Raises `UsageError` if it fails or the result is not callable."""
         arguments = self.model_extra or {}
         key = f"{what} '{entry.name}'"
         try:
@@ -115,6 +115,7 @@ def option_tables(
     entries: Iterable[Entry[Callable[..., Any]]], base: type[Options], plugin: type[Options]
 ) -> tuple[type[Options], ...]:
     """Returns each entry's table, for a union discriminated by ``kind``. Raises `TypeError` for an invalid table.
+
     An entry without options gets the table ``plugin``. A table's ``kind`` must be ``Literal["name of the entry"]``.
     """
     tables = []

@@ -240,6 +240,7 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
 
 def load_allowed(path: str, kind: Kind, key: str) -> Any:
     """Imports ``module:name`` and returns the object. ``key``: its name in messages.
+
     Raises a one-line `UsageError` if it is not allowed to run (`check_allowed`) or does not exist.
     """
     check_allowed(path, kind, key)
@@ -259,6 +260,7 @@ def load_allowed(path: str, kind: Kind, key: str) -> Any:
 
 def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) -> Any:
     """Calls ``module:factory`` with ``options`` and returns the result. ``key``: its name in messages.
+
     Raises a one-line `UsageError` if it cannot be loaded (`load_allowed`) or fails.
     """
     factory = load_allowed(path, kind, key)

@@ -149,6 +149,7 @@ class RandomStream:
 
 def permuted(index: int, length: int, key: int) -> int:
     """Returns the image of ``index`` under a fixed permutation of range(length), without storing the permutation.
+
     Uses a four-round Feistel network over the next even number of bits. Values outside the range follow their cycle, so
     the result is a bijection of range(length).
     """

@@ -94,7 +94,7 @@ class Review:
         return shlex.join(["tellapart", "bags", "export", str(self.path), *own])
 
     def of_reviewer(self, reviewer: str | None, standing: Sequence[Decision]) -> dict[str, Any]:
-        """Returns a reviewer's valid decisions by bag number, and the bag whose decision undo would revert."""
+        """Returns a reviewer's valid decisions by bag number, and the id of the decision that undo would revert."""
         own = {d.bag: d for d in standing if d.reviewer == reviewer}
         here = {number: decision_json(own[key]) for number, key in enumerate(self.keys) if key in own}
         return {"decisions": here, "last": max((d.id for d in own.values()), default=None)}
@@ -124,6 +124,7 @@ def open_review(
     path: Path, data: Sequence[str] = (), decisions: Path | None = None, reviewer: str | None = None
 ) -> Review:
     """Opens a review of a file of bags, their pictures, and the decisions so far.
+
     data: the pictures' data. Default: the data that the bags were mined from.
     decisions: the decisions file. Default: ``bags.review.sqlite`` beside the bags.
     Raises `UsageError` for bags that name missing pictures, before it opens anything for writing.

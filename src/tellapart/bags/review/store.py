@@ -97,6 +97,7 @@ class DecisionStore:
         replaces: int | None = None,
     ) -> Decision:
         """Saves a decision. A repeated request (after a lost reply) saves it once.
+
         replaces: id of the reviewer's previous decision on the bag that the page showed; None: no decision.
         Raises `Conflict` if another decision is valid by now, `UsageError` for an unknown verdict or facet.
         """
@@ -215,6 +216,7 @@ def _decision(row: tuple[Any, ...]) -> Decision:
 @dataclass(frozen=True)
 class ReviewerAgreement:
     """The agreement of two reviewers on the ``bags`` that both have decided.
+
     agreed: share of equal verdicts.
     kappa: κ of the verdicts.
     facets: κ of each facet (named or not) on the ``kept`` bags that both keep.
@@ -235,6 +237,7 @@ class ReviewerAgreement:
 
 def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float | None:
     """Computes Cohen's κ, the agreement of two raters beyond chance, −1 to 1 (Cohen, 1960).
+
     κ = (p_o − p_e) / (1 − p_e), where p_o is the share of equal labels and p_e the agreement expected by chance from
     the raters' label shares. None for no ratings or p_e = 1. Raises `ValueError` for unequal lengths.
     """
@@ -296,6 +299,7 @@ class Exported:
 
 def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority") -> Exported:
     """Writes ``bags.jsonl``, TrueMatch's ``{size}.json`` and ``review.json`` (all decisions, including undone ones).
+
     rule: keeps a bag if more reviewers keep than drop it (majority; ties drop it), if all reviewers who decided keep
         it, or if any reviewer keeps it.
     Bags without a decision are left out and counted. All commands can read the ``bags.jsonl``; its bags have their

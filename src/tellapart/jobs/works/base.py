@@ -38,6 +38,7 @@ class Work(Protocol):
 
     def run(self, dataset: Dataset, out: Path) -> Done:
         """Writes the result for these items to the file ``out``. Its bytes depend only on the items and settings.
+
         May write a list of the pictures beside it, see `rows_file`.
         """
         ...

@@ -28,6 +28,7 @@ from tellapart.jobs.works.shards import results, wanted_shards
 @dataclass(frozen=True)
 class Boosts:
     """Boosts captions. Writes answers to this worker's ledger, and reads the ledgers of all workers.
+
     Raises an error for a shard that lacks answers because a server failed; the retry requests only these.
     ``out``: path of the joined result. ``ledgers``: a folder that all workers share.
     """
@@ -96,6 +97,7 @@ class Boosts:
 
 def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Joins the lines of all shards as one process would have written them. Returns the number of lines.
+
     Raises `UsageError` if ``out`` is a file that boosting did not write.
     """
     check_out(Path(out))

@@ -31,6 +31,7 @@ def rows_file(out: Path) -> Path:
 @dataclass(frozen=True)
 class Captions:
     """Captions pictures with one captioner, as `tellapart.inference.caption.caption_pictures` does for a ``.jsonl``.
+
     ``prompts``: the job's folder, if pictures have their own prompts.
     """
 
@@ -53,6 +54,7 @@ class Captions:
         prompts: str | None = None,
     ) -> Captions:
         """Loads the named captioner. ``code``: user code that is allowed to run.
+
         Raises `UsageError` if the captioner's own prompt has fields, which must be filled in before the job.
         """
 

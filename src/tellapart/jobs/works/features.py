@@ -61,6 +61,7 @@ class Features:
 
 def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Writes ``OUT/000000.npy`` (N×D), ``OUT/000000.txt`` (one id per line), and so on, in the order of the data.
+
     Removes files of another job. Returns the number of rows.
     """
 
@@ -80,6 +81,7 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
 
 def check_features(out: str) -> None:
     """Raises `UsageError` if the folder ``out`` has files named like features that tellapart did not write.
+
     Does not check addresses.
     """
     if not is_url(out):

@@ -43,6 +43,7 @@ def check_format(out: str) -> str:
 
 def merge_lines(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Joins a job's lines into ``out`` (a path or an address). Returns the number of lines.
+
     Raises `UsageError` if an id occurs twice, or if shards are not done (with ``without_failed``, except for shards
     that were set aside).
     """

@@ -27,6 +27,7 @@ def wanted_shards(job: Job, without_failed: bool) -> list[int]:
 
 def results(job: Job, numbers: list[int], label: str) -> Iterator[tuple[int, Path]]:
     """Yields (number, local path) for the checked results of shards. Each path is valid until the next one is yielded.
+
     Raises `TellapartError` if one is damaged.
     """
     for number in track(numbers, label=label):

@@ -34,6 +34,7 @@ def make_work(name: str, settings: Mapping[str, Any]) -> Work:
 
 def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
     """Joins the results of a job with its work's function. Returns the number of items.
+
     Raises `TellapartError` if it differs from the number that the workers wrote.
     """
     with recorded_results(job.path):

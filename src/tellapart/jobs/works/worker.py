@@ -34,6 +34,7 @@ Reply = dict[str, Any]
 
 class Worker:
     """Processes the shards of one job. ``settings``: the driver's, not those in the job's folder.
+
     ``here``: the driver's working directory, to which relative paths refer.
     """
 

@@ -147,6 +147,7 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 def part_routes(package: str) -> list[Route]:
     """Returns the routes of the page with files in ``package``.
+
     ``/`` serves the shared head, followed by ``page.html``, which begins with the title.
     """
     ours, its = files("tellapart.utils.web"), files(package)
@@ -183,6 +184,7 @@ def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
 
 def bind(port: int) -> socket.socket:
     """Opens a socket on the loopback address; port 0: any free port. Raises `TellapartError` if the port is in use.
+
     Sets the protocol explicitly, because asyncio sets TCP_NODELAY only for TCP. Without it a connection's second
     request waits 40 ms for the client's delayed acknowledgement.
     """
@@ -211,6 +213,7 @@ REQUEST_SECONDS = 30.0  # a connection without a complete request for this long 
 
 class _Protocol(H11Protocol):
     """uvicorn's HTTP protocol with limits on idle clients; uvicorn itself limits only answered requests.
+
     Rejects connections beyond the server's limit at once, and closes connections without a complete request after
     `REQUEST_SECONDS` to twice that.
     """
