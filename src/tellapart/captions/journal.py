@@ -1,14 +1,14 @@
-"""The journal of a folder's captions: who changed what and when, and each text before, in the log of `provenance`.
+"""Journal of a folder's captions in the log of `provenance`: records author, time and previous text of each change.
 
-A change is a head line and a line for each row, which are on disk before any caption is written:
+A change consists of a head line and one line per row. These are on disk before any caption is written:
 
     {"change": "2026-11-28T00:30:00.123456Z-1f2e", "what": "edit", "by": {"model": …}}    no "by": a person
     {"file": "*.txt", "id": "1.txt", "change": …, "person": HASH, "before": TEXT}         "text": HASH if ours
     {"file": "*.txt", "id": "1.txt", "change": …, "removed": true, "before": TEXT}
     {"file": "*.txt", "id": "1.txt", "change": …, "state": {"accepted": true}, "was": {}}
 
-No "before": there was no text. A process that is killed between the journal and the captions leaves rows whose text is
-still the one before; they count as not changed.
+A missing "before" means that there was no text. A process that is killed between writing the journal and the captions
+leaves rows with their previous text; these count as unchanged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tellapart.errors import TellapartError
 from tellapart.utils.files import replace_file
 from tellapart.utils.messages import parse_json
 
-COMPACT_BYTES = 1 << 20  # a smaller log is left as it is
+COMPACT_BYTES = 1 << 20  # smaller logs are not compacted
 
 
 @dataclass(frozen=True)
 class Author:
-    """The writer of a text: a model with its prompt and decoding, or a person (no model)."""
+    """Author of a text: a model with its prompt and decoding, or a person (no model)."""
 
     model: str = ""
     prompt: str = ""
@@ -51,26 +51,27 @@ class Author:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Author:
-        """Reads what `to_json` returned."""
+        """Creates an author from the result of `to_json`."""
         return cls(str(value.get("model", "")), str(value.get("prompt", "")), dict(value.get("decoding") or {}))
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Author:
-        """Returns the author of captions that were begun with these settings of ``tellapart caption``."""
+        """Creates the author of captions that ``tellapart caption`` wrote with these settings."""
         options = settings.get("captioner_options") or {}
         prompt = settings.get("prompt") or (options.get("prompt") if isinstance(options, Mapping) else "")
         return cls(str(settings.get("captioner") or UNKNOWN.model), str(prompt or ""), settings.get("decoding") or {})
 
 
 PERSON = Author()
-UNKNOWN = Author("tellapart")  # of earlier logs, which do not name the model
+UNKNOWN = Author("tellapart")  # for older logs, which do not name the model
 
 
 @dataclass
 class RowChange:
-    """The change of one row. ``after``: the hash of its text, None if it was removed; ``text``: whether it changed.
+    """Change of one row. ``after``: the hash of the new text, None if removed; ``text``: whether the text changed.
 
-    ``source``: None; of a text that followed its picture the row that it had before in this log, "" if in another.
+    ``source``: if the text followed its renamed picture, its previous row in this log, or "" if that row was in another
+    log; otherwise None.
     """
 
     before: str | None = None
@@ -82,7 +83,7 @@ class RowChange:
     source: str | None = None
 
     def add(self, value: Mapping[str, Any], author: Author) -> None:
-        """Takes one more line of the same change: the first text before and the last one after count."""
+        """Adds another line of the same change; keeps the first text before it and the last text after it."""
         self.source = value.get("from", self.source)
         if "state" in value:
             self.was = dict(value.get("was") or {}) if self.state is None else self.was
@@ -95,7 +96,7 @@ class RowChange:
 
 @dataclass
 class JournalChange:
-    """One change of any number of rows. ``id`` begins with its time in UTC; ``undoes``: the changes that it undoes."""
+    """One change of any number of rows. ``id`` begins with the time in UTC; ``undoes``: the changes that it reverts."""
 
     id: str
     what: str
@@ -111,20 +112,20 @@ class JournalChange:
 
 @dataclass
 class LoggedRow:
-    """One row in the log: what tellapart wrote there, the authors by the hash of their text, and its state."""
+    """One row of the log: the texts that tellapart wrote, their authors by text hash, and the row's state."""
 
     row: TextRow = field(default_factory=TextRow)
     authors: dict[str, Author] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
 
     def author(self, text: str) -> Author:
-        """Returns who wrote this text of the row."""
+        """Returns the author of this text of the row."""
         hash_ = text_hash(text)
         return self.authors.get(hash_, UNKNOWN) if hash_ in self.row.hashes else PERSON
 
 
 def new_change_id() -> str:
-    """Returns the id of a change that begins now; ids sort by time."""
+    """Creates the id of a change that begins now; ids sort by time."""
     now = time.time_ns() // 1000
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now // 10**6))
     return f"{seconds}.{now % 10**6:06d}Z-{os.urandom(2).hex()}"
@@ -138,13 +139,13 @@ def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()
 
 
 def new_run(what: str, author: Author) -> JournaledRun:
-    """Returns a change of many texts that a command is about to write."""
+    """Creates a change for the texts that a command is about to write."""
     change = new_change_id()
     return JournaledRun(change, head_line(change, what, author))
 
 
 class Log:
-    """The log of one folder, with its rows by (file, id) and its changes in the order of time."""
+    """The log of one folder, with its rows by (file, id) and its changes in chronological order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -153,20 +154,20 @@ class Log:
     def _clear(self) -> None:
         self.rows: dict[tuple[str, str], LoggedRow] = {}
         self.changes: dict[str, JournalChange] = {}
-        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # by row the one that it was before
+        self.moved: dict[tuple[str, str], tuple[str, str]] = {}  # maps a row to its previous row
         self._settings: dict[str, Author] = {}
-        self._read: tuple[int, int] = (0, 0)  # inode, and the bytes of it that are read
-        self._lines = self._tried = 0  # lines in all, and at the last attempt to compact them
+        self._read: tuple[int, int] = (0, 0)  # inode, and the number of bytes read from it
+        self._lines = self._tried = 0  # number of lines now, and at the last attempt to compact them
 
     @classmethod
     def open(cls, folder: Path) -> Log:
-        """Reads the log of a folder. Raises `TellapartError` for one that cannot be read."""
+        """Reads the log of a folder. Raises `TellapartError` if it cannot be read."""
         log = cls(folder / FILE_NAME)
         log.refresh()
         return log
 
     def refresh(self) -> None:
-        """Reads what was appended since, or all of it if the file was replaced."""
+        """Reads new lines, or the whole file if it was replaced."""
         try:
             with self.path.open("rb") as file:
                 self._refresh(file)
@@ -186,7 +187,7 @@ class Log:
         for line in whole.splitlines():
             with contextlib.suppress(
                 ValueError, KeyError, TypeError, AttributeError
-            ):  # half a line of a killed process
+            ):  # partial line of a killed process
                 self._take(parse_json(line))
         self._read = status.st_ino, self._read[1] + len(whole)
 
@@ -221,7 +222,7 @@ class Log:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the log for this process alone, and reads what others appended before."""
+        """Locks the log exclusively, and reads the lines that other processes have appended."""
         while True:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab+") as file:
@@ -234,18 +235,18 @@ class Log:
                     yield
                 finally:
                     if not os.fstat(file.fileno()).st_size:
-                        self.path.unlink(missing_ok=True)  # nothing happened here
+                        self.path.unlink(missing_ok=True)  # nothing was written
                 return
 
     def append(self, lines: Sequence[str]) -> None:
-        """Appends whole lines, and flushes them to disk; only inside `locked`."""
+        """Appends complete lines, and flushes them to disk; call it only inside `locked`."""
         append_lines(self._file, lines, self.path)
         self._refresh(self._file)
 
     def compact(self) -> None:
-        """Drops what later lines of the log replace, if most of it is that; only inside `locked`.
+        """Removes lines that later lines replace, if they are the majority; call it only inside `locked`.
 
-        Texts and changes all stay; records of pictures and captions of a captioner only stay where they are the last.
+        Keeps all texts and changes, but only the last record of each picture and of its captioner's captions.
         """
         if self._read[1] < COMPACT_BYTES or self._lines < 2 * max(len(self.rows), self._tried):
             return
@@ -257,10 +258,10 @@ class Log:
 
 
 def _compacted(data: bytes) -> list[bytes]:
-    """The lines that a log needs, in their order: without those before a file's last beginning that are no change."""
+    """Returns the lines to keep, in order; drops lines before a file's last "settings" line unless they are changes."""
     lines: list[bytes] = []
-    later: dict[tuple[str, str], set[str]] = {}  # by row: the fields of later lines
-    begun = set[str]()  # files that a later line begins anew
+    later: dict[tuple[str, str], set[str]] = {}  # fields of later lines, by row
+    begun = set[str]()  # files that a later line restarts
     for line in reversed(data.splitlines(keepends=True)):
         with contextlib.suppress(ValueError, AttributeError):
             value = parse_json(line)
@@ -277,7 +278,7 @@ def _compacted(data: bytes) -> list[bytes]:
 
 
 def append_lines(file: BinaryIO, lines: Sequence[str], path: Path, *, sync: bool = True) -> None:
-    """Appends whole lines to an open and locked log, also after half a line of a process that was killed."""
+    """Appends complete lines to an open and locked log, even after a partial line of a killed process."""
     size = file.seek(0, os.SEEK_END)
     whole = not size or os.pread(file.fileno(), 1, size - 1) == b"\n"
     try:

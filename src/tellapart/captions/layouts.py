@@ -1,7 +1,7 @@
-"""The layouts that captions of a folder have: a text beside each picture, a list of lines or rows, XMP, Parquet.
+"""Layouts of a folder's captions: a text beside each picture, a list of lines or rows, XMP, Parquet.
 
-A layout reads and writes raw texts by the ids of pictures. The raw text of a file beside a picture is all of it; of a
-row of a list it is its captions, a line each. Rows and fields that are not changed stay byte by byte.
+A layout reads and writes raw texts by picture id. The raw text of a file beside a picture is the whole file; the raw
+text of a list's row is its captions, one per line. Unchanged rows and fields keep every byte.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tellapart.utils.files import is_url, replace_text, writable_file, write_err
 from tellapart.utils.messages import parse_json, say_once
 
 BESIDE = (".txt", ".caption")
-LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # names that a folder's list may have
+LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # possible names of a folder's list
 WRITERS = 16  # threads
-MIRRORED = ("accepted", "decorative", "language", "texts")  # fields of a row that a .jsonl shows, too
+MIRRORED = ("accepted", "decorative", "language", "texts")  # fields of a row's state that a .jsonl also stores
 
 
 class TextPlace(NamedTuple):
-    """Where the log knows a picture's text: the folder of the log, ``file`` and ``id`` there."""
+    """Location of a picture's text in the logs: the folder of the log, and ``file`` and ``id`` in it."""
 
     folder: Path
     file: str
@@ -49,43 +49,43 @@ class TextPlace(NamedTuple):
 
 
 class CaptionLayout(ABC):
-    """One way in which the captions of pictures lie on disk. ``name`` is for messages."""
+    """Base class for the ways to store captions on disk. ``name`` is used in messages."""
 
     name: str
     writable = True
-    shows_state = False  # whether its rows have `MIRRORED`
+    shows_state = False  # whether its rows store `MIRRORED`
 
     @abstractmethod
     def place(self, id_: str) -> TextPlace:
-        """Returns where the log knows this picture's text."""
+        """Returns the location of this picture's text in the logs."""
 
     @abstractmethod
     def read(self, ids: Sequence[str]) -> dict[str, str]:
-        """Returns the raw texts of these pictures as they are on disk now, of those that have one."""
+        """Reads the current raw texts of these pictures from disk; omits pictures without a text."""
 
     @abstractmethod
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Writes raw texts (None removes one), and the states that the layout shows."""
+        """Writes raw texts (None removes a text), and the states that the layout stores."""
 
     def raw(self, id_: str, text: str) -> str:
-        """Returns the raw text for the caption that a person or a model wrote."""
+        """Converts a caption by a person or a model to raw text."""
         return text
 
     def state(self, id_: str) -> dict[str, Any]:
-        """Returns what the layout itself says of a picture's text: accepted, decorative, …"""
+        """Returns the state that the layout itself stores for a picture's text: accepted, decorative, …"""
         return {}
 
     def strays(self) -> dict[TextPlace, str]:
-        """Returns the raw texts that belong to no picture of the folder, by their places."""
+        """Returns the raw texts that belong to no picture of the folder, by location."""
         return {}
 
     def move(self, stray: TextPlace, id_: str) -> None:
-        """Makes the text of no picture that of this one; the text itself stays."""
+        """Assigns a stray text to this picture; does not change the text."""
         raise NotImplementedError
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Holds the files for this process alone where another command may append to them."""
+        """Locks the files exclusively if another command may append to them."""
         yield
 
 
@@ -98,7 +98,7 @@ class Sidecars(CaptionLayout):
 
     @classmethod
     def find(cls, items: Sequence[Item], suffixes: Sequence[str]) -> Sidecars:
-        """Finds the files beside the pictures. Raises `UsageError` for pictures that are not files."""
+        """Finds the files beside the pictures. Raises `UsageError` if a picture is not a file."""
         by_folder: dict[Path, list[tuple[str, str]]] = {}
         for item in items:
             if not isinstance(item.picture, FilePicture):
@@ -147,7 +147,7 @@ class Sidecars(CaptionLayout):
         return text if self._suffixes[0] == ".xmp" or not text else text + "\n"
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        with ThreadPoolExecutor(WRITERS) as pool:  # a rename over a file waits for the disk
+        with ThreadPoolExecutor(WRITERS) as pool:  # replacing a file by rename waits for the disk
             for _ in pool.map(lambda one: self._write(self._files[one[0]], one[1]), raws.items()):
                 pass
 
@@ -180,7 +180,7 @@ class Sidecars(CaptionLayout):
 
 @dataclass
 class ListRow:
-    """One row of a list as it is in the file. ``record``: its fields; ``key``: the id, ``field``: that of its text."""
+    """One row of a list. ``line``: the raw line; ``record``: its fields; ``key``: the id; ``field``: the text's field."""
 
     line: str
     record: dict[str, Any]
@@ -190,14 +190,14 @@ class ListRow:
 
     @property
     def raw(self) -> str | None:
-        """Returns its captions, a line each; None for values that are no text."""
+        """Returns the captions, one per line; None if a value is not text."""
         value = self.record.get(self.field)
         texts: list[Any] = value if isinstance(value, list) else [value]
         return "\n".join(texts) if all(isinstance(text, str) for text in texts) else None
 
 
 class ListFile(CaptionLayout):
-    """A list with one row of each picture: JSON lines, or a table (CSV, TSV) with a header."""
+    """A list with one row per picture: JSON lines, or a table (CSV, TSV) with a header."""
 
     def __init__(self, path: Path, items: Sequence[Item]) -> None:
         self.path, self.name = path, path.name
@@ -276,7 +276,7 @@ class ListFile(CaptionLayout):
         return rows
 
     def _header_of(self, cells: list[str], line: str) -> bool:
-        """Takes the header; returns whether this is a row."""
+        """Stores the header if this line is one; returns whether the line is a row."""
         if self._header and self._head != line:
             return True
         has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
@@ -293,7 +293,7 @@ class ListFile(CaptionLayout):
         return ListRow(line, record, key, file, fields[0] if fields else "caption")
 
     def _match(self) -> None:
-        """Finds the picture of each row, as ``eval`` does."""
+        """Matches rows to pictures, as ``tellapart eval`` does."""
         known = KnownIds("the pictures", list(self._items), {id_: one.picture.name for id_, one in self._items.items()})
         by_key: dict[str, list[ListRow]] = {}
         for row in self._rows:
@@ -317,20 +317,20 @@ class ListFile(CaptionLayout):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, text, errors="surrogateescape")
         size = len(text.encode("utf-8", "surrogateescape"))
-        self._signature = self._sign() if self.path.stat().st_size == size else None  # else somebody appended
+        self._signature = self._sign() if self.path.stat().st_size == size else None  # None: a process appended lines
 
     def _header_line(self) -> str:
         self._header = ["file_name", "text"] if self.path.name in METADATA_FILES else ["id", "caption"]
         return self._csv_line(self._header)
 
     def _raws(self, ids: Iterable[str]) -> dict[str, str | None]:
-        """The raw texts of pictures; None of those without a row."""
+        """Returns the raw texts of pictures; None for pictures without a row."""
         known = {id_: self._by_id.get(id_) for id_ in ids}
         return {id_: "\n".join(row.raw or "" for row in rows) if rows else None for id_, rows in known.items()}
 
     def _change(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        """Replaces the rows of pictures in their places; rows of pictures that had none come last."""
-        instead: dict[int, list[ListRow]] = {}  # by the row that was there
+        """Replaces the rows of pictures in place; appends rows of pictures that had none."""
+        instead: dict[int, list[ListRow]] = {}  # by the row that they replace
         for id_, raw in raws.items():
             before = self._by_id.pop(id_, [])
             new = [] if raw is None else self._new_rows(id_, raw, before, states.get(id_))
@@ -344,7 +344,7 @@ class ListFile(CaptionLayout):
         self._rows = [one for row in self._rows for one in instead.get(id(row), [row])]
 
     def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
-        """The rows of a picture: as many as there were, if each holds one of its captions."""
+        """Returns a picture's new rows: one per caption if it had several or is new in a table, otherwise a single row."""
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
         if len(before) > 1 or (self._table and not before):
@@ -364,7 +364,7 @@ class ListFile(CaptionLayout):
         if state is not None:
             record = {key: one for key, one in record.items() if key not in MIRRORED}
             record |= {key: state[key] for key in MIRRORED if state.get(key)}
-            if not state.get("candidates"):  # they were of the text before
+            if not state.get("candidates"):  # the old ones belong to the previous text
                 record = {key: one for key, one in record.items() if key not in ("candidates", "score")}
         if self._table:
             header = self._header or list(record)
@@ -374,7 +374,7 @@ class ListFile(CaptionLayout):
         return ListRow(line, record, row.key, row.file, name)
 
     def _blank(self, id_: str) -> ListRow:
-        """A row of a picture that has none yet, as the file's other rows are."""
+        """Returns an empty row for a picture, with the fields of the file's other rows."""
         if self._table and not self._head:
             self._head = self._header_line()
         item = self._items[id_]
@@ -410,7 +410,7 @@ class ListFile(CaptionLayout):
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Raises `UsageError` if ``tellapart caption`` is appending to the file."""
+        """Locks the file. Raises `UsageError` if ``tellapart caption`` is appending to it."""
         if not self.path.exists():
             yield
             return
@@ -423,7 +423,7 @@ class ListFile(CaptionLayout):
 
 
 class ReadOnly(CaptionLayout):
-    """Captions in a layout that is read and not written: Parquet, JSON, Excel."""
+    """Captions in a read-only layout: Parquet, JSON, Excel."""
 
     writable = False
 
@@ -448,14 +448,14 @@ class ReadOnly(CaptionLayout):
 
 
 def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
-    """Returns the layout of the captions of these pictures.
+    """Opens the layout of these pictures' captions.
 
     Args:
-        folder: where lists are looked for if ``captions`` is None.
-        captions: a file, or a suffix such as ``.txt`` or ``.xmp`` for files beside the pictures; None: what is there.
+        folder: the folder to search for lists if ``captions`` is None.
+        captions: a file, or a suffix such as ``.txt`` or ``.xmp`` for files beside the pictures; None: auto-detect.
 
-    Texts beside the pictures go before a list in the folder. Raises `UsageError` for several lists, and for a file of
-    no known kind.
+    Texts beside the pictures take precedence over a list in the folder. Raises `UsageError` if there are several lists,
+    or if the kind of file is unknown.
     """
     if captions is not None and str(captions).lower() in (*BESIDE, ".xmp"):
         suffix = str(captions).lower()

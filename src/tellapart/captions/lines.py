@@ -1,4 +1,4 @@
-"""Captions as lines of files: JSON lines, CSV, plain text, and samples of a tar (WebDataset)."""
+"""Formats captions as lines of files: JSON lines, CSV, plain text, and samples of a tar (WebDataset)."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.messages import for_terminal, json_text, parse_json
 
-METADATA = "metadata.jsonl"  # of Hugging Face: a list of the pictures in its folder, by their file names
+METADATA = "metadata.jsonl"  # Hugging Face's list of the pictures in its folder, by file name
 
 
 @dataclass(frozen=True)
 class Written:
-    """One picture's caption; with best-of, its score in nats and all that was sampled, best first.
+    """A picture's caption. ``candidates``: with best-of, all samples with their scores in nats, best first.
 
-    ``samples``: all captions of the picture where several are wanted, and ``caption`` is the first. ``picture``: the
-    picture as it was decoded; None if that is unknown.
+    ``samples``: all captions of the picture if several were requested; ``caption`` is the first. ``picture``: record of
+    the decoded picture; None if unknown.
     """
 
     item: Item
@@ -43,7 +43,7 @@ class Written:
 
 
 def text_lines(written: Written) -> str:
-    """The captions of a picture alone, a line each."""
+    """Returns only the captions of a picture, one per line."""
     return "".join(f"{for_terminal(text)}\n" for text in written.texts)
 
 
@@ -52,7 +52,7 @@ def csv_header(scored: bool) -> str:
 
 
 def csv_line(written: Written) -> str:
-    """The line of a picture in a ``.csv`` file."""
+    """Returns a picture's line in a ``.csv`` file."""
     text = io.StringIO()
     score = [f"{written.candidates[0][1]:.6g}"] if written.candidates else []
     csv.writer(text, lineterminator="\n").writerow([_one_line(written.item.id), written.caption, *score])
@@ -62,7 +62,7 @@ def csv_line(written: Written) -> str:
 def name_in(item: Item, folder: Path) -> str:
     """Returns the path of a picture relative to a folder, with forward slashes.
 
-    Raises `UsageError` for no file, and for a name that is no text, which no list can say.
+    Raises `UsageError` if the picture is not a file, or if its name is not valid UTF-8, which lists cannot store.
     """
     if not isinstance(item.picture, FilePicture):
         raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
@@ -73,7 +73,7 @@ def name_in(item: Item, folder: Path) -> str:
 
 
 def json_line(written: Written, folder: Path | None = None) -> str:
-    """The line of a picture in a ``.jsonl`` file; with a ``folder`` in its `METADATA`. Raises as `name_in`."""
+    """Returns a picture's line in a ``.jsonl`` file, or in the `METADATA` of a ``folder``. Raises as `name_in`."""
     record: dict[str, Any] = {"id": written.item.id}
     if folder is not None:
         record |= {"file_name": name_in(written.item, folder), "text": written.caption}
@@ -86,7 +86,7 @@ def json_line(written: Written, folder: Path | None = None) -> str:
 
 
 class CaptionLine(NamedTuple):
-    """One line of a file of captions. ``text``: its captions, a line each; ``line``: all of it."""
+    """One line of a file of captions. ``text``: its captions, one per line; ``line``: the raw line."""
 
     id: str
     text: str
@@ -94,7 +94,7 @@ class CaptionLine(NamedTuple):
 
 
 def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
-    """Yields the lines of a file of captions, the header of a CSV left out. Raises `UsageError` for any other line."""
+    """Yields the lines of a file of captions without the header of a CSV. Raises `UsageError` for invalid lines."""
     lines: Any = csv.reader(io.StringIO(text, newline="")) if format == "csv" else io.StringIO(text, newline="")
     for number, line in enumerate(lines, start=1):
         if not line or (format == "csv" and number == 1):
@@ -122,14 +122,13 @@ def _csv_line(values: Sequence[str]) -> str:
 
 
 def _readable(name: str) -> str:
-    """Returns a name in letters that every file system and reader of tars takes, without its suffix and not too
-    long.
+    """Returns a short name without suffix, in characters that every file system and tar reader accepts.
     """
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
 
 
 def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str]) -> None:
-    """Appends a sample to a tar (WebDataset): the picture as it is in the data, its captions and its id."""
+    """Appends a sample to a tar (WebDataset): the unmodified picture, its captions and its id."""
     data, suffix = bytes_of(item)
     key = f"{number:09d}-{_readable(item.id)}"
     texts = {"id": item.id, "captions": list(captions)} | ({"split": item.split} if item.split else {})
@@ -137,7 +136,7 @@ def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str
         (f"{key}{suffix}", data),
         (f"{key}.json", (json.dumps(texts, ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")),
     ]
-    if all(len(caption.splitlines()) == 1 for caption in captions):  # else a line there would be a part of one
+    if all(len(caption.splitlines()) == 1 for caption in captions):  # otherwise a caption would take several lines
         text = "\n".join(captions) + "\n"
         members.append((f"{key}.txt", text.encode("utf-8", "backslashreplace")))
     for name, content in members:
@@ -149,7 +148,7 @@ def write_sample(file: BinaryIO, number: int, item: Item, captions: Sequence[str
 
 
 def bytes_of(item: Item) -> tuple[bytes, str]:
-    """Returns the encoded picture, and a suffix by which it is read again; one that no file holds becomes a PNG."""
+    """Returns the encoded picture and a matching file suffix; encodes pictures without a file as PNG."""
     picture: Any = item.picture
     if hasattr(picture, "read"):
         data = bytes(picture.read().data)
@@ -161,14 +160,14 @@ def bytes_of(item: Item) -> tuple[bytes, str]:
 
 
 def _suffix_of(data: bytes, name: str) -> str:
-    """Returns the suffix by the content, where the name says nothing (``photo.jpg?w=300``, ``a.jpg.1``)."""
+    """Infers the suffix from the content if the name has none of use (``photo.jpg?w=300``, ``a.jpg.1``)."""
     with open_image(data, name) as found:
         format = str(found.format)
     return {"JPEG": ".jpg", "MPO": ".jpg", "JPEG2000": ".jp2"}.get(format, f".{format.lower()}")
 
 
 def end_tar(file: BinaryIO) -> None:
-    """Writes what a tar ends with."""
+    """Writes the end-of-archive marker of a tar."""
     file.write(b"\0" * (2 * tarfile.BLOCKSIZE))
 
 

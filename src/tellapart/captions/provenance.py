@@ -1,17 +1,17 @@
-"""Who wrote a caption: a log beside the captions has the hash of every text that tellapart wrote there.
+"""Tracks who wrote a caption: a log beside the captions stores the hash of every text that tellapart wrote there.
 
-A text that is not in the log, or that changed since, is a person's. `FILE_NAME` is one hidden file in the folder of the
-captions, with JSON objects, a line each, which are only ever appended. ``file`` says of which captions a line is: the
-name of a file of captions, whose rows are called by the ids of pictures, or ``*.txt`` (``*.xmp``, …), whose rows are
-the files of that suffix in the folder, by name.
+A text that is not in the log, or that has changed, counts as a person's. `FILE_NAME` is a hidden, append-only file of
+JSON lines in the folder of the captions. ``file`` names the captions that a line describes: a file of captions, whose
+rows are identified by picture ids, or ``*.txt`` (``*.xmp``, …), whose rows are the names of the files with that suffix
+in the folder.
 
     {"file": "captions.jsonl", "settings": {"decoding": …}}                        these captions were begun anew
     {"file": "captions.jsonl", "id": "1.jpg", "text": HASH, "picture": […]}        a caption, and its picture
     {"file": "*.txt", "id": "1.txt", "text": HASH}                                 a text in a file of its own
 
-A line is written before the text that it is of, so a process that is killed leaves no text of ours that looks like a
-person's; of each row the last two texts are known. The picture is recorded by the bytes that were decoded
-(`PictureRecord`): neither the spelling of a path nor the place of a folder matters.
+Lines are written before the texts that they describe, so a killed process leaves no text of ours that looks like a
+person's. The last two texts of each row are known. A picture is identified by the bytes that were decoded
+(`PictureRecord`), independently of the spelling of its path and the location of its folder.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ FILE_NAME = ".tellapart-captions.jsonl"
 
 @dataclass(frozen=True)
 class PictureRecord:
-    """The picture of a caption. ``content``: the key of its bytes, "" if it was replaced while it was captioned;
-    ``place``: a hash of its path; ``size`` in bytes and ``time_ns`` are those of its file."""
+    """Record of a caption's picture. ``content``: the key of its bytes, "" if it was replaced during captioning;
+    ``place``: a hash of its path; ``size`` (bytes) and ``time_ns`` (modification time) describe its file."""
 
     size: int
     time_ns: int
@@ -47,9 +47,9 @@ class PictureRecord:
 
     @classmethod
     def of(cls, picture: Picture, content: str | None = None) -> PictureRecord | None:
-        """Returns the record of a picture as it is now; None if it cannot be read.
+        """Records a picture in its current state; returns None if it cannot be read.
 
-        ``content``: the key of the bytes that were read after this call began, if it is known.
+        ``content``: the key of the bytes that are read after this call begins, if known.
         """
         try:
             if not isinstance(picture, StoredPicture):
@@ -61,14 +61,14 @@ class PictureRecord:
             return None
 
     def if_unchanged(self, picture: Picture) -> PictureRecord:
-        """Returns this record, without the content if the picture's file was replaced since."""
+        """Returns this record; clears ``content`` if the picture's file has been replaced."""
         if not isinstance(picture, StoredPicture):
             return self
         now = self.of(picture, "")
         return self if now is not None and replace(now, content=self.content) == self else replace(self, content="")
 
     def is_of(self, picture: Picture) -> bool:
-        """Returns whether the picture has this content. A file of the same size and time is not read."""
+        """Returns whether the picture has this content. Does not read files whose size and time are unchanged."""
         if not self.content:
             return False
         if not isinstance(picture, StoredPicture):
@@ -89,8 +89,8 @@ def text_hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class TextRow:
-    """One text in the log. ``hashes``: of the last two that tellapart wrote; ``captions``: what the captioner
-    wrote, where the text was made of that."""
+    """One text in the log. ``hashes``: the hashes of the last two texts that tellapart wrote; ``captions``: the
+    captioner's captions that the text was made from, if any."""
 
     hashes: tuple[str, ...] = ()
     picture: PictureRecord | None = None
@@ -98,7 +98,7 @@ class TextRow:
 
     @classmethod
     def new(cls, text: str | None, picture: PictureRecord | None = None, captions: Sequence[str] = ()) -> TextRow:
-        """Returns the row of a text that is to be written."""
+        """Creates the row of a text that is about to be written."""
         return cls(() if text is None else (text_hash(text),), picture, tuple(captions))
 
     def line(self, file: str, key: str) -> str:
@@ -122,25 +122,25 @@ class TextRow:
 
 @dataclass(frozen=True)
 class JournaledRun:
-    """One change of many texts by a command, for the journal (`captions.journal`): its id, and its first line."""
+    """A command's change of many texts, for the journal (`captions.journal`): its id and its head line."""
 
     change: str
     head: str
 
 
 class Provenance:
-    """The part of a folder's log that is of one file of captions. ``settings``: those that began it; None: unknown."""
+    """The part of a folder's log about one file of captions. ``settings``: those that began it; None: unknown."""
 
     def __init__(self, path: Path, file: str, settings: dict[str, Any] | None, rows: dict[str, TextRow]) -> None:
         self.path, self.file, self.settings, self.rows = path, file, settings, rows
-        self._begun: list[str] = []  # the line of `begin`, which is written with the first text
-        self._headed: JournaledRun | None = None  # the change whose head is written
+        self._begun: list[str] = []  # the line of `begin`, written together with the first text
+        self._headed: JournaledRun | None = None  # the change whose head line is written
 
     @classmethod
     def open(cls, captions: Path) -> Provenance:
-        """Returns what the log beside a file of captions says of it. Damaged lines count as not written.
+        """Reads the log's entries about a file of captions. Ignores damaged lines.
 
-        Raises `TellapartError` for a log that cannot be read: our own texts would count as a person's.
+        Raises `TellapartError` if the log cannot be read, because our own texts would then count as a person's.
         """
         path, file = captions.parent / FILE_NAME, captions.name
         found, begins = cls(path, file, None, {}), json.dumps({"file": file})[:-1].encode() + b","
@@ -164,16 +164,16 @@ class Provenance:
             self.rows[value["id"]] = self.rows.get(value["id"], TextRow()).with_line(value)
 
     def begin(self, settings: Mapping[str, Any]) -> None:
-        """Forgets the rows: these captions are begun anew."""
+        """Clears the rows, because these captions are begun anew."""
         self._begun = [json.dumps({"file": self.file, "settings": settings}, sort_keys=False) + "\n"]
         self.settings, self.rows = json.loads(json.dumps(settings)), {}
 
     def record(
         self, rows: Mapping[str, TextRow], run: JournaledRun | None = None, before: Mapping[str, str] | None = None
     ) -> None:
-        """Writes down texts that are about to be written.
+        """Records texts that are about to be written.
 
-        run: the change that they are a part of; ``before``: the texts that they replace.
+        run: the change that they belong to; ``before``: the texts that they replace.
         """
         values = [json.loads(row.line(self.file, key)) for key, row in rows.items()]
         if run is not None:
@@ -183,7 +183,7 @@ class Provenance:
         self._write(values, run)
 
     def record_removed(self, texts: Mapping[str, str], run: JournaledRun) -> None:
-        """Writes down texts that are about to be removed."""
+        """Records texts that are about to be removed."""
         self._write(
             [{"file": self.file, "id": key, "change": run.change, "removed": True, "before": text}
              for key, text in texts.items()],
@@ -206,7 +206,7 @@ class Provenance:
         return key in self.rows and text_hash(text) in self.rows[key].hashes
 
     def _append(self, lines: Sequence[str]) -> None:
-        """Whole lines, also after half a line of a process that was killed."""
+        """Appends complete lines, even after a partial line of a killed process."""
         if not lines:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -225,7 +225,7 @@ class Provenance:
 
 
 def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
-    """Appends texts of people, by row, to the backup beside a file of captions; returns its path."""
+    """Appends people's texts, by row, to the backup beside a file of captions; returns the backup's path."""
     backup = captions.with_name(f"{captions.name.removeprefix('*.')}.replaced.jsonl")
     now = time.strftime("%Y-%m-%d %H:%M:%S")
     lines = [json.dumps({"id": key, "text": text, "replaced": now}) + "\n" for key, text in texts.items()]
@@ -240,11 +240,11 @@ def back_up(captions: Path, texts: Mapping[str, str]) -> Path:
 def match_pictures(
     items: Iterable[Item], rows: Mapping[str, TextRow], present: Collection[str], where: Path
 ) -> tuple[set[str], set[str]]:
-    """Returns the ids of the items whose caption is ``present``, and the ids whose picture was replaced since.
+    """Returns the ids of items whose caption is ``present``, and the ids whose picture has been replaced.
 
-    A caption is an item's if it has the item's id, and also if its own id is not among the items and the picture is the
-    same: the path may be spelled in another way. Raises `UsageError`, which begins with ``where``, if pictures of two
-    places have the same id.
+    A caption belongs to the item with its id, or, if no item has its id, to an item with the same picture, since paths
+    can be spelled differently. Raises `UsageError`, which begins with ``where``, if pictures in two places have the
+    same id.
     """
     done, replaced, others, todo, ids = set[str](), set[str](), list[Item](), list[Item](), set[str]()
     for item in items:
@@ -255,7 +255,7 @@ def match_pictures(
         known = rows[item.id].picture if item.id in rows else None
         try:
             same = known is None or known.is_of(item.picture)
-        except PictureError:  # reported where it is read
+        except PictureError:  # reported when it is read
             same = True
         if same:
             done.add(item.id)
@@ -273,7 +273,7 @@ def match_pictures(
 
 
 def renamed_ids(items: Iterable[Item], rows: Mapping[str, TextRow]) -> dict[str, str]:
-    """Returns, by the ids of rows that are no item's, the id of the item with the same picture."""
+    """Maps the ids of rows that belong to no item to the id of the item with the same picture."""
     items = list(items)
     ids = {item.id for item in items}
     rest = {row.picture.content: (key, row.picture.size) for key, row in rows.items()
@@ -288,13 +288,13 @@ def renamed_ids(items: Iterable[Item], rows: Mapping[str, TextRow]) -> dict[str,
 
 
 class OwnFiles:
-    """The texts in files of their own, beside pictures in any number of folders, that tellapart wrote."""
+    """Tracks the text files that tellapart wrote beside pictures, in any number of folders."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[Path, str], Provenance] = {}
 
     def of(self, path: Path) -> Provenance:
-        """Returns the log of the files of this suffix in the folder of ``path``."""
+        """Returns the log of the files with the suffix of ``path`` in its folder."""
         key = path.parent, f"*{path.suffix.lower()}"
         if key not in self._known:
             self._known[key] = Provenance.open(path.parent / key[1])
@@ -305,7 +305,7 @@ class OwnFiles:
         return self.of(path).wrote(path.name, text)
 
     def are_own(self, picture: Path, texts: Sequence[str]) -> bool:
-        """Returns whether tellapart wrote these texts of a picture: beside it, or in a list above."""
+        """Returns whether tellapart wrote these texts of a picture, beside it or in a list in a folder above."""
         said = {" ".join(text.split()) for text in texts}
         for path in (picture.with_suffix(".txt"), picture.with_suffix(".caption")):
             with contextlib.suppress(OSError, UnicodeDecodeError):
@@ -316,7 +316,7 @@ class OwnFiles:
         return any(not hashes.isdisjoint(self._listed(folder)) for folder in picture.parents)
 
     def _listed(self, folder: Path) -> set[str]:
-        """The hashes of the texts in the list of a folder."""
+        """Returns the hashes of the texts in a folder's list."""
         key = folder, "metadata.jsonl"
         if key not in self._known:
             self._known[key] = Provenance.open(folder / key[1])
@@ -329,13 +329,13 @@ class OwnFiles:
         run: JournaledRun | None = None,
         before: Mapping[Path, str] | None = None,
     ) -> None:
-        """Writes down texts that are about to be written, with the pictures that they are of; see `Provenance`."""
+        """Records texts that are about to be written, with their pictures; see `Provenance`."""
         for log, paths in self._by_log(texts):
             rows = {path.name: TextRow.new(texts[path], (pictures or {}).get(path)) for path in paths}
             log.record(rows, run, {path.name: before[path] for path in paths if path in before} if before else None)
 
     def back_up(self, texts: Mapping[Path, str]) -> list[Path]:
-        """Keeps texts of people that are about to be replaced; returns the files in which they are."""
+        """Backs up people's texts that are about to be replaced; returns the backup files."""
         return [
             back_up(log.path.with_name(log.file), {path.name: texts[path] for path in paths})
             for log, paths in self._by_log(texts)

@@ -1,13 +1,13 @@
-"""The captions of a folder: per picture the text, who wrote it and its state; every change can be undone.
+"""The captions of a folder: each picture's text, author and state. Every change can be undone.
 
     store = CaptionStore.open("photos")                    # or open("photos", Path("captions.jsonl"))
     store.captions()["1.jpg"].text
-    store.write({"1.jpg": Edit("a red bus")}, "edit")      # by a person
-    store.write(texts, "caption", Author("blip", prompt))  # by a model: texts of people stay
+    store.write({"1.jpg": Edit("a red bus")}, "edit")      # written by a person
+    store.write(texts, "caption", Author("blip", prompt))  # written by a model: people's texts stay
     store.undo(store.last(1))
 
-A text that tellapart did not write counts as a person's. A write is in the journal (`captions.journal`) before it is in
-the files, each of which is written aside and renamed: a process that is killed leaves both whole.
+A text that tellapart did not write counts as a person's. A write goes to the journal (`captions.journal`) first, then
+to the files, each of which is written to a temporary file and renamed, so a killed process leaves both intact.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from tellapart.data.specification import parse
 from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
-MOVE = "move"  # the change of a text that follows its picture; it is not undone
+MOVE = "move"  # the kind of change when a text follows its renamed picture; cannot be undone
 STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts")
 
 
 @dataclass(frozen=True)
 class StoredCaption:
-    """A picture's caption. ``text``: "" without one; ``author``: None without one; ``version`` changes with any part.
+    """A picture's caption. ``text`` is "" and ``author`` None if there is none; ``version`` changes with any field.
 
     ``texts``: further texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail).
     """
@@ -63,13 +63,13 @@ class StoredCaption:
 
     @property
     def is_persons(self) -> bool:
-        """Returns whether a person wrote or accepted the text, or said that the picture needs none."""
+        """Returns whether a person wrote or accepted the text, or marked the picture as needing none."""
         return (self.author is not None and self.author.is_person) or self.accepted or self.decorative
 
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of one caption. ``text``: None leaves it; ``state``: fields of `STATE` to set, None removes one."""
+    """Edit of one caption. ``text``: None keeps it; ``state``: fields of `STATE` to set (None removes a field)."""
 
     text: str | None = None
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -77,10 +77,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The result of a write: the change (None if nothing changed), and ids by what happened to them.
+    """Result of a write: the change (None if nothing changed), and the ids by outcome.
 
-    ``stayed``: texts of people that a model's write left; ``replaced``: those that it replaced; ``conflicts``: rows
-    that somebody changed since the version that the caller has seen.
+    stayed: people's texts that a model's write kept.
+    replaced: people's texts that it replaced.
+    conflicts: rows that have changed since the version that the caller has seen.
     """
 
     change: str | None
@@ -92,7 +93,7 @@ class WriteResult:
 
 @dataclass(frozen=True)
 class Version:
-    """One entry of a picture's history: the change, the text before it and after it (None: there was none)."""
+    """One entry of a picture's history: the change, and the text before and after it (None: no text)."""
 
     change: JournalChange
     author: Author
@@ -117,11 +118,11 @@ class CaptionStore:
         """Opens the captions of a folder (or other data set).
 
         Args:
-            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the layout that the folder has, else
-                a ``.txt`` beside each picture.
-            folder: of an opened data set, where lists such as ``captions.jsonl`` are looked for.
+            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the folder's existing layout, or else a
+                ``.txt`` beside each picture.
+            folder: if ``pictures`` is an opened data set, the folder to search for lists such as ``captions.jsonl``.
 
-        Raises `UsageError` for data or captions that cannot be read.
+        Raises `UsageError` if the data or the captions cannot be read.
         """
         dataset = pictures if isinstance(pictures, Dataset) else open_many([str(pictures)])
         if not isinstance(pictures, Dataset):
@@ -132,7 +133,7 @@ class CaptionStore:
     # Reading.
 
     def captions(self, ids: Sequence[str] | None = None) -> dict[str, StoredCaption]:
-        """Returns the captions of pictures (None: of all, in their order) as they are on disk now, by id."""
+        """Reads the current captions of pictures (None: all, in order) from disk, by id."""
         with self._lock:
             chosen = list(self.items) if ids is None else list(ids)
             raws = self.layout.read(chosen)
@@ -140,7 +141,7 @@ class CaptionStore:
             return {id_: self._caption(id_, raws.get(id_)) for id_ in chosen}
 
     def caption(self, id_: str) -> StoredCaption:
-        """Returns the caption of one picture as it is on disk now."""
+        """Reads the current caption of one picture from disk."""
         return self.captions([id_])[id_]
 
     def _caption(self, id_: str, raw: str | None) -> StoredCaption:
@@ -189,13 +190,13 @@ class CaptionStore:
 
         Args:
             what: the kind of change for the history, such as ``edit`` or ``lora``.
-            author: a model's write leaves what a person wrote or accepted, unless ``replace_edited``; the journal
-                keeps the text that it replaces.
-            versions: the `StoredCaption.version` that the caller has seen; a row that changed since is a conflict, and
-                stays.
+            author: a model's write keeps texts that a person wrote or accepted, unless ``replace_edited``; the journal
+                keeps every replaced text.
+            versions: the `StoredCaption.version` that the caller has seen; a row that has changed since is a conflict
+                and is kept.
 
-        Raises `UsageError` for a layout that is read only, or while another process writes the file; `TellapartError`
-        where the disk is full or the files cannot be written.
+        Raises `UsageError` if the layout is read-only or another process is writing the file; `TellapartError` if the
+        disk is full or the files cannot be written.
         """
         with self._locked(edits):
             raws = self.layout.read(list(edits))
@@ -225,8 +226,8 @@ class CaptionStore:
         if changed and edit.text is not None:
             raw = self.layout.raw(id_, edit.text)
         if raw is None and edit.state.get("decorative") and self.layout.shows_state:
-            raw = ""  # a row for the state
-        if changed and not author.is_person:  # said of the text before
+            raw = ""  # the state needs a row
+        if changed and not author.is_person:  # the rest of the state describes the previous text
             state = {name: value for name, value in state.items() if name in ("language", "texts")}
         return raw, _without_empty({**state, **edit.state})
 
@@ -239,7 +240,7 @@ class CaptionStore:
         authors: Mapping[str, Author],
         undoes: Sequence[str] = (),
     ) -> str | None:
-        """Writes the journal, then the files. ``authors``: of the texts that change."""
+        """Writes the journal, then the files. ``authors``: the authors of the changed texts."""
         if not new:
             return None
         change = new_change_id()
@@ -265,7 +266,7 @@ class CaptionStore:
         return change
 
     def _picture(self, id_: str) -> PictureRecord | None:
-        """The record of the picture; a file that did not change since the last one is not read."""
+        """Returns the record of the picture; does not read the file if it has not changed since the last record."""
         picture, known = self.items[id_].picture, self._row(self.layout.place(id_)).row.picture
         with contextlib.suppress(PictureError):
             stored = picture.signature() if isinstance(picture, StoredPicture) else None
@@ -275,7 +276,7 @@ class CaptionStore:
 
     @contextlib.contextmanager
     def _locked(self, ids: Iterable[str]) -> Iterator[None]:
-        """Holds the store, its files and the logs of these pictures. Raises `UsageError`, see `write`."""
+        """Locks the store, its files and the logs of these pictures. Raises `UsageError`, see `write`."""
         ids = list(ids)
         with self._lock, contextlib.ExitStack() as stack:
             if not self.layout.writable:
@@ -292,7 +293,7 @@ class CaptionStore:
     # History.
 
     def changes(self) -> list[JournalChange]:
-        """Returns all changes of these captions, the oldest first; one in several folders is one."""
+        """Returns all changes of these captions, oldest first; a change in several folders counts once."""
         with self._lock:
             self._refresh(self.items)
             files = {(place.folder, place.file) for place in map(self.layout.place, self.items)}
@@ -304,11 +305,11 @@ class CaptionStore:
             return [merged[id_] for id_ in sorted(merged)]
 
     def size(self, change: str) -> int:
-        """Returns how many captions a change is of."""
+        """Returns the number of captions in a change."""
         return sum(len(log.changes[change].rows) for log in self._logs.values() if change in log.changes)
 
     def _changes_of(self, place: TextPlace) -> Iterator[tuple[JournalChange, RowChange]]:
-        """The changes of one row, the newest first, also those before its picture was renamed."""
+        """Yields the changes of one row, newest first, including those before its picture was renamed."""
         log, key = self._logs.get(place.folder), (place.file, place.key)
         for change in reversed(list(log.changes.values())) if log else ():
             if (row := change.rows.get(key)) is not None:
@@ -316,7 +317,7 @@ class CaptionStore:
                 key = (place.file, row.source) if row.source else key
 
     def active(self) -> list[JournalChange]:
-        """Returns the changes that are not undone, the oldest first; an undo that was undone is none, either."""
+        """Returns the changes that are not undone, oldest first; omits undos that were themselves undone."""
         undone, active = set[str](), list[JournalChange]()
         for change in reversed(self.changes()):
             if change.id not in undone:
@@ -325,16 +326,16 @@ class CaptionStore:
         return active[::-1]
 
     def last(self, count: int) -> list[str]:
-        """Returns the ids of the last changes that are not undone, and are no undo or move themselves."""
+        """Returns the ids of the last changes that are not undone and are not undos or moves themselves."""
         ids = [change.id for change in self.active() if not change.undoes and change.what != MOVE]
         return ids[-count:] if count > 0 else []
 
     def since(self, time: str) -> list[str]:
-        """Returns the ids of all changes after a time in UTC (``2026-11-28T00:30:00``), undos among them."""
+        """Returns the ids of all changes after a time in UTC (``2026-11-28T00:30:00``), including undos."""
         return [change.id for change in self.changes() if change.id > time]
 
     def history(self, id_: str) -> list[Version]:
-        """Returns the versions of a picture's caption, the newest first; interrupted changes are left out."""
+        """Returns the versions of a picture's caption, newest first; omits interrupted changes."""
         with self._lock:
             raw: str | None = self.layout.read([id_]).get(id_)
             self._refresh([id_])
@@ -350,7 +351,7 @@ class CaptionStore:
             return versions
 
     def undo(self, ids: Sequence[str]) -> WriteResult:
-        """Undoes these changes, the newest first, as one change. What was changed since otherwise stays.
+        """Undoes these changes, newest first, as one change. Keeps texts that later changes have altered.
 
         Raises as `write`.
         """
@@ -358,7 +359,7 @@ class CaptionStore:
         changes = [change for change in self.changes() if change.id in chosen]
         touched = {(file, key) for change in changes for file, key in change.rows}
         for log in self._logs.values():
-            for now, before_it in log.moved.items():  # in their order: a picture may have been renamed twice
+            for now, before_it in log.moved.items():  # in order, because a picture may have been renamed twice
                 touched |= {now} if before_it in touched else set()
         rows = [id_ for id_ in self.items if self.layout.place(id_)[1:] in touched]
         with self._locked(rows):
@@ -390,12 +391,12 @@ class CaptionStore:
             change_id = self._commit("undo", PERSON, new, raws, authors, sorted(chosen))
             return WriteResult(change_id, tuple(new), tuple(dict.fromkeys(stayed)))
 
-    # Pictures that were renamed.
+    # Renamed pictures.
 
     def remember(self) -> int:
-        """Writes down the content of the pictures whose text is not in the log yet; returns how many.
+        """Records the content of pictures whose text is not in the log yet; returns their number.
 
-        Their texts then follow them when they are renamed or moved (`follow`).
+        Their texts can then follow them when they are renamed or moved (`follow`).
         """
         if not self.layout.writable:
             return 0
@@ -416,7 +417,7 @@ class CaptionStore:
         return len(records)
 
     def follow(self) -> list[str]:
-        """Gives texts whose picture was renamed or moved to that picture; returns its ids. Raises as `write`."""
+        """Moves texts to their renamed or moved pictures; returns the ids of these pictures. Raises as `write`."""
         if not self.layout.writable:
             return []
         with self._lock:
@@ -440,7 +441,7 @@ class CaptionStore:
             return moved
 
     def _move(self, stray: TextPlace, id_: str, raw: str) -> None:
-        """Moves a text to a picture; its author and state go along."""
+        """Moves a text to a picture, with its author and state."""
         logged = self._row(stray)
         author = logged.author(raw)
         with self.layout.locked():
@@ -474,7 +475,7 @@ def _hash(raw: str | None) -> str | None:
 
 
 def _text_fields(raw: str | None, before: str | None, author: Author, writer: Author) -> dict[str, Any]:
-    """The fields of a line for a text. ``author``: of the text; ``writer``: of the change."""
+    """Returns the fields of a text's line. ``author``: the author of the text; ``writer``: the author of the change."""
     value: dict[str, Any] = {} if before is None else {"before": before}
     if raw is None:
         return value | {"removed": True}

@@ -1,8 +1,8 @@
 """Destinations of captions: a file of lines, a text file beside each picture, the log, or standard output.
 
-Whole lines are appended, so a process that is killed leaves at most half a line, which the next run cuts off before it
-goes on. `tellapart.captions.provenance` says with which settings captions were begun, of which pictures they are, and
-which of them a person wrote or edited: those are replaced only if that is asked for, and a backup is kept.
+Complete lines are appended, so a killed process leaves at most one partial line, which the next run removes before it
+continues. `tellapart.captions.provenance` records the settings, the pictures, and which captions a person wrote or
+edited: those are replaced only on request, and a backup is kept.
 """
 
 from __future__ import annotations
@@ -50,35 +50,35 @@ from tellapart.utils.files import write_errors as io_errors
 from tellapart.utils.messages import say, stdout_errors
 
 FORMATS = ("jsonl", "csv", "txt")
-LOG = "log"  # in place of a format: captions that texts are made of later
-PRINTED = Path("-")  # in place of a file: standard output
-# Settings that are written down and not compared: the models' weights are, and the pictures' own bytes.
+LOG = "log"  # pseudo-format: captions go to the log, to be turned into texts later
+PRINTED = Path("-")  # pseudo-file: standard output
+# Settings that are recorded but not compared; the models' weights and the pictures' bytes are compared instead.
 NAMES = {"captioner", "captioner_files", "typed_options", "scorer", "scorer_files", "data", "device"}
 OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options", "captioner_settings"}
 PRECISION = "precision"
 SYNC_SECONDS = 3.0
-SHOWN = 10  # files in a message
+SHOWN = 10  # maximum number of files in a message
 
 
 @dataclass(frozen=True)
 class Replace:
-    """Says what may be replaced: texts that tellapart wrote (``own``), and those that a person wrote or changed."""
+    """What may be replaced: texts that tellapart wrote (``own``), texts that a person wrote or edited (``edited``)."""
 
     own: bool = False
     edited: bool = False
 
 
 class Writer(Protocol):
-    """A destination of captions. ``done``: the ids that already have one."""
+    """Destination of captions. ``done``: the ids that already have a caption."""
 
     done: set[str]
 
     def write(self, captions: Sequence[Written]) -> None:
-        """Append captions. Raises `TellapartError` where the disk is full."""
+        """Appends captions. Raises `TellapartError` if the disk is full."""
         ...
 
     def close(self) -> None:
-        """Flush to disk and close the file."""
+        """Flushes to disk and closes the file."""
         ...
 
 
@@ -90,7 +90,7 @@ def open_writer(
     resume: bool,
     replaces: Replace = Replace(),
 ) -> Writer:
-    """The writer for ``out``; its suffix says the format where ``format`` does not."""
+    """Opens a writer for ``out``; without a ``format``, the suffix of ``out`` selects it."""
     if out is not None and format == LOG:
         return LogWriter.open(out, settings, items, replaces)
     chosen = _format(out, format)
@@ -127,7 +127,7 @@ def _format(out: Path | None, format: str | None) -> str:
 
 
 def is_complete(items: Sequence[Item], out: Path | None, format: str | None, request: dict[str, Any]) -> bool:
-    """Returns whether every item has its caption, by a run with this ``request`` and the same files of the models."""
+    """Returns whether every item has a caption from a run with this ``request`` and the same model files."""
     chosen = _format(out, format)
     if chosen == "txt" and out is None:
         return len(TextFiles.beside(items, Replace(), lambda line: None).done) == len(items)
@@ -148,9 +148,9 @@ def is_complete(items: Sequence[Item], out: Path | None, format: str | None, req
 
 
 def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what must be equal for two runs to write the same captions, without loading a model.
+    """Returns the settings that two runs must share to write the same captions; loads no model.
 
-    A model is its files, if they are on disk, and else its name; data are their pictures.
+    Models are compared by their files if these are on disk, otherwise by name. The data is compared by its pictures.
     """
     found = {key: value for key, value in request.items() if key not in OF_MODELS | {"data", "device"}}
     for name in ("captioner", "scorer"):
@@ -160,7 +160,7 @@ def same_models(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recorded_precision(out: Path | None, format: str | None = None) -> str | None:
-    """The precision in which the captions of this file were begun; None if that is unknown."""
+    """Returns the precision with which the captions in this file were begun; None if unknown."""
     if out is None or out == PRINTED:
         return None
     settings = Provenance.open(log_of(out) if format == LOG else out).settings or {}
@@ -168,9 +168,9 @@ def recorded_precision(out: Path | None, format: str | None = None) -> str | Non
 
 
 def guard_edited(out: Path, replaces: Replace) -> bool:
-    """Raises `UsageError` if a file of captions, which will be replaced as a whole, has texts of people.
+    """Raises `UsageError` if a file of captions that will be replaced as a whole contains people's texts.
 
-    With ``replaces.edited`` they are backed up, and the file is removed. Returns whether all that is there is ours.
+    With ``replaces.edited``, backs them up and removes the file. Returns whether all texts in the file are ours.
     """
     format = _format(out, None)
     if format not in ("jsonl", "csv") or not out.is_file():
@@ -214,13 +214,13 @@ def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str,
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as they are read back from the log."""
+    """Returns the settings as they would be read back from the log."""
     value: dict[str, Any] = json.loads(json.dumps(settings))
     return value
 
 
 class Printed:
-    """Captions on standard output, each as soon as it is there: lines of JSON or CSV, or (``txt``) captions alone."""
+    """Prints captions to standard output as they are generated: JSON lines, CSV, or only the captions (``txt``)."""
 
     def __init__(self, format: str, scored: bool) -> None:
         self.done: set[str] = set()
@@ -241,19 +241,19 @@ class Printed:
 
 
 def log_of(out: Path) -> Path:
-    """Returns the name under which the log has the captions that the texts in ``out`` are made of."""
+    """Returns the name that the log uses for the captions that the texts in ``out`` are made from."""
     return out.with_name(f"{out.name}#captions")
 
 
 class LogWriter:
-    """Captions in the log alone: texts for a purpose are made of them afterwards."""
+    """Writes captions only to the log, from which alt texts or training captions are made later."""
 
     def __init__(self, out: Path, known: Provenance, done: set[str]) -> None:
         self.out, self._known, self.done = out, known, done
 
     @classmethod
     def open(cls, out: Path, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> LogWriter:
-        """Begins the captions, or goes on with those of the same settings. Raises `UsageError` for other settings."""
+        """Begins the captions, or continues those with the same settings. Raises `UsageError` if settings differ."""
         known = Provenance.open(log_of(out))
         if known.settings is None or replaces.own:
             with _write_errors(out):
@@ -284,7 +284,7 @@ def logged_captions(out: Path, items: Sequence[Item]) -> dict[str, list[str]]:
 
 
 class LineFile:
-    """Captions appended to one file, a line each."""
+    """Appends captions to one file, one line per picture."""
 
     def __init__(self, path: Path, format: str, scored: bool, known: Provenance, file: int) -> None:
         self.path, self.format, self._scored, self._known, self._file = path, format, scored, known, file
@@ -297,10 +297,10 @@ class LineFile:
     def open(
         cls, path: Path, format: str, settings: dict[str, Any], items: Sequence[Item], resume: bool, replaces: Replace
     ) -> LineFile:
-        """Begins the file, or goes on with it: captions of pictures that were replaced since are left out of it.
+        """Begins the file or continues it; removes captions whose pictures have been replaced.
 
-        An empty file, which a process that was killed at once leaves, is begun. Raises `UsageError` where that must
-        not be.
+        Treats an empty file, as a killed process may leave it, as new. Raises `UsageError` if the file must not be
+        changed.
         """
         with _write_errors(path):
             real = writable_file(path)
@@ -329,7 +329,7 @@ class LineFile:
         return writer
 
     def _begin(self, settings: dict[str, Any], items: Sequence[Item], replaces: Replace) -> None:
-        """Keeps the lines that stay, and finds the pictures that have theirs."""
+        """Keeps the lines that stay, and finds the pictures that already have a caption."""
         lines, half = self._lines(replaces)
         own = {line.id for line in lines if self._known.wrote(line.id, line.text)}
         edited = {line.id: line.text for line in lines if line.id not in own}
@@ -366,7 +366,7 @@ class LineFile:
         self._count = len(kept)
 
     def _lines(self, replaces: Replace) -> tuple[list[CaptionLine], bool]:
-        """The lines of the file, and whether it ended in the middle of one, which is not among them."""
+        """Returns the complete lines of the file, and whether it ends with a partial line."""
         text = self.path.read_bytes().decode("utf-8-sig", "surrogateescape")
         whole, half = text[: text.rfind("\n") + 1], text[text.rfind("\n") + 1 :]
         try:
@@ -378,7 +378,7 @@ class LineFile:
             return [], True
         if half:
             header = csv_header(self._scored) if self.format == "csv" else ""
-            with contextlib.suppress(UsageError):  # a whole line, saved by an editor without its end
+            with contextlib.suppress(UsageError):  # a complete line that an editor saved without a line break
                 for line in caption_lines(header + half, self.format, self.path) if whole or not header else ():
                     if self.format == "jsonl" or self._known.wrote(line.id, line.text):
                         lines.append(line)
@@ -387,12 +387,12 @@ class LineFile:
         return lines, bool(half)
 
     def _back_up(self, texts: Mapping[str, str]) -> None:
-        """Keeps what is no whole line of a caption in a file of its own: the journal has captions only."""
+        """Backs up text that is not a valid line to a separate file, because the journal stores only captions."""
         what = "the whole file will be replaced" if "" in texts else "its last line had no end"
         say(f"{self.path}: {what}; a backup is in {back_up(self.path, texts)}")
 
     def write(self, captions: Sequence[Written]) -> None:
-        """Append captions; on a full disk the partial line is removed, so that the file can be resumed."""
+        """Appends captions; if the disk is full, removes the partial line so that the file can be resumed."""
         if not captions:
             return
         data = memoryview("".join(self._line(written) for written in captions).encode())
@@ -414,7 +414,7 @@ class LineFile:
         self.done.update(written.item.id for written in captions)
 
     def close(self) -> None:
-        """Flush to disk; a file without a single caption is removed."""
+        """Flushes to disk; removes the file if it has no captions."""
         with contextlib.suppress(OSError):
             os.fsync(self._file)
         os.close(self._file)
@@ -422,7 +422,7 @@ class LineFile:
             writable_file(self.path).unlink(missing_ok=True)
 
     def _rewrite(self, text: str) -> None:
-        """Replaces the file, by one that is locked before it has its name."""
+        """Replaces the file with a temporary file that is locked before it is renamed."""
         real = writable_file(self.path)
         temporary = temporary_beside(real)
         try:
@@ -450,11 +450,11 @@ class LineFile:
 
 
 class TextFiles:
-    """A ``.txt`` beside each picture, as tools for data sets expect it."""
+    """Writes a ``.txt`` beside each picture, as tools for data sets expect."""
 
     def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
         self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
-        self._people: list[Path] = []  # files whose text of a person was replaced
+        self._people: list[Path] = []  # files in which a person's text was replaced
         self.done: set[str] = set()
 
     @classmethod
@@ -465,7 +465,7 @@ class TextFiles:
         say: Callable[[str], None] = say,
         run: JournaledRun | None = None,
     ) -> TextFiles:
-        """Finds the pictures whose file stays. Raises `UsageError` for files that cannot be written."""
+        """Finds the pictures whose file stays. Raises `UsageError` if a file cannot be written."""
         own = OwnFiles()
         found = cls(own, check_beside(items, ".txt"), replaces, run)
         edited = replaced = 0
@@ -476,7 +476,7 @@ class TextFiles:
                 found.done |= set() if replaces.edited else {item.id}
             elif target.exists() and not replaces.own:
                 known = own.of(target).rows[target.name].picture
-                with contextlib.suppress(PictureError):  # told where it is read
+                with contextlib.suppress(PictureError):  # reported when it is read
                     if known is not None and not known.is_of(item.picture):
                         replaced += 1
                         continue
@@ -489,7 +489,7 @@ class TextFiles:
         return found
 
     def write(self, captions: Sequence[Written]) -> None:
-        """Each file is whole or not there."""
+        """Writes one file per caption; each file is either complete or absent."""
         texts = {self._targets[one.item.id]: one.caption + "\n" for one in captions}
         pictures = {self._targets[one.item.id]: one.picture for one in captions}
         edited = write_own(texts, self._own, self._replaces.edited, pictures, self._run)
@@ -497,15 +497,15 @@ class TextFiles:
         self.done.update(one.item.id for one in captions)
 
     def close(self) -> None:
-        """Prints how many texts of people were replaced."""
+        """Prints how many of people's texts were replaced."""
         if self._people:
             say_replaced(self._people)
 
 
 def text_of_person(path: Path, own: OwnFiles) -> str | None:
-    """Returns the text of a file that a person wrote or changed; None if it is ours, or not there.
+    """Returns the text of a file that a person wrote or edited; None if it is ours or does not exist.
 
-    Bytes that are not UTF-8 are kept as `surrogateescape` does.
+    Invalid UTF-8 is decoded with `surrogateescape`.
     """
     text = _text_in(path)
     return None if text is None or own.is_own(path, text) else text
@@ -527,10 +527,10 @@ def write_own(
     pictures: Mapping[Path, PictureRecord | None] | None = None,
     run: JournaledRun | None = None,
 ) -> dict[Path, str]:
-    """Writes texts into files of their own; returns the texts of people, which stay, or are replaced if asked for.
+    """Writes each text into its own file; returns people's texts, which stay or, with ``replace_edited``, are replaced.
 
-    The files are read now: a person may have written one while captions were made. run: the change that the texts are
-    a part of, by which they can be undone; None: one of their own.
+    Reads the files again, because a person may have written one during captioning. run: the change that the texts
+    belong to and can be undone with; None: a new change.
     """
     before = {path: text for path in texts if (text := _text_in(path)) is not None}
     people = {path: text for path, text in before.items() if not own.is_own(path, text)}
@@ -548,9 +548,9 @@ def write_own(
 
 
 def record_list(out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str] = frozenset()) -> None:
-    """Journals a list of captions that is about to be written whole: its rows, and those that it no longer has.
+    """Records a list of captions in the journal before it is rewritten: its rows, and the rows that it loses.
 
-    texts: by id; ``people``: ids of texts that a person wrote, which the list keeps.
+    texts: the new texts by id; ``people``: ids of texts that a person wrote and that the list keeps.
     """
     before: dict[str, str] = {}
     if out.exists():
@@ -565,22 +565,22 @@ def record_list(out: Path, items: Sequence[Item], texts: Mapping[str, str], peop
 
 
 def say_replaced(texts: Collection[Path]) -> None:
-    """Prints how many texts of people were replaced, and how to get them back."""
+    """Prints how many of people's texts were replaced, and how to restore them."""
     folder = Path(os.path.commonpath([path.parent for path in texts]))
     say(f"{len(texts):,} texts that a person wrote or edited are replaced; to get them back, type: "
         f"{undo_command(folder)}")  # fmt: skip
 
 
 def undo_command(path: Path) -> str:
-    """Returns the command that brings back what a run replaced in a folder, or in a file of captions."""
+    """Returns the command that restores what a run replaced in a folder or in a file of captions."""
     typed = [str(path)] if path.is_dir() else ["FOLDER", "--captions", str(path)]
     return f"tellapart captions undo {' '.join(map(shlex.quote, typed))}"
 
 
 def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
-    """Returns by id the file of each picture's name with another suffix.
+    """Returns, by id, the path of each picture with its suffix replaced.
 
-    Raises `UsageError` for pictures that are not files, and names all pictures that would share a file.
+    Raises `UsageError` if a picture is not a file, or if pictures would share a file, all of which it names.
     """
     pictures: dict[Path, list[str]] = {}
     found = {}
@@ -600,7 +600,7 @@ def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
 
 
 def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
-    """`files_beside`, and raises `UsageError` for folders and files that cannot be written, which are all named."""
+    """Same as `files_beside`, but also raises `UsageError` that names all folders and files that cannot be written."""
     targets = files_beside(items, suffix)
     wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
              if not os.access(folder, os.W_OK)]  # fmt: skip

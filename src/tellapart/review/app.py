@@ -1,7 +1,7 @@
-"""The routes of the review page, and its server.
+"""Routes and server of the review page.
 
-The page is for this machine's browser alone, as `tellapart.bags.review.app`: requests name numbers, never paths; one
-that writes must come from the page itself with the token that only it can read.
+As in `tellapart.bags.review.app`, the page serves only this machine's browser: requests refer to numbers, never to
+paths, and requests that write must come from the page itself and carry a token that only the page can read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGEST_BATCH = 4 << 20  # bytes: the numbers of all rows of a large folder
 
 
 def create_app(session: ReviewSession, port: int) -> ASGIApp:
-    """Returns the application, for a server that listens on the loopback address at ``port``."""
+    """Returns the ASGI application, for a server on the loopback address at ``port``."""
     token = secrets.token_urlsafe(32)
     count = len(session.ids)
 
@@ -101,7 +101,7 @@ def create_app(session: ReviewSession, port: int) -> ASGIApp:
 
 
 def batch_edit(what: str, body: Mapping[str, Any]) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that a request for many rows names. Raises `UsageError`."""
+    """Returns the edit that a batch request names. Raises `UsageError`."""
     text = str(body.get("text") or "")
     if what == "replace":
         flags = {name: bool(body.get(name)) for name in ("case", "whole_words")}
@@ -116,7 +116,7 @@ def batch_edit(what: str, body: Mapping[str, Any]) -> Callable[[StoredCaption], 
 
 
 def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:
-    """Returns the ``numbers`` of a request. Raises `UsageError` for what is no list of numbers of pictures."""
+    """Returns the ``numbers`` of a request. Raises `UsageError` unless they are a list of picture numbers."""
     numbers = want(dict(body), "numbers", list)
     if not all(type(number) is int for number in numbers):
         raise UsageError("numbers: expected a list of numbers")
@@ -124,13 +124,13 @@ def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:
 
 
 def answer_of(session: ReviewSession, saved: Saved) -> dict[str, Any]:
-    """Returns a write as the page gets it: its rows as they are now."""
+    """Returns the response to a write, with the current state of its rows."""
     rows = {number: session.row(number) for number in saved.rows}
     return {"rows": rows, "conflicts": saved.conflicts, "message": saved.message, **session.undoable()}
 
 
 def error_response(_: Request, error: Exception) -> Response:
-    """Returns the error as JSON, in one line."""
+    """Returns the error as a one-line JSON response."""
     return JSONResponse({"error": str(error)}, status_code=400 if isinstance(error, UsageError) else 500)
 
 
@@ -140,5 +140,5 @@ def server_of(session: ReviewSession, listener: socket.socket) -> Any:
 
 
 def serve(session: ReviewSession, listener: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serves the page until Ctrl-C. ``ready`` is called with the address first."""
+    """Serves the page until Ctrl-C; first calls ``ready`` with the address."""
     web.serve(create_app(session, listener.getsockname()[1]), listener, ready)

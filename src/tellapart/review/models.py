@@ -1,4 +1,4 @@
-"""What a scorer and a captioner add to the page: the pictures that a caption fits, and new captions of those."""
+"""Adds a scorer and a captioner to the review page: finds the pictures that a caption fits, and recaptions them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tellapart.models.devices import resolve_device
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.load import load_scorer
 
-SAMPLES = 10  # captions of each picture that is captioned again
-BLOCK = 1024  # captions that are compared with all pictures at once
+SAMPLES = 10  # samples per recaptioned picture
+BLOCK = 1024  # captions per block when compared with all pictures
 
 
 class FitFinder:
-    """A scorer that says which pictures a caption fits. Threads may share it."""
+    """Finds the pictures that a caption fits, by a scorer. Thread-safe."""
 
     def __init__(self, scorer: Scorer, dataset: Dataset) -> None:
         self.scorer, self._dataset = scorer, dataset
@@ -36,7 +36,7 @@ class FitFinder:
         self._texts: dict[str, np.ndarray] = {}
 
     def _encode(self) -> np.ndarray:
-        """The features of the pictures that can be read, N×D; encoded once, and kept in the feature store."""
+        """Returns features N×D of the readable pictures; encodes them once and caches them in the feature store."""
         if self._image_ND is None:
             store, encoder = FeatureStore(), self.scorer.encoder
             items = store.readable(self._dataset, encoder, skipped=Skipped(), progress=False)
@@ -52,9 +52,9 @@ class FitFinder:
         return np.stack([self._texts[text] for text in texts])
 
     def fits(self, id_: str, text: str, count: int) -> tuple[list[tuple[str, float]], int]:
-        """Returns the pictures that the scorer finds most similar to a text, with their cosine, the best first.
+        """Returns the pictures that the scorer finds most similar to a text, with their cosine, best first.
 
-        The picture ``id_`` itself is always among them. Also returns how many others are more similar than it.
+        The result always includes the picture ``id_``. Also returns how many other pictures are more similar.
         """
         with self._lock:
             image_ND = self._encode()
@@ -67,7 +67,7 @@ class FitFinder:
             return [(one, float(cosine_N[self._places[one]])) for one in shown], int((cosine_N > own).sum())
 
     def collisions(self, texts: Mapping[str, str]) -> dict[str, int]:
-        """Returns for each caption how many other pictures it fits at least as well as its own; 0 is left out."""
+        """Counts, for each caption, the other pictures that it fits at least as well as its own; omits zeros."""
         with self._lock:
             image_ND = self._encode()
             ids = [id_ for id_, text in texts.items() if text.strip() and id_ in self._places]
@@ -81,14 +81,14 @@ class FitFinder:
             return found
 
     def best_of(self, ids: Sequence[str]) -> BestOf:
-        """Returns the choice among samples by how well the scorer finds their picture among its look-alikes."""
+        """Returns a `BestOf`, which ranks samples by how well the scorer finds their picture among its look-alikes."""
         with self._lock:
             image_ND = self._encode()
             return BestOf.of_features(self.scorer, list(self._places), image_ND, wanted=ids, progress=False)
 
 
 class Recaptioner:
-    """Captions pictures again so that a scorer tells them from their look-alikes."""
+    """Recaptions pictures so that a scorer can distinguish them from their look-alikes."""
 
     def __init__(self, captioner: Captioner, finder: FitFinder, dataset: Dataset) -> None:
         self._captioner, self._finder = captioner, finder
@@ -101,7 +101,7 @@ class Recaptioner:
                                                       "scorer": finder.scorer.name})  # fmt: skip
 
     def captions(self, ids: Sequence[str]) -> dict[str, Edit]:
-        """Returns the best caption of each picture, and the others as its candidates.
+        """Returns the best caption of each picture, with the others as candidates.
 
         Raises `UsageError` if no picture can be read.
         """
@@ -123,7 +123,7 @@ class Recaptioner:
 
 
 def open_models(scorer: str, model: str | None, device: str, dataset: Dataset) -> tuple[FitFinder, Recaptioner | None]:
-    """Loads the scorer and, if it is named, the captioner. Raises `UsageError` for names of no model."""
+    """Loads the scorer and, if named, the captioner. Raises `UsageError` if a name is not a model."""
     place = resolve_device(device)
     finder = FitFinder(load_scorer(scorer, place), dataset)
     return finder, None if model is None else Recaptioner(load_captioner(model, place), finder, dataset)

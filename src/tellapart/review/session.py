@@ -1,4 +1,4 @@
-"""A review: the captions of a folder as the page has them, numbered, and what the page may do with them."""
+"""Review session: the numbered captions of a folder, and the operations that the page offers."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tellapart.utils.web import encode_picture
 if TYPE_CHECKING:
     from tellapart.review.models import FitFinder, Recaptioner
 
-LONGEST_SIDE = 1400  # pixels of the large picture
-LONGEST_TEXT = 20_000  # characters of a caption
+LONGEST_SIDE = 1400  # pixels of the large picture's longer side
+LONGEST_TEXT = 20_000  # maximum number of characters of a caption
 LOOK_ALIKES = 12
 THUMBNAILS_IN_MEMORY = 512
 EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
@@ -29,7 +29,7 @@ EDITABLE = {"accepted": bool, "decorative": bool, "language": str}
 
 @dataclass(frozen=True)
 class Saved:
-    """The result of a write for the page: rows that are new, by number, and what is to be said."""
+    """Result of a write for the page: the changed rows by number, and a message."""
 
     rows: dict[int, StoredCaption]
     conflicts: tuple[int, ...] = ()
@@ -38,7 +38,7 @@ class Saved:
 
 
 class ReviewSession:
-    """The captions of a folder under numbers from 0 in the order of the pictures. Threads may share it."""
+    """The captions of a folder, numbered from 0 in the order of the pictures. Thread-safe."""
 
     def __init__(
         self, store: CaptionStore, name: str, finder: FitFinder | None = None, recaptioner: Recaptioner | None = None
@@ -48,14 +48,14 @@ class ReviewSession:
         self._numbers = {id_: number for number, id_ in enumerate(self.ids)}
         self._lock = threading.RLock()
         self._known: dict[str, StoredCaption] = {}
-        self._revisions: list[set[int]] = []  # rows that changed with each revision
-        self._changed: set[int] = set()  # by this page, since it was started
+        self._revisions: list[set[int]] = []  # rows that changed in each revision
+        self._changed: set[int] = set()  # rows that this page has changed since it was started
         self.thumbnail = functools.lru_cache(THUMBNAILS_IN_MEMORY)(self._thumbnail)
 
     # Reading.
 
     def refresh(self, ids: Sequence[str] | None = None) -> int:
-        """Reads captions (None: all) from disk; returns the revision, which grows whenever a row changed."""
+        """Reads captions (None: all) from disk; returns the revision, which increases whenever a row changes."""
         with self._lock:
             now = self.store.captions(ids)
             changed = {self._numbers[id_] for id_, one in now.items() if self._known.get(id_) != one}
@@ -65,7 +65,7 @@ class ReviewSession:
             return len(self._revisions)
 
     def state(self) -> dict[str, Any]:
-        """Returns all that the page shows, but for pixels."""
+        """Returns everything that the page shows except pixels."""
         with self._lock:
             revision = self.refresh()
             return {
@@ -80,7 +80,7 @@ class ReviewSession:
             }
 
     def row(self, number: int) -> dict[str, Any]:
-        """Returns a row as the page has it; empty fields are left out."""
+        """Returns a row for the page; omits empty fields."""
         one = self._known[self.ids[number]]
         author = one.author
         row = {
@@ -99,21 +99,21 @@ class ReviewSession:
         return {name: value for name, value in row.items() if value or name in ("id", "text", "version")}
 
     def since(self, revision: int, *, look: bool) -> dict[str, Any]:
-        """Returns the rows that changed after a revision; ``look``: also those that other programs changed."""
+        """Returns the rows that changed after a revision; ``look``: includes changes by other programs."""
         with self._lock:
             now = self.refresh() if look else len(self._revisions)
             numbers = sorted(set[int]().union(*self._revisions[max(0, revision) :]))
             return {"revision": now, "rows": {number: self.row(number) for number in numbers}, **self.undoable()}
 
     def undoable(self) -> dict[str, Any]:
-        """Returns the change that undo would undo, and the undo that redo would; None where there is none."""
+        """Returns the change that undo would revert and the undo that redo would revert; None if there is none."""
         active = self.store.active()
         last = next((change for change in reversed(active) if not change.undoes and change.what != MOVE), None)
         undone = active[-1] if active and active[-1].undoes else None
         return {"undo": last and {"id": last.id, "what": last.what}, "redo": undone and undone.id}
 
     def history(self, number: int) -> list[dict[str, Any]]:
-        """Returns the versions of a caption, the newest first."""
+        """Returns the versions of a caption, newest first."""
         return [
             {
                 "time": version.change.time,
@@ -136,7 +136,7 @@ class ReviewSession:
     # Writing.
 
     def write(self, edits: Mapping[int, Mapping[str, Any]], what: str) -> Saved:
-        """Saves rows that a person edited: text, accepted, decorative or language, with the version that was seen."""
+        """Saves a person's edits of rows: text, accepted, decorative or language, and the version that was seen."""
         changes, versions = dict[str, Edit](), dict[str, str]()
         for number, fields in edits.items():
             id_ = self.ids[number]
@@ -144,14 +144,14 @@ class ReviewSession:
         return self._saved(self.store.write(changes, what, versions=versions))
 
     def batch(self, numbers: Sequence[int], what: str, edit: Callable[[StoredCaption], Edit | None]) -> Saved:
-        """Changes many rows by one function of what they are now, as one change."""
+        """Applies a function to the current captions of many rows, as one change."""
         with self._lock:
             now = self.store.captions([self.ids[number] for number in numbers])
             edits = {id_: made for id_, caption in now.items() if (made := edit(caption)) is not None}
             return self._saved(self.store.write(edits, what))
 
     def undo(self, change: str) -> Saved:
-        """Undoes one change, an undo among them, that is not undone yet. Raises `UsageError` for any other."""
+        """Undoes one change, which may itself be an undo. Raises `UsageError` if it is already undone."""
         with self._lock:
             if change not in {one.id for one in self.store.active()}:
                 raise UsageError("this change is undone already; the page shows what stands now")
@@ -160,7 +160,7 @@ class ReviewSession:
             return self._saved(done, message)
 
     def recaption(self, numbers: Sequence[int]) -> Saved:
-        """Captions pictures again by the model; texts of people stay. Raises `UsageError` without a model."""
+        """Recaptions pictures with the model; keeps people's texts. Raises `UsageError` if there is no model."""
         if self.recaptioner is None:
             raise UsageError("no model to caption with; start the review with --model MODEL --scorer MODEL")
         now = self.store.captions([self.ids[number] for number in numbers])
@@ -181,10 +181,10 @@ class ReviewSession:
             rows = {number: self._known[self.ids[number]] for number in sorted(written | set(conflicts))}
             return Saved(rows, conflicts, done.change, message)
 
-    # By the scorer.
+    # Operations that need the scorer.
 
     def look_alikes(self, number: int, text: str) -> dict[str, Any]:
-        """Returns the pictures that a text fits best, its own among them, and how many it fits better than that."""
+        """Returns the pictures that a text fits best, including its own, and how many it fits better than its own."""
         if self.finder is None:
             raise UsageError("no scorer; start the review with --scorer MODEL")
         fits, better = self.finder.fits(self.ids[number], text, LOOK_ALIKES)
@@ -192,7 +192,7 @@ class ReviewSession:
         return {"fits": shown, "better": better}
 
     def collisions(self) -> dict[int, int]:
-        """Returns for each caption how many other pictures it fits at least as well as its own."""
+        """Counts, for each caption, the other pictures that it fits at least as well as its own."""
         if self.finder is None:
             raise UsageError("no scorer; start the review with --scorer MODEL")
         texts = {id_: one.text for id_, one in self.store.captions().items()}
@@ -200,7 +200,7 @@ class ReviewSession:
 
 
 def doubts_of(text: str) -> list[str]:
-    """Returns what a person should look at in a text: a refusal, an opening such as "The image shows"."""
+    """Returns what a person should check in a text: a refusal, or an opening such as "The image shows"."""
     if not text:
         return []
     if said := refusal(text):
@@ -210,7 +210,7 @@ def doubts_of(text: str) -> list[str]:
 
 
 def checked_edit(fields: Mapping[str, Any]) -> Edit:
-    """Returns the edit of a row. Raises `UsageError` for fields of another kind."""
+    """Validates the fields and returns the edit of a row. Raises `UsageError` if a field has the wrong type."""
     text = fields.get("text")
     if text is not None and (not isinstance(text, str) or len(text) > LONGEST_TEXT):
         raise UsageError(f"text: expected at most {LONGEST_TEXT:,} characters")
@@ -222,7 +222,7 @@ def checked_edit(fields: Mapping[str, Any]) -> Edit:
 
 
 def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that replaces every occurrence of a text. Raises `UsageError` for an empty one."""
+    """Returns the edit that replaces every occurrence of a text. Raises `UsageError` if ``find`` is empty."""
     if not find:
         raise UsageError("find: type the text to look for")
     pattern = re.escape(find)
@@ -238,7 +238,7 @@ def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> 
 
 
 def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that puts a trigger in front of captions that do not begin with it."""
+    """Returns the edit that prepends a trigger to captions that do not begin with it."""
     trigger = trigger.strip().rstrip(",")
     if not trigger:
         raise UsageError("trigger: type the word to put in front")
@@ -253,7 +253,7 @@ def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
 
 
 def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that adds a tag at the end of captions that lack it, or removes it from all."""
+    """Returns the edit that appends a tag to captions that lack it, or removes it from all."""
     tag = tag.strip().strip(",")
     if not tag:
         raise UsageError("tag: type a tag")
@@ -270,7 +270,7 @@ def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]
 
 
 def stating(name: str, value: bool) -> Callable[[StoredCaption], Edit | None]:
-    """Returns the edit that accepts captions, or takes that back."""
+    """Returns the edit that accepts captions, or revokes acceptance."""
     if name != "accepted":
         raise UsageError(f"{name}: cannot be set for many captions")
     return lambda caption: Edit(state={name: value}) if caption.accepted != value and caption.text else None

@@ -1,4 +1,4 @@
-"""Opens a review from the names that a user typed, and serves it."""
+"""Opens a review from command-line arguments, and serves it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.utils.web import bind
 def open_session(
     folder: str, captions: Path | None = None, scorer: str | None = None, model: str | None = None, device: str = "auto"
 ) -> ReviewSession:
-    """Returns the review of a folder; captions follow pictures that were renamed. Raises `UsageError`."""
+    """Opens the review of a folder; moves captions along with renamed pictures. Raises `UsageError`."""
     dataset = open_many([folder])
     store = CaptionStore.open(dataset, captions, Path(folder))
     for line in dataset.report():
@@ -26,16 +26,16 @@ def open_session(
         say(f"{len(moved):,} captions follow their pictures, which were renamed or moved")
     finder = recaptioner = None
     if scorer is not None:
-        from tellapart.review.models import open_models  # torch: most reviews do without
+        from tellapart.review.models import open_models  # imports torch, which most reviews do not need
 
         finder, recaptioner = open_models(scorer, model, device, dataset)
     return ReviewSession(store, folder, finder, recaptioner)
 
 
 def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
-    """Serves the page until Ctrl-C; ``open_page``: opens it in this machine's browser.
+    """Serves the page until Ctrl-C. ``open_page``: also opens it in this machine's browser.
 
-    Meanwhile writes down which picture each text is of, so that it follows the picture when that is renamed.
+    Meanwhile records the picture of each text, so that texts can follow pictures that are renamed.
     """
     listener = bind(port)
     threading.Thread(target=session.store.remember, daemon=True).start()

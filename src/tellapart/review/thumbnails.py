@@ -1,4 +1,4 @@
-"""Small copies of pictures for pages that show thousands, kept on disk outside the folder of the pictures."""
+"""Thumbnails for pages with thousands of pictures, cached on disk outside the folder of the pictures."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ SIDE = 320  # pixels of the longer side
 
 
 def thumbnail(picture: Picture) -> tuple[bytes, str]:
-    """Returns the bytes of a picture of at most `SIDE` pixels, and their media type. Raises `PictureError`.
+    """Returns the encoded thumbnail, at most `SIDE` pixels wide or high, and its media type. Raises `PictureError`.
 
-    A file that did not change since is read from ``$TELLAPART_CACHE/thumbnails``.
+    Thumbnails of unchanged files are read from ``$TELLAPART_CACHE/thumbnails``.
     """
     if not isinstance(picture, StoredPicture):
         return encode_picture(picture.image(), SIDE)
@@ -26,7 +26,7 @@ def thumbnail(picture: Picture) -> tuple[bytes, str]:
         data = path.read_bytes()
         return data, "image/png" if data.startswith(b"\x89PNG") else "image/jpeg"
     data, kind = encode_picture(picture.image(), SIDE)
-    with contextlib.suppress(OSError):  # a full disk: it is made again the next time
+    with contextlib.suppress(OSError):  # if the disk is full, the thumbnail is made again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda new: new.write_bytes(data), sync=False)
     return data, kind

@@ -1,1 +1,1 @@
-"""Search of a folder by its captions and its pictures; `cli` imports it."""
+"""Searches a folder by its captions and its pictures; `cli` imports it."""

@@ -1,7 +1,7 @@
-"""Search of pictures: BM25 over captions and a scorer over pictures, fused by reciprocal rank.
+"""Picture search: BM25 over captions and a scorer over pictures, combined by reciprocal rank fusion.
 
-Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009) sums 1 / (60 + rank) over both lists. A picture whose caption
-has no word of the query has no rank among the captions; equal scores share the best of their ranks.
+Reciprocal rank fusion (Cormack, Clarke and Büttcher 2009) sums 1 / (60 + rank) over both rankings. A picture whose
+caption contains no word of the query has no rank among the captions; ties share their best rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RECALLS = (1, 5, 10)
 
 @dataclass(frozen=True)
 class Hit:
-    """One picture that a query finds. ``by_caption`` and ``by_picture``: its ranks from 1, None without one."""
+    """One search result. ``by_caption`` and ``by_picture``: its ranks, starting at 1; None if it has none."""
 
     id: str
     caption: str
@@ -38,14 +38,14 @@ class Hit:
 
     @property
     def reasons(self) -> str:
-        """Returns the ranks in a few words."""
+        """Describes the ranks in a few words."""
         by_caption = f"caption {self.by_caption}" if self.by_caption is not None else "not by its caption"
         return by_caption if self.by_picture is None else f"{by_caption}, picture {self.by_picture}"
 
 
 @dataclass(frozen=True)
 class SearchFigures:
-    """How well queries find their pictures: by way (captions, pictures, both) and measure, in per cent."""
+    """Retrieval metrics in percent, by method (captions, pictures, both) and metric."""
 
     queries: int
     pictures: int
@@ -67,10 +67,9 @@ class SearchIndex:
     def build(
         cls, dataset: Dataset, captions: Mapping[str, StoredCaption], scorer: Scorer | None = None
     ) -> SearchIndex:
-        """Indexes the captions, texts in further languages among them, and encodes the pictures if there is a scorer.
+        """Indexes the captions, including texts in other languages, and encodes the pictures if there is a scorer.
 
-        Features are kept in the feature store; pictures that cannot be read are left out, and the data set reports
-        them.
+        Features are cached in the feature store. Unreadable pictures are skipped, and the data set reports them.
         """
         items, image_ND = list(dataset), None
         if scorer is not None:
@@ -81,7 +80,7 @@ class SearchIndex:
         return cls(items, texts, scorer, image_ND)
 
     def scores(self, queries: Sequence[str]) -> dict[str, np.ndarray]:
-        """Returns scores_QN by way: ``captions`` (BM25), and with a scorer ``pictures`` (cosine) and ``both``."""
+        """Returns scores_QN by method: ``captions`` (BM25) and, with a scorer, ``pictures`` (cosine) and ``both``."""
         words = [query_words(text) for text in ptb_tokenize(queries)]
         bm25_QN = np.stack([self._captions.scores(own) for own in words])
         if self._scorer is None or self._image_ND is None:
@@ -92,8 +91,7 @@ class SearchIndex:
         return {"captions": bm25_QN, "pictures": cosine_QN, "both": np.asarray(fused_QN)}
 
     def search(self, query: str, count: int = 10) -> list[Hit]:
-        """Returns the best ``count`` pictures for a query, the best first; pictures that nothing speaks for are left
-        out.
+        """Returns the ``count`` best pictures for a query, best first; omits pictures without any match.
         """
         scores = self.scores([query])
         best_N = scores.get("both", scores["captions"])[0]
@@ -115,9 +113,9 @@ class SearchIndex:
         ]
 
     def measure(self, queries: Sequence[tuple[str, str]]) -> SearchFigures:
-        """Returns R@k and MRR of queries with the id of the picture that each looks for, with 95 % intervals.
+        """Computes R@k and MRR, with 95 % intervals, of (query, id of the target picture) pairs.
 
-        Intervals resample pictures, as queries of one picture are not independent.
+        The bootstrap resamples pictures, because queries for the same picture are not independent.
         """
         places_of = {item.id: place for place, item in enumerate(self.items)}
         target_Q = np.array([places_of[id_] for _, id_ in queries])
@@ -133,7 +131,7 @@ class SearchIndex:
 
 
 def _ranks(score_QN: np.ndarray, *, zero: bool) -> np.ndarray:
-    """Returns the rank of each text from 1, Q×N; equal scores share the best. ``zero``: a score of 0 has none (inf)."""
+    """Returns ranks Q×N, starting at 1; ties share their best rank. ``zero``: a score of 0 has no rank (inf)."""
     rank_QN = np.empty(score_QN.shape)
     for q, score_N in enumerate(score_QN):
         descending = np.sort(score_N)[::-1]

@@ -1,4 +1,4 @@
-"""A page of search results with small pictures."""
+"""Writes a page of search results with thumbnails."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIDE = 320  # pixels of a picture's longer side
 
 @dataclass(frozen=True)
 class QueryHits:
-    """A query and what it finds. ``picture``: the id that it looks for; "" if that is unknown."""
+    """A query and its results. ``picture``: the id of the target picture; "" if unknown."""
 
     query: str
     hits: Sequence[Hit]
@@ -27,7 +27,7 @@ class QueryHits:
 
 
 def write_search_page(path: Path, title: str, found: Sequence[QueryHits], items: Sequence[Item]) -> None:
-    """Writes one HTML file with the pictures inside. Raises as `write_output`."""
+    """Writes a single HTML file with embedded pictures. Raises as `write_output`."""
     pictures = {item.id: item for item in items}
     images = {id_: _image(pictures[id_]) for id_ in {hit.id for one in found for hit in one.hits}}
     results = [

@@ -1,4 +1,4 @@
-"""Queries with the picture that each looks for: a CSV of ``query,picture``, or JSON lines of both."""
+"""Reads queries with their target pictures: a CSV of ``query,picture``, or JSON lines with both keys."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ QUERY_KEYS = ("query", "queries", "question", "search", *GENERATED_KEYS)
 
 
 def read_queries(path: Path, items: Sequence[Item]) -> list[tuple[str, str]]:
-    """Returns each query with the id of its picture, which the file names by id, file name or stem.
+    """Returns each query with the id of its target picture, which the file gives by id, file name or stem.
 
-    Raises `UsageError` for a row without both, and for pictures that are not among the items.
+    Raises `UsageError` if a row lacks a query or a picture, or if a picture is not among the items.
     """
     rows: list[tuple[str, str, str]] = []
     for where, record in read_rows(path):

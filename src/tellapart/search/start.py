@@ -1,4 +1,4 @@
-"""Opens a search from the names that a user typed."""
+"""Opens a search from command-line arguments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["open_index", "search_all", "write_search_page"]
 
 
 def open_index(folder: str, captions: Path | None, scorer: str | None, device: str) -> SearchIndex:
-    """Returns the index of a folder's captions and, with a scorer, its pictures. Raises `UsageError`."""
+    """Builds the index of a folder's captions and, with a scorer, of its pictures. Raises `UsageError`."""
     dataset = open_many([folder])
     store = CaptionStore.open(dataset, captions, Path(folder))
     loaded = None if scorer is None else load_scorer(scorer, resolve_device(device))
@@ -28,7 +28,7 @@ def open_index(folder: str, captions: Path | None, scorer: str | None, device: s
 
 
 def search_all(index: SearchIndex, query: str | None, queries: Path | None, count: int) -> list[QueryHits]:
-    """Returns what one query finds, or each of a file. Raises `UsageError` for a file that is none of queries."""
+    """Runs one query, or all queries of a file. Raises `UsageError` if the file does not contain queries."""
     if query is not None:
         return [QueryHits(query, index.search(query, count))]
     assert queries is not None
