@@ -1,4 +1,4 @@
-"""Errors that a user can mend: what was found, what was expected, what to type."""
+"""Errors that a user can fix: their messages say what was found, what was expected, and what to type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 class TellapartError(Exception):
-    """One line for the user; the command exits with ``exit_code`` and without a traceback."""
+    """Base class of errors with a one-line message; commands exit with ``exit_code`` and no traceback."""
 
     exit_code = 1
 
@@ -20,7 +20,7 @@ class UsageError(TellapartError):
 
 
 class PictureError(TellapartError):
-    """An unreadable picture. Long jobs count it and continue."""
+    """An unreadable picture. Long jobs count such pictures and continue."""
 
 
 class MissingExtra(TellapartError):
@@ -33,7 +33,7 @@ class MissingExtra(TellapartError):
 
 
 def need_extra(extra: str, what: str, *packages: str) -> None:
-    """Raises `MissingExtra` where one of the packages is not installed. Imports none of them."""
+    """Raises `MissingExtra` if one of the packages is not installed. Imports none of them."""
     for package in packages:
         try:
             found = importlib.util.find_spec(package)
@@ -44,7 +44,7 @@ def need_extra(extra: str, what: str, *packages: str) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint such as ``; did you mean 'steps'?``, or the known names where none is similar."""
+    """Returns a hint such as ``; did you mean 'steps'?``, or the known names if none is similar."""
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean '{close[0]}'?" if close else f"; known: {', '.join(known)}"

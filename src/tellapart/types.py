@@ -1,6 +1,6 @@
-"""The nouns that travel between the parts, and the legend of the shape suffixes.
+"""Data types shared by all packages, and the legend of the shape suffixes.
 
-A name that holds an array ends in its axes: ``logits_BTV``, ``reward_BS``, ``features_ND``.
+Names of arrays end in their axes: ``logits_BTV``, ``reward_BS``, ``features_ND``.
 
     B  pictures in a batch        T  tokens of a caption       N  pictures of a data set
     S  samples per picture        V  vocabulary                D  features
@@ -31,11 +31,11 @@ class Picture(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in messages: the path, or the scene's id."""
+        """Returns the name used in messages: the path, or the scene's id."""
         ...
 
     def key(self) -> str:
-        """Hashes the content, not the name: equal pictures have equal keys."""
+        """Returns a hash of the content, not of the name: equal pictures have equal keys."""
         ...
 
     def image(self) -> Image.Image:
@@ -44,7 +44,7 @@ class Picture(Protocol):
 
 
 class Rows(Protocol):
-    """N rows that are read where they are indexed: an array, in memory or on disk, or features in files."""
+    """N rows that are read when they are indexed: an array, in memory or on disk, or features in files."""
 
     def __len__(self) -> int: ...
 
@@ -56,9 +56,9 @@ class Rows(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One picture with what people wrote about it. ``truth`` is a `Scene` in `scenes`, else None.
+    """One picture with its human references. ``truth``: the ground truth, a `Scene` in `scenes`, otherwise None.
 
-    ``id`` and ``split`` are kept as `clean_text`: files that name the same item then agree.
+    ``id`` and ``split`` are normalized by `clean_text`, so that files that name the same item agree.
     """
 
     id: str
@@ -75,18 +75,18 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Turns pictures into features, and names the result by a fingerprint under which it may be cached.
+    """Turns pictures into features, which can be cached under its fingerprint.
 
-    fingerprint: covers weights and preprocessing.
+    fingerprint: a hash of weights and preprocessing.
     pixels: turns PIL pictures into one float tensor B×C×height×width.
     encode: turns that tensor into features, first axis B.
-    frames: the number of frames of a clip that are encoded.
+    frames: the number of frames encoded per clip.
     join: joins the features F×… of the frames of one clip into one row. With ``frames`` above 1 it is also called for
         a still picture, with F = 1. None: the row is the features of the single frame.
-    precision: of the model's weights; rows of "bf16" and "fp16" are stored in half the bytes where that is lossless.
+    precision: of the model's weights; rows of "bf16" and "fp16" are stored in half the bytes if that is lossless.
     name: the name shown by ``tellapart cache``.
-    tower: the frozen encoder that comes first, where there is one. ``encode`` takes its output, too, so that a picture
-        which is stored for the tower is not encoded again.
+    tower: the frozen encoder that comes first, if any. ``encode`` also accepts its output, so that pictures whose tower
+        features are cached are not encoded again.
     """
 
     fingerprint: str
@@ -103,7 +103,7 @@ class Encoder:
 class Rollout:
     """Generated captions of B pictures, S samples each, as R = B·S rows, picture by picture.
 
-    tokens_RT: the new tokens only, with the end token where it was generated, padded after it.
+    tokens_RT: the new tokens only, including the end token if it was generated, padded on the right.
     valid_RT: True on tokens (end token included), False on padding.
     texts: the R decoded captions.
     samples: S.
@@ -122,15 +122,15 @@ class Rollout:
 
 @dataclass(slots=True)
 class Batch:
-    """The input of one training step: B pictures and, where the objective reads them, their references.
+    """The input of one training step: B pictures and, if the objective uses them, their references.
 
     rows_B: the pictures' row numbers in the training set.
-    visual: the captioner's input (features, first axis B) or, where a vision encoder is trained, pixels.
+    visual: the captioner's input (features, first axis B) or, if a vision encoder is trained, pixels.
     tokens_RT, valid_RT: R = B·captions references, picture by picture.
-    bag_B: the number of each picture's bag, where the recipe has bags.
-    distractors_BK: rows of further pictures that each picture is to be told from, for which no captions are generated;
-        −1 fills up where there are fewer than K.
-    step: the number of the batch, from 0; together with ``seed`` it decides what is drawn for an item.
+    bag_B: the number of each picture's bag, if the recipe has bags.
+    distractors_BK: rows of additional distractors for each picture, for which no captions are generated; padded with −1
+        if there are fewer than K.
+    step: the number of the batch, from 0; ``step`` and ``seed`` determine each item's random numbers.
     """
 
     items: list[Item]
@@ -149,7 +149,7 @@ class Batch:
         return ItemSeeds(tuple(item.id for item in self.items), self.seed, self.step) if self.items else None
 
     def split(self, chunks: int) -> list[Batch]:
-        """Splits the batch by pictures into at most ``chunks`` parts of nearly equal size; 1 is the batch itself."""
+        """Splits the batch by pictures into at most ``chunks`` parts of nearly equal size; returns it as it is for 1."""
         size = -(-len(self.rows_B) // chunks)
         return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
 
@@ -178,7 +178,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Loss:
-    """A scalar to minimize, and numbers for the log."""
+    """A scalar loss to minimize, and numbers for the log."""
 
     value: torch.Tensor
     logs: dict[str, float] = field(default_factory=dict)
@@ -194,10 +194,10 @@ class StepContext:
     """The settings of a training step that are the same for all objectives.
 
     backward: takes the loss of one micro-batch and computes its gradients.
-    micro_batches: the largest number of parts in which the batch goes forward and backward.
-    encode: the captioner's vision encoder where it is trained; ``batch.visual`` then holds pixels.
-    autocast: returns the context of forward passes.
-    rank, world_size: of the process that takes the step, as in torch.distributed.
+    micro_batches: the maximum number of parts into which the batch is split for forward and backward passes.
+    encode: the captioner's vision encoder if it is trained; ``batch.visual`` then holds pixels.
+    autocast: returns the context manager of forward passes.
+    rank, world_size: of the current process, as in torch.distributed.
     """
 
     backward: Callable[[Loss], None] = run_backward
@@ -219,7 +219,7 @@ class StepContext:
 def share_of(total: int, rank: int, world_size: int) -> slice:
     """Returns the rank's share of ``total`` rows. Shares are consecutive and differ by at most one row."""
     each, more = divmod(total, world_size)
-    place = rank if world_size > 1 else 0  # a rank that has left the others keeps its number
+    place = rank if world_size > 1 else 0  # a rank that has left the group keeps its number
     begin = place * each + min(place, more)
     return slice(begin, begin + each + (place < more))
 
@@ -238,8 +238,10 @@ def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> tuple[torch.Tensor, tor
 
 @contextmanager
 def in_mode(model: torch.nn.Module, training: bool) -> Iterator[None]:
-    """Runs a model in training or in inference mode, and restores its mode. A model that is in it is left alone: to
-    switch some hundreds of modules takes milliseconds."""
+    """Sets a model's training or inference mode, and restores the previous mode on exit.
+
+    Does not touch a model that is already in this mode, because switching hundreds of modules takes milliseconds.
+    """
     before = model.training
     changes = any(module.training != training for module in model.modules())
     if changes:

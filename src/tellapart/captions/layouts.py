@@ -180,7 +180,7 @@ class Sidecars(CaptionLayout):
 
 @dataclass
 class ListRow:
-    """One row of a list. ``line``: the raw line; ``record``: its fields; ``key``: the id; ``field``: the text's field."""
+    """One row of a list. ``line``: the raw line; ``record``: its fields; ``key``: id; ``field``: field of the text."""
 
     line: str
     record: dict[str, Any]
@@ -344,7 +344,7 @@ class ListFile(CaptionLayout):
         self._rows = [one for row in self._rows for one in instead.get(id(row), [row])]
 
     def _new_rows(self, id_: str, raw: str, before: list[ListRow], state: Mapping[str, Any] | None) -> list[ListRow]:
-        """Returns a picture's new rows: one per caption if it had several or is new in a table, otherwise a single row."""
+        """Returns a picture's new rows: one per caption if it had several or is new in a table, otherwise one."""
         template = before or [self._blank(id_)]
         texts = raw.split("\n")
         if len(before) > 1 or (self._table and not before):

@@ -118,7 +118,7 @@ class CaptionStore:
         """Opens the captions of a folder (or other data set).
 
         Args:
-            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the folder's existing layout, or else a
+            captions: a file of captions, or a suffix (``.txt``, ``.xmp``); None: the folder's layout, by default a
                 ``.txt`` beside each picture.
             folder: if ``pictures`` is an opened data set, the folder to search for lists such as ``captions.jsonl``.
 

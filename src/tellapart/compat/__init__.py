@@ -1,1 +1,1 @@
-"""The interfaces of other libraries over the metrics of this one: scripts change an import and do without Java."""
+"""Drop-in interfaces of other metric libraries: scripts change one import and no longer need Java."""

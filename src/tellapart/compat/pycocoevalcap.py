@@ -1,10 +1,10 @@
-"""pycocoevalcap's interface without Java: the same classes, shapes and values.
+"""Drop-in replacement for pycocoevalcap without Java: same classes, shapes and values.
 
-``from tellapart.compat.pycocoevalcap import Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap``, or the path
-that a script has: ``tellapart.compat.pycocoevalcap.bleu.bleu``, ``….eval``, ``….tokenizer.ptbtokenizer``. As there,
-``compute_score`` reads texts that a tokenizer has cut and cuts them at blanks only: `PTBTokenizer` comes first.
+``from tellapart.compat.pycocoevalcap import Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap``, or use the
+original module paths: ``tellapart.compat.pycocoevalcap.bleu.bleu``, ``….eval``, ``….tokenizer.ptbtokenizer``. As in
+the original, ``compute_score`` splits texts only at spaces, so tokenize them with `PTBTokenizer` first.
 
-METEOR reads its tables from the package pycocoevalcap (``pip install 'tellapart[meteor]'``). SPICE is the Java tool.
+METEOR reads its tables from the package pycocoevalcap (``pip install 'tellapart[meteor]'``). SPICE runs the Java tool.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Texts = Mapping[Any, Sequence[str]]
 
 
 def paired(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
-    """Returns the caption and the references of every picture, in the order of ``gts``.
+    """Returns the captions and the references of all pictures, in the order of ``gts``.
 
-    Raises `UsageError` where the two are not of the same pictures, where a picture has no reference, or not exactly one
-    caption in a list.
+    Raises `UsageError` if ``gts`` and ``res`` have different pictures, if a picture has no reference, or if it does not
+    have a list of exactly one caption.
     """
     if gts.keys() != res.keys():
         odd = next(iter(gts.keys() ^ res.keys()))
@@ -52,10 +52,10 @@ def _single_blanks(gts: Texts, res: Texts) -> tuple[list[str], list[list[str]]]:
 
 
 class PTBTokenizer:
-    """Cuts captions as the COCO tools do."""
+    """Tokenizes captions as the COCO tools do."""
 
     def tokenize(self, captions_for_image: Mapping[Any, Sequence[Mapping[str, Any]]]) -> dict[Any, list[str]]:
-        """Returns {id: [text, …]} of {id: [{"caption": text}, …]}; tokens are joined by blanks."""
+        """Converts {id: [{"caption": text}, …]} to {id: [text, …]}, with tokens joined by spaces."""
         keys = [key for key, captions in captions_for_image.items() for _ in captions]
         texts = [entry["caption"] for captions in captions_for_image.values() for entry in captions]
         tokens_by_id: dict[Any, list[str]] = {}
@@ -65,7 +65,7 @@ class PTBTokenizer:
 
 
 class Bleu:
-    """BLEU-1 to BLEU-n of the corpus, with the closest reference's length."""
+    """Corpus BLEU-1 to BLEU-n, with the closest reference length."""
 
     def __init__(self, n: int = ORDERS) -> None:
         if not 1 <= n <= ORDERS:
@@ -73,7 +73,7 @@ class Bleu:
         self._n = n
 
     def compute_score(self, gts: Texts, res: Texts, verbose: int = 1) -> tuple[list[float], list[list[float]]]:
-        """Returns n corpus numbers, and n lists with a number for each picture. ``verbose`` prints the counts."""
+        """Returns n corpus scores, and n lists with the score of each picture. ``verbose`` prints the counts."""
         counts_NC = stats_of_tokens(*_single_blanks(gts, res))
         sum_C = counts_NC.sum(0)
         if verbose:
@@ -89,13 +89,13 @@ class Bleu:
 
 
 class Meteor:
-    """METEOR 1.5 as COCO's jar computes it."""
+    """METEOR 1.5, as computed by COCO's jar."""
 
     def __init__(self) -> None:
         find_tables()
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[float]]:
-        """Returns the corpus number, and a number for each picture."""
+        """Returns the corpus score, and the score of each picture."""
         captions, references = paired(gts, res)
         captions = [text.replace("|||", "").replace("  ", " ") for text in captions]
         corpus, value_N = meteor_of_tokens(captions, references)
@@ -110,7 +110,7 @@ class Rouge:
     """ROUGE-L with β = 1.2."""
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
-        """Returns the mean, and an array with a number for each picture."""
+        """Returns the mean score, and an array with the score of each picture."""
         return rouge_of_tokens(*paired(gts, res))
 
     def method(self) -> str:
@@ -119,14 +119,14 @@ class Rouge:
 
 
 class Cider:
-    """CIDEr-D, with the document frequencies of the references given."""
+    """CIDEr-D, with document frequencies from the given references."""
 
     def __init__(self, test: None = None, refs: None = None, n: int = ORDERS, sigma: float = SIGMA) -> None:
         if test is not None or refs is not None or (n, sigma) != (ORDERS, SIGMA):
             raise UsageError(f"Cider has n={ORDERS} and sigma={SIGMA:g} here; type Cider() and call compute_score")
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, np.ndarray]:
-        """Returns the mean, and an array with a number for each picture, 0 to 10."""
+        """Returns the mean score, and an array with the score of each picture, 0 to 10."""
         return cider_of_tokens(*_single_blanks(gts, res))
 
     def method(self) -> str:
@@ -135,7 +135,7 @@ class Cider:
 
 
 class Spice:
-    """SPICE by the Java tool. Raises `UsageError` where it cannot run: no other number has this name."""
+    """SPICE, computed by the Java tool. Raises `UsageError` if it cannot run, because there is no substitute."""
 
     def __init__(self) -> None:
         try:
@@ -144,7 +144,7 @@ class Spice:
             raise UsageError(f"{error}; without Java: tellapart eval --metrics graph_f, which is not SPICE") from None
 
     def compute_score(self, gts: Texts, res: Texts) -> tuple[float, list[dict[str, dict[str, float]]]]:
-        """Returns the mean F, and the scores by category of each picture, sorted by id."""
+        """Returns the mean F-score, and each picture's scores by category, sorted by id."""
         keys = sorted(gts)
         captions, references = paired({key: gts[key] for key in keys}, res)
         scores = spice_scores_of_tokens(captions, references)
@@ -156,19 +156,19 @@ class Spice:
 
 
 class Annotations(Protocol):
-    """The part of `pycocotools.coco.COCO` that is read."""
+    """The part of `pycocotools.coco.COCO` that `COCOEvalCap` uses."""
 
     imgToAnns: Mapping[Any, Sequence[Mapping[str, Any]]]
 
     def getImgIds(self) -> list[Any]:
-        """Returns the pictures' ids."""
+        """Returns the ids of the pictures."""
 
 
 class COCOEvalCap:
-    """All metrics of a COCO results file: ``eval`` by metric, ``imgToEval`` and ``evalImgs`` by picture.
+    """Computes all metrics of a COCO results file: ``eval`` by metric, ``imgToEval`` and ``evalImgs`` by picture.
 
-    ``coco`` and ``cocoRes`` are `pycocotools.coco.COCO` and what its ``loadRes`` returns. SPICE is there where its tool
-    is installed; else a line on stderr says what it lacks.
+    ``coco`` is a `pycocotools.coco.COCO`, ``cocoRes`` the result of its ``loadRes``. SPICE is included if its tool is
+    installed; otherwise a line on stderr says what is missing.
     """
 
     def __init__(self, coco: Annotations, cocoRes: Annotations) -> None:
@@ -179,7 +179,7 @@ class COCOEvalCap:
         self.evalImgs: list[dict[str, Any]] = []
 
     def evaluate(self) -> None:
-        """Measures the pictures of ``params["image_id"]`` and prints each metric."""
+        """Evaluates the pictures in ``params["image_id"]`` and prints each metric."""
         ids, tokenizer = self.params["image_id"], PTBTokenizer()
         print("tokenization...")
         gts = tokenizer.tokenize({key: self.coco.imgToAnns[key] for key in ids})
@@ -204,22 +204,22 @@ class COCOEvalCap:
         self.setEvalImgs()
 
     def setEval(self, score: float, method: str) -> None:
-        """Keeps and prints a corpus number."""
+        """Stores and prints a corpus score."""
         self.eval[method] = score
         print(f"{method}: {score:0.3f}")
 
     def setImgToEvalImgs(self, scores: Iterable[Any], imgIds: Iterable[Hashable], method: str) -> None:
-        """Keeps a metric's number of each picture."""
+        """Stores a metric's score of each picture."""
         for key, score in zip(imgIds, scores, strict=True):
             self.imgToEval.setdefault(key, {"image_id": key})[method] = score
 
     def setEvalImgs(self) -> None:
-        """Makes ``evalImgs`` of ``imgToEval``."""
+        """Creates ``evalImgs`` from ``imgToEval``."""
         self.evalImgs = list(self.imgToEval.values())
 
 
 def _as_package() -> None:
-    """Registers the modules' names of pycocoevalcap, for scripts that import by them."""
+    """Registers pycocoevalcap's module names, for scripts that import them."""
     everything = [Bleu, Meteor, Rouge, Cider, Spice, PTBTokenizer, COCOEvalCap]
     within = {f"{one.__name__.lower()}.{one.__name__.lower()}": [one] for one in everything[:5]}
     within |= {"tokenizer.ptbtokenizer": [PTBTokenizer], "eval": everything}

@@ -1,7 +1,7 @@
-"""Text metrics as objects with ``update``, ``compute`` and ``reset``, as torchmetrics has them, without torchmetrics.
+"""Text metrics with torchmetrics' interface (``update``, ``compute`` and ``reset``), without torchmetrics.
 
-``metric = CaptionMetrics("bleu4", "cider")``, then ``metric.update(captions, references)`` batch by batch, then
-``metric.compute()``. Captions are kept until ``reset``: BLEU, METEOR and CIDEr of a corpus are no means over batches.
+Create ``metric = CaptionMetrics("bleu4", "cider")``, call ``metric.update(captions, references)`` for each batch, then
+``metric.compute()``. Captions are stored until ``reset``, because corpus BLEU, METEOR and CIDEr are not batch means.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ References = Sequence[Sequence[str] | str]
 
 
 class CaptionMetrics:
-    """Metrics of captions and references, by their names in ``tellapart eval --metrics list``.
+    """Computes metrics of captions and references, named as in ``tellapart eval --metrics list``.
 
-    Values are as the functions of `tellapart.metrics` return them: BLEU, METEOR and ROUGE-L 0 to 1, CIDEr 0 to 10.
-    Under torch.distributed every rank calls ``compute``, which returns the numbers of all ranks' captions. Raises
-    `UsageError` for a metric that needs more than texts, `MissingExtra` where one's tables are not installed.
+    Values have the ranges of the functions in `tellapart.metrics`: BLEU, METEOR and ROUGE-L 0 to 1, CIDEr 0 to 10.
+    Under torch.distributed, every rank must call ``compute``, which covers the captions of all ranks. Raises
+    `UsageError` if a metric needs more than texts, `MissingExtra` if a metric's tables are not installed.
     """
 
     def __init__(self, *names: str) -> None:
@@ -32,20 +32,20 @@ class CaptionMetrics:
         self.reset()
 
     def reset(self) -> None:
-        """Forgets all captions."""
+        """Clears all captions."""
         self._rows: list[tuple[str, list[str]]] = []
 
     def update(self, preds: Captions, target: References) -> None:
-        """Adds captions, and for each its references: a list of texts, or the one text."""
+        """Adds captions and the references of each: a list of texts, or a single text."""
         self._rows += _rows(preds, target)
 
     def compute(self) -> dict[str, float]:
-        """Returns each metric's corpus number over all that was added since the last ``reset``, by name."""
+        """Returns each metric's corpus score over all captions since the last ``reset``, by name."""
         everyone = ranks.gather_texts([json.dumps(row) for row in self._rows])
         return self._numbers([json.loads(text) for text in everyone])
 
     def __call__(self, preds: Captions, target: References) -> dict[str, float]:
-        """Adds captions, and returns the numbers of these alone."""
+        """Adds captions, and returns the scores of these alone."""
         self.update(preds, target)
         return self._numbers(_rows(preds, target))
 

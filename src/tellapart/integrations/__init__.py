@@ -1,1 +1,1 @@
-"""tellapart inside other libraries. `tellapart.integrations.trl`: rewards and bags for TRL's trainers."""
+"""Integrations with other libraries. `tellapart.integrations.trl` provides rewards and bags for TRL's trainers."""

@@ -1,8 +1,8 @@
 """Rewards and bags for TRL's `GRPOTrainer` and `RLOOTrainer` (``pip install 'tellapart[trl]'``).
 
-TRL calls a reward function on each rank with the rows of that rank: ``completions``, and every column of the data set,
-each picture once per generation. It gathers the rewards afterwards. So a reward that compares pictures with each other
-gathers them itself here, and counts a picture once however many captions it has.
+TRL calls a reward function on each rank with that rank's rows: ``completions`` and every column of the data set, with
+each picture repeated once per generation. It gathers the rewards afterwards. Rewards that compare pictures therefore
+gather the pictures themselves, and count each picture once regardless of its number of captions.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ENCODED_AT_ONCE = 64
 def text_of(completion: Completion) -> str:
     """Returns the caption of a completion: the text itself, or the text of its last message.
 
-    Raises `UsageError` where there is none: a message of tool calls alone has no content.
+    Raises `UsageError` if there is none; messages that contain only tool calls have no content.
     """
     if isinstance(completion, str):
         return completion.strip()
@@ -62,7 +62,7 @@ def text_of(completion: Completion) -> str:
 
 
 def column(columns: Mapping[str, Any], name: str, what: str) -> Sequence[Any]:
-    """Returns a column of the data set, as TRL hands it to a reward. Raises `UsageError` where it is not there."""
+    """Returns a data set column that TRL passed to a reward. Raises `UsageError` if it is missing."""
     if name not in columns:
         raise UsageError(f"the data set has no column '{name}'; expected {what}")
     values: Sequence[Any] = columns[name]
@@ -81,17 +81,17 @@ def digest(content: bytes) -> bytes:
 
 
 def picture_key(picture: Image.Image) -> bytes:
-    """Returns a digest of the pixels, by which ranks know a picture again."""
+    """Returns a digest of the pixels, which identifies a picture across ranks."""
     return digest(repr(picture.size).encode() + picture.tobytes())
 
 
 def as_numbers(digests: Sequence[bytes]) -> torch.Tensor:
-    """Returns digests as R×2 int64, which ranks can exchange."""
+    """Returns digests as an R×2 int64 tensor, which ranks can exchange."""
     return torch.frombuffer(bytearray(b"".join(digests)), dtype=torch.int64).view(-1, 2)
 
 
 def gathered(rows: torch.Tensor) -> torch.Tensor:
-    """Returns the rows of all ranks, in the order of ranks; ranks may have different numbers of rows."""
+    """Gathers the rows of all ranks, in rank order; the number of rows may differ between ranks."""
     if accelerate.PartialState().num_processes == 1:
         return rows
     count = accelerate.utils.gather(torch.tensor([len(rows)], device=rows.device))
@@ -102,11 +102,11 @@ def gathered(rows: torch.Tensor) -> torch.Tensor:
 
 
 Candidates = Literal["batch", "bag", "bank"]
-KEPT_FEATURES = 200_000  # 400 MB at 512 numbers
+KEPT_FEATURES = 200_000  # maximum number of cached pictures; 400 MB for 512 features each
 
 
 class RewardFunction(Protocol):
-    """A reward function of TRL: one number per completion, None where it abstains."""
+    """A TRL reward function: returns one number per completion, or None to abstain."""
 
     __name__: str
 
@@ -114,7 +114,7 @@ class RewardFunction(Protocol):
 
 
 class TrainerOptions(Protocol):
-    """The settings of `GRPOConfig` and `RLOOConfig` that decide which pictures meet in a batch."""
+    """The settings of `GRPOConfig` and `RLOOConfig` that determine which pictures share a batch."""
 
     per_device_train_batch_size: int
     steps_per_generation: int | None
@@ -124,7 +124,7 @@ class TrainerOptions(Protocol):
 
 @dataclass(frozen=True)
 class Bank:
-    """Pictures that are candidates at every step: their ids, and the scorer's features_ND of them."""
+    """Pictures that are candidates at every step: their ids, and their features_ND from the scorer."""
 
     ids: Sequence[str]
     features_ND: torch.Tensor
@@ -137,7 +137,7 @@ class Bank:
 
     @classmethod
     def encode(cls, scorer: ScorerLike, pictures: Mapping[str, Image.Image]) -> Bank:
-        """The bank of these pictures by their ids."""
+        """Encodes pictures, given by id, into a bank."""
         return cls(list(pictures), encode(scorer, [load_rgb(picture) for picture in pictures.values()]))
 
 
@@ -152,18 +152,21 @@ def self_retrieval(
     id_column: str = "id",
     bag_column: str = "bag",
 ) -> RewardFunction:
-    """Makes a reward of TRL: how well a scorer retrieves the picture by its caption (paper 3, sec. 3; paper 2, eq. 1).
+    """Self-retrieval reward for TRL: how well a scorer retrieves the picture by its caption.
 
-    scorer: a name that `tellapart.scorers.load_scorer` takes, or a scorer. candidates: the pictures that a caption is
-    compared with: the ``batch`` (the pictures of one generation batch), those with the same value in ``bag_column``
-    (`bag_order` writes it), or a ``bank`` of pictures, where the row's ``id_column`` names its own picture.
-    gather: whether batch and bag are those of all ranks; without it each rank compares its own pictures.
-    score: ``log_prob`` in nats, at most 0; ``accuracy``, 0 or 1; ``cosine``, −1 to 1, which has no candidates.
+    See paper 3, sec. 3, and paper 2, eq. 1.
 
-    A picture counts once, however many captions it has; pictures are compared by their pixels. A caption abstains
-    (None) where its picture is alone in its bag. The features of pictures are kept, so that each is encoded once.
-    Rewards are computed in float32. Raises `UsageError` for settings that contradict each other, and at the first step
-    where the data set lacks a column.
+    scorer: a name that `tellapart.scorers.load_scorer` accepts, or a scorer.
+    candidates: the pictures that a caption is compared with. "batch": all pictures of the generation batch; "bag":
+        pictures with the same value in ``bag_column`` (written by `bag_order`); "bank": the pictures of ``bank``, in
+        which ``id_column`` names the row's own picture.
+    gather: whether to gather candidates from all ranks; otherwise each rank compares only its own pictures.
+    score: "log_prob" (nats, at most 0), "accuracy" (0 or 1) or "cosine" (−1 to 1; uses no candidates).
+
+    Each picture counts once regardless of its number of captions; pictures are identified by their pixels. The reward
+    abstains (None) if a picture is alone in its bag. Features are cached, so that each picture is encoded once.
+    Rewards are computed in float32. Raises `UsageError` if settings are inconsistent, and at the first step if the data
+    set lacks a column.
     """
     if candidates not in get_args(Candidates):
         raise UsageError(f"candidates is '{candidates}'; expected one of {', '.join(get_args(Candidates))}")
@@ -175,7 +178,7 @@ def self_retrieval(
 
 
 class _SelfRetrieval:
-    """`self_retrieval` as TRL calls it."""
+    """Callable that implements `self_retrieval`."""
 
     __name__ = "self_retrieval"  # the name in TRL's logs
 
@@ -211,7 +214,7 @@ class _SelfRetrieval:
         return [None if reward != reward else reward for reward in reward_R.tolist()]
 
     def _loaded(self) -> ScorerLike:
-        """The scorer, loaded at the first step: only then is it known which device is this rank's."""
+        """Loads the scorer at the first step, because the rank's device is unknown before."""
         if isinstance(self.scorer, str):
             self.scorer = load_scorer(self.scorer, device=accelerate.PartialState().device)
         return self.scorer
@@ -230,7 +233,7 @@ class _SelfRetrieval:
     def _pictures(
         self, scorer: ScorerLike, columns: Mapping[str, Any]
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """images_ND of the N pictures of the batch, each once; target_R; and candidate_RN of this rank's rows."""
+        """Returns images_ND of the batch's N distinct pictures, and target_R and candidate_RN of this rank's rows."""
         pictures = [load_rgb(value) for value in column(columns, self.image_column, "the picture of the row")]
         keys = [picture_key(picture) for picture in pictures]
         image_RD = self._encoded(scorer, keys, pictures)
@@ -244,13 +247,13 @@ class _SelfRetrieval:
         all_key, all_image = (gathered(key_RK), gathered(image_RD)) if self.gather else (key_RK, image_RD)
         key_NK, row_A = all_key.unique(dim=0, return_inverse=True)
         images_ND = torch.empty(len(key_NK), image_RD.shape[1], device=image_RD.device)
-        images_ND[row_A] = all_image  # the rows of a picture all have its features
+        images_ND[row_A] = all_image  # all rows of a picture have the same features
         target_R = (key_RK[:, None] == key_NK[None]).all(2).int().argmax(1)
-        bag_NK = key_NK[:, 2:]  # without bags nothing is left to compare, and all are candidates
+        bag_NK = key_NK[:, 2:]  # empty without bags, so that all pictures are candidates
         return images_ND, target_R, (bag_NK[target_R][:, None] == bag_NK[None]).all(2)
 
     def _encoded(self, scorer: ScorerLike, keys: Sequence[bytes], pictures: Sequence[Image.Image]) -> torch.Tensor:
-        """Features R×D; what is not kept yet is encoded, and the least recently used are dropped."""
+        """Returns features R×D; encodes pictures that are not cached, and evicts the least recently used."""
         new = {key: picture for key, picture in zip(keys, pictures, strict=True) if key not in self._features}
         if new:
             for key, feature_D in zip(new, encode(scorer, list(new.values())), strict=True):
@@ -264,16 +267,16 @@ class _SelfRetrieval:
 
 
 def cider(references: Mapping[str, Sequence[str]], *, id_column: str = "id") -> RewardFunction:
-    """CIDEr-D against the references as a reward of TRL, 0 to 10 (papers 2 and 4).
+    """CIDEr-D reward for TRL, from 0 to 10 (papers 2 and 4).
 
-    references: the texts of every training picture by its id, which each row has in ``id_column``. Document
-    frequencies are theirs, so a reward depends on no batch and needs no gathering.
+    references: the texts of every training picture by id; each row has its id in ``id_column``. Document frequencies
+    are computed from them, so the reward does not depend on the batch and needs no gathering.
     """
     return _Cider(references, id_column)
 
 
 class _Cider:
-    """`cider` as TRL calls it, and as a process that is spawned unpickles it."""
+    """Callable that implements `cider`; picklable, so that spawned processes can load it."""
 
     __name__ = "cider"  # the name in TRL's logs
 
@@ -292,7 +295,7 @@ class _Cider:
 
 
 def pmi(captioner: str | Captioner, *, gather: bool = True, image_column: str = "image") -> RewardFunction:
-    """Faithfulness: `MutualInformationReward` of caption and picture under a frozen captioner, in nats."""
+    """Faithfulness reward: `MutualInformationReward` of caption and picture under a frozen captioner, in nats."""
     return MutualInformationReward(captioner, gather=gather, image_column=image_column)
 
 
@@ -305,14 +308,15 @@ def bag_order(
     seed: int = 0,
     id_column: str = "id",
 ) -> Dataset:
-    """Returns the rows of ``dataset`` bag by bag, in a random order of bags, with a column ``bag`` that numbers them.
+    """Orders the rows of ``dataset`` bag by bag, shuffles the bags, and adds a column ``bag`` with the bag's number.
 
-    bags: ids of ``id_column``; a file of ``tellapart bags mine`` or TrueMatch's ``3.json``; or what
-    `tellapart.bags.mine_bags` gives. size: which of them, where there are several sizes. A picture may be in several
-    bags. args: the `GRPOConfig` or `RLOOConfig` of the
-    trainer. The trainer must not shuffle, and a rank must get whole bags:
-    ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``. Raises `UsageError`
-    where one of these does not hold, or the data set lacks a picture.
+    bags: lists of ids in ``id_column``; a file from ``tellapart bags mine`` or TrueMatch's ``3.json``; or the result of
+        `tellapart.bags.mine_bags`. A picture may be in several bags.
+    args: the trainer's `GRPOConfig` or `RLOOConfig`. The trainer must not shuffle, and each rank must get whole bags:
+        ``(per_device_train_batch_size * steps_per_generation) % (bag_size * num_generations) == 0``.
+    size: the bag size to use if there are several.
+
+    Raises `UsageError` if one of these conditions does not hold, or if the data set lacks a picture.
     """
     named_bags = _bags(bags)
     there = ", ".join(map(str, sorted({len(bag) for bag in named_bags}))) or "none"
@@ -337,7 +341,7 @@ def bag_order(
 
 
 def check_whole_bags(args: TrainerOptions, bag_size: int) -> None:
-    """Raises `UsageError` where a trainer with these settings would tear bags of this size apart."""
+    """Raises `UsageError` if a trainer with these settings would split bags of this size."""
     if args.shuffle_dataset:
         raise UsageError("the trainer shuffles the data set, which tears bags apart; set shuffle_dataset=False")
     rows = args.per_device_train_batch_size * (args.steps_per_generation or 1)
@@ -358,22 +362,22 @@ def _bags(bags: str | Path | Iterable[Bag | Sequence[str]]) -> list[list[str]]:
 
 
 def processing_class(name: str) -> Any:
-    """The processor of a vision-language model for TRL's ``processing_class``, pictures and text only.
+    """Loads the processor of a vision-language model for TRL's ``processing_class``, for pictures and text only.
 
-    transformers' own processors of Qwen2-VL and its kin also load a processor of videos, which needs torchvision.
+    In transformers, the processors of Qwen2-VL and related models also load a video processor, which needs torchvision.
     """
 
     return whole_processor(name, transformers.AutoConfig.from_pretrained(name, trust_remote_code=False))
 
 
 class MutualInformationReward:
-    """Pointwise mutual information of caption and picture under a frozen captioner, in nats (reward ``pmi``).
+    """Pointwise mutual information of caption and picture under a frozen captioner, in nats (the ``pmi`` reward).
 
-    How much likelier the captioner finds the caption for its picture than for the average picture of the batch, of all
-    ranks where ``gather``; a claim that does not hold for the picture lowers it. captioner: a name that
-    `tellapart.captioners.load_captioner` takes, or a captioner. A picture counts once in the average. Captions abstain
-    (None) where all rows of the batch have one picture. Raises `UsageError` at the first step where the data set lacks
-    the column, or the captioner's pictures have features of several shapes.
+    Measures how much likelier the captioner finds the caption for its picture than for the average picture of the batch
+    (of all ranks with ``gather``); claims that do not hold for the picture lower it. captioner: a name that
+    `tellapart.captioners.load_captioner` accepts, or a captioner. Each picture counts once in the average. The reward
+    abstains (None) if all rows of the batch have the same picture. Raises `UsageError` at the first step if the data
+    set lacks the column, or if the features of pictures differ in shape.
     """
 
     __name__ = "pmi"  # the name in TRL's logs
@@ -402,16 +406,16 @@ class MutualInformationReward:
         return [float(value) for value in mutual_information(each.sum(2))]
 
     def _loaded(self) -> Captioner:
-        """The captioner, loaded at the first step: only then is it known which device is this rank's."""
+        """Loads the captioner at the first step, because the rank's device is unknown before."""
         if isinstance(self.captioner, str):
             self.captioner = load_captioner(self.captioner, accelerate.PartialState().device, "fp32")
             self.captioner.model.requires_grad_(False).eval()
         return self.captioner
 
     def _average(self, keys: Sequence[bytes], visual: torch.Tensor, captioner: Captioner) -> tuple[torch.Tensor, bool]:
-        """The mean features of the batch's pictures, 1×…, and whether there are several.
+        """Returns the mean features 1×… of the batch's distinct pictures, and whether there are several.
 
-        Rows of pictures that keep their shapes begin with these: three numbers, which the mean must not mix.
+        Rows of pictures at native resolution begin with three numbers for their shape, which must not be averaged.
         """
         key_PK, flat_PD = as_numbers(keys).to(visual.device), visual.flatten(1).float()
         if self.gather:

@@ -1,6 +1,6 @@
-"""A reward manager for verl (0.9) that hands over all captions of a step at once.
+"""Reward manager for verl (0.9) that scores all captions of a step at once.
 
-verl scores captions one by one as they are generated. Rewards that compare pictures need those of the whole step:
+verl scores captions one by one as they are generated, but rewards that compare pictures need the whole step:
 
     reward.custom_reward_function.path=verl_reward.py
     reward.reward_manager.source=importlib
@@ -20,15 +20,15 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from tellapart.errors import UsageError
 from tellapart.integrations.verl_swift import CaptionsTogether
 
-PATIENCE = 120.0  # seconds without a new caption, after which an incomplete step is scored
+PATIENCE = 120.0  # seconds without a new caption after which an incomplete step is scored
 
 
 class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no types
-    """Scores the captions of a step together by a ``compute_score`` such as `verl_swift.VerlBatchScore`.
+    """Scores the captions of a step together, with a ``compute_score`` such as `verl_swift.VerlBatchScore`.
 
-    A step has ``data.train_batch_size`` times ``actor_rollout_ref.rollout.n`` captions; an incomplete one is scored
+    A step has ``data.train_batch_size`` times ``actor_rollout_ref.rollout.n`` captions. An incomplete step is scored
     after ``reward.reward_kwargs.patience`` seconds without a new caption. Raises `UsageError` without a
-    ``compute_score``, and for several reward workers, of which each would see a part of the step.
+    ``compute_score``, and with several reward workers, because each would see only a part of the step.
     """
 
     def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **kwargs: Any) -> None:
@@ -46,7 +46,7 @@ class BatchManager(RewardManagerBase):  # type: ignore[misc]  # verl ships no ty
         self.together = CaptionsTogether(compute_score, captions, float(options.get("patience", PATIENCE)))
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Returns the score of one caption, once all captions of its step are there."""
+        """Returns the score of one caption, once all captions of its step have arrived."""
         item = data[-1]
         response = item.batch["responses"]
         length = int(item.batch["attention_mask"][-response.shape[-1] :].sum())

@@ -1,9 +1,9 @@
-"""The rewards of `tellapart.integrations.trl` for verl and for ms-swift, by the signatures of their reward functions.
+"""Adapts the rewards of `tellapart.integrations.trl` to the reward functions of verl and ms-swift.
 
-verl's reward managers hand over one caption at a time, as ``compute_score(data_source, solution_str, ground_truth,
-extra_info)``. `CaptionsTogether` collects those of a step for rewards that compare pictures, and
-`tellapart.integrations.verl_manager` is the reward manager that uses it. What TRL calls columns are the entries of
-``extra_info``. ms-swift makes an object of a registered class and calls it with ``completions`` and the columns.
+verl's reward managers pass one caption at a time, as ``compute_score(data_source, solution_str, ground_truth,
+extra_info)``. `CaptionsTogether` collects the captions of a step for rewards that compare pictures, and
+`tellapart.integrations.verl_manager` is the reward manager that uses it. The entries of ``extra_info`` correspond to
+TRL's columns. ms-swift instantiates a registered class and calls it with ``completions`` and the columns.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.integrations.trl import Completion, RewardFunction
 
-ABSTAINED = 0.0  # verl has no missing rewards
+ABSTAINED = 0.0  # verl does not support missing rewards
 
 
 def compares_pictures(reward: RewardFunction) -> bool:
@@ -26,11 +26,11 @@ def compares_pictures(reward: RewardFunction) -> bool:
 
 
 class VerlScore:
-    """A reward as verl's ``compute_score`` of one caption, for its reward managers ``naive``, ``dapo`` and ``limited``.
+    """Wraps a reward as verl's ``compute_score`` for one caption (reward managers ``naive``, ``dapo``, ``limited``).
 
-    ``extra_info`` of a row has what the reward reads: ``image`` (a path, or a mapping with ``bytes``) and ``id``.
-    ``abstained``: the value where the reward abstains. Raises `UsageError` for a reward that compares the pictures of a
-    batch, which needs `VerlBatchScore`.
+    ``extra_info`` must contain what the reward reads: ``image`` (a path, or a mapping with ``bytes``) and ``id``.
+    ``abstained``: the value to return if the reward abstains. Raises `UsageError` if the reward compares the pictures
+    of a batch; use `VerlBatchScore` for these.
     """
 
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
@@ -48,11 +48,11 @@ class VerlScore:
 
 
 class VerlBatchScore:
-    """A reward as ``compute_score`` of `tellapart.integrations.verl_manager`, which hands over all captions of a step.
+    """Wraps a reward as ``compute_score`` for `tellapart.integrations.verl_manager`, which passes whole steps.
 
-    ``extra_infos`` have what the reward reads: ``image`` (a path, or a mapping with ``bytes``), and ``id`` or ``bag``.
-    ``abstained``: the value where the reward abstains; a picture's captions abstain together, so that the advantage of
-    GRPO is 0 for any value.
+    ``extra_infos`` must contain what the reward reads: ``image`` (a path, or a mapping with ``bytes``), and ``id`` or
+    ``bag``. ``abstained``: the value to return if the reward abstains. The reward abstains for all captions of a
+    picture, so that GRPO's advantage is 0 for any value.
     """
 
     def __init__(self, reward: RewardFunction, *, abstained: float = ABSTAINED) -> None:
@@ -74,18 +74,19 @@ class VerlBatchScore:
 
 
 class CaptionsTogether:
-    """Collects captions that arrive one by one, and scores those of a step together.
+    """Collects captions that arrive one by one, and scores each step's captions together.
 
-    score: is called with ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos``, and returns as
-    many numbers. size: captions of a step. patience: seconds without a new caption after which those that are there
-    are scored, as in a validation of another size.
+    score: called with ``data_sources``, ``solution_strs``, ``ground_truths`` and ``extra_infos``; returns one number
+        per caption.
+    size: number of captions in a step.
+    patience: seconds without a new caption after which an incomplete step is scored, e.g. a smaller validation.
     """
 
     def __init__(self, score: Callable[..., Sequence[float]], size: int, patience: float) -> None:
         self.score, self.size, self.patience = score, size, patience
         self._waiting: list[tuple[Mapping[str, Any], asyncio.Future[float]]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: set[asyncio.Task[None]] = set()  # a task that nothing refers to may be lost
+        self._tasks: set[asyncio.Task[None]] = set()  # asyncio may garbage-collect unreferenced tasks
 
     async def score_of(self, caption: Mapping[str, Any]) -> float:
         """Returns the score of a caption, once its step is complete.
@@ -124,14 +125,14 @@ class CaptionsTogether:
 
 
 def swift_reward(reward: RewardFunction) -> type:
-    """Returns the class of a reward for ms-swift's ``orms``; its objects are called with completions and columns.
+    """Returns a reward class for ms-swift's ``orms``; its instances are called with completions and columns.
 
-    ms-swift has a row's pictures in the column ``images``: make the reward with ``image_column="images"``. Where the
-    reward abstains the value is None.
+    ms-swift stores a row's pictures in the column ``images``, so create the reward with ``image_column="images"``. The
+    value is None if the reward abstains.
     """
 
     class SwiftReward:
-        """A reward of tellapart as an outcome reward of ms-swift."""
+        """A tellapart reward as an outcome reward for ms-swift."""
 
         def __init__(self, args: Any = None, **kwargs: Any) -> None:
             self.args = args

@@ -20,7 +20,7 @@ _INPUTS = """
 
 
 class CaptionMetricsOfEvaluate(evaluate.Metric):  # type: ignore[misc]
-    """BLEU, METEOR, ROUGE-L, CIDEr and others of captions; one number for each name, over all batches added."""
+    """Computes caption metrics (BLEU, METEOR, ROUGE-L, CIDEr, …): one number per name, over all added batches."""
 
     def _info(self) -> Any:
         references = (datasets.Sequence(_TEXT), _TEXT)
