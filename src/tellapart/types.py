@@ -149,7 +149,7 @@ class Batch:
         return ItemSeeds(tuple(item.id for item in self.items), self.seed, self.step) if self.items else None
 
     def split(self, chunks: int) -> list[Batch]:
-        """Splits the batch by pictures into at most ``chunks`` parts of nearly equal size; returns it as it is for 1."""
+        """Splits the batch by pictures into at most ``chunks`` parts of nearly equal size; 1 returns the same batch."""
         size = -(-len(self.rows_B) // chunks)
         return [self[start : start + size] for start in range(0, len(self.rows_B), size)] if chunks > 1 else [self]
 
