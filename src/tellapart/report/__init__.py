@@ -1,4 +1,4 @@
-"""Run folders to one self-contained HTML page: `build_report`."""
+"""Builds one self-contained HTML page from run folders: `build_report`."""
 
 from tellapart.report.page import build_report
 

@@ -1,4 +1,4 @@
-"""Pictures as data URIs, each embedded once: a page refers to it as ``<use href="#p0">`` wherever it is shown."""
+"""Embeds each picture of a page once, as a data URI; the page refers to it as ``<use href="#p0">``."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tellapart.data.pictures import FilePicture, open_image, to_rgb
 from tellapart.errors import PictureError
 from tellapart.types import Picture
 
-# Pictures up to this side keep every pixel (PNG) and are scaled without smoothing; larger ones become JPEG files.
+# Pictures with sides up to this many pixels stay PNG and are scaled without smoothing; larger ones become JPEG.
 SMALL = 96
-# The size limit of all pictures of a page, in characters of base64, and the sides to try until they fit.
+# Limit for all pictures of a page, in base64 characters, and the sides in pixels to try until they fit.
 BUDGET = 3_800_000
 SIDES = (288, 224, 176, 136, 104)
 
@@ -35,20 +35,20 @@ class PageSprite:
 
 @dataclass
 class Album:
-    """The pictures of a page. `add` files first, then `sprites`; equal files are one picture, whatever their names."""
+    """The pictures of a page. Call `add` for all files, then `sprites`; files with equal content are one picture."""
 
     _by_hash: dict[str, bytes] = field(default_factory=dict)
     _symbols: dict[str, str] = field(default_factory=dict)
 
     def add(self, root: Path, name: str) -> str:
-        """The symbol of the picture ``root``/``name``. Raises `PictureError`."""
+        """Adds the picture ``root``/``name`` and returns its symbol. Raises `PictureError`."""
         inside = PurePosixPath(name.replace("\\", "/"))
         if inside.is_absolute() or ".." in inside.parts:
             raise PictureError(f"{name}: it lies outside the run folder")
         return self.add_content(FilePicture(root / inside).read().data)
 
     def add_content(self, content: bytes) -> str:
-        """The symbol of the picture in the bytes of a file. Raises `PictureError` for other bytes."""
+        """Adds an encoded picture and returns its symbol. Raises `PictureError` if it cannot be decoded."""
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._symbols:
             _open(content)  # raises here, where the caller still knows the name
@@ -57,7 +57,7 @@ class Album:
         return self._symbols[digest]
 
     def add_picture(self, picture: Picture) -> str | None:
-        """The symbol of a picture of any kind, drawn or from a file; None where it cannot be read."""
+        """Adds a drawn picture or a file and returns its symbol; None if it cannot be read."""
         stream = io.BytesIO()
         try:
             picture.image().save(stream, "PNG")
@@ -66,7 +66,7 @@ class Album:
             return None
 
     def sprites(self) -> list[PageSprite]:
-        """All pictures, as large as the page's budget allows."""
+        """Returns all pictures, as large as the page's budget allows."""
         images = {self._symbols[digest]: _open(content) for digest, content in self._by_hash.items()}
         side = SIDES[0]
         while True:
@@ -74,13 +74,13 @@ class Album:
             total = sum(len(s.uri) for s in made)
             if total <= BUDGET or side == SIDES[-1]:
                 return made
-            # The size of a photo is about proportional to its area: skip the sides that would not fit.
+            # A photo's size is roughly proportional to its area, so skip the sides that would not fit.
             smaller = [s for s in SIDES if s < side]
             side = next((s for s in smaller if total * (s / side) ** 2 <= BUDGET), SIDES[-1])
 
 
 def _open(content: bytes) -> Image.Image:
-    """Decode to RGB, upright, at most the largest side, without metadata (a photo's may contain its location)."""
+    """Decodes to upright RGB of at most the largest side, without metadata, which may contain a photo's location."""
     with open_image(content, "picture") as image:
         image.draft("RGB", (SIDES[0], SIDES[0]))  # JPEG decoders can skip most of a large photo
         upright = to_rgb(image)
@@ -90,7 +90,7 @@ def _open(content: bytes) -> Image.Image:
 
 
 def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
-    """``image`` as data; a photo is made smaller in place, so that the next smaller side starts from there."""
+    """Encodes ``image``; shrinks a photo in place, so that the next smaller side starts from the result."""
     crisp = max(image.size) <= SMALL
     if not crisp:
         image.thumbnail((side, side), Image.Resampling.LANCZOS)
@@ -105,7 +105,7 @@ def _sprite(symbol: str, image: Image.Image, side: int) -> PageSprite:
 
 
 def unreadable_line(names: Iterable[str]) -> str:
-    """The page's line about pictures that could not be read; the first few are named."""
+    """Returns the page's note about unreadable pictures, with the names of the first few."""
     names = list(names)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return f"{len(names)} picture(s) of the gallery cannot be read and are left blank: {', '.join(names[:3])}{more}."

@@ -1,4 +1,4 @@
-"""Which results may be ranked against each other: those of the same pictures, measured in the same way."""
+"""Decides which results are comparable: those on the same pictures, measured in the same way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tellapart.metrics.results import Results
 
-# Parts of a signature that change an interval or a reference system, and not the value itself.
+# Parts of a signature that affect an interval or a reference system, but not the value itself.
 _IDLE = ("bootstrap", "human")
 _NAMES = {
     "scorer": "the scorer",
@@ -16,22 +16,22 @@ _NAMES = {
     "tok": "the tokenizer",
     "tellapart": "the version of tellapart",
 }
-_SHORT = 60  # characters of a part that is named
+_SHORT = 60  # maximum number of characters of a part in a message
 
 
 def test_conditions(results: Results, key: str) -> tuple[object, ...]:
-    """Returns what two values of a metric must share to be comparable: the pictures, and the metric's signature.
+    """Returns the conditions that two values of a metric must share: the pictures and the metric's signature.
 
-    Results without a digest of their pictures are comparable with no others.
+    Results without a digest of their pictures are not comparable with any others.
     """
     n, ids = _pictures(results)
     return (n, ids or id(results), _parts(results, key))
 
 
 def differences(a: Results, b: Results, key: str) -> list[str]:
-    """Returns what keeps two values of a metric from being compared, in words; empty where they can be.
+    """Returns the reasons why two values of a metric are not comparable; empty if they are.
 
-    As in ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
+    Example: ``["the pictures (3 against 6)", "the scorer (clip@1 against clip@2)"]``.
     """
     found = []
     (n_a, ids_a), (n_b, ids_b) = _pictures(a), _pictures(b)
@@ -49,7 +49,7 @@ def differences(a: Results, b: Results, key: str) -> list[str]:
 
 
 def classes(results: Sequence[Results], key: str) -> list[list[int]]:
-    """Positions of results whose values of a metric can be ranked against each other, the most numerous class first."""
+    """Groups the positions of results into classes with comparable values of a metric, largest class first."""
     found: dict[tuple[object, ...], list[int]] = {}
     for place, one in enumerate(results):
         found.setdefault(test_conditions(one, key), []).append(place)
@@ -61,7 +61,7 @@ def _pictures(results: Results) -> tuple[int, str]:
 
 
 def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
-    """The signature's parts that decide the value, by name; what has no name is one part, called as the metric."""
+    """Returns the signature's parts that affect the value, by name; unnamed parts are joined under the metric's name."""
     named: dict[str, str] = {}
     plain: list[str] = []
     for part in filter(None, results.signatures.get(key, "").split("|")):

@@ -1,4 +1,4 @@
-"""Learning curves as SVG, readable without scripts."""
+"""Draws learning curves as SVG that is readable without scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tellapart.report.folder import TrainingLog
 from tellapart.report.shown import MINUS
 
-POINTS = 120  # of a learning curve; more log lines are averaged
+POINTS = 120  # maximum number of points of a learning curve; more log lines are averaged
 _FIRST = ("loss", "reward")
 
 
@@ -43,7 +43,7 @@ CURVE = PlotFrame(360, 210, left=44, right=10, top=14, bottom=28)
 
 @dataclass(frozen=True)
 class Bucket:
-    """Neighbouring log lines drawn as one point: their mean, and the range that they span."""
+    """Neighbouring log lines drawn as one point: their mean and range."""
 
     first: int
     last: int
@@ -53,7 +53,7 @@ class Bucket:
 
     @property
     def step(self) -> float:
-        """Returns where the point stands on the step axis."""
+        """Returns the point's position on the step axis."""
         return (self.first + self.last) / 2
 
 
@@ -71,7 +71,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class Chart:
-    """All that the template needs to draw one curve; coordinates in the view box `CURVE`."""
+    """Everything that the template needs to draw one curve, in coordinates of the view box `CURVE`."""
 
     key: str
     title: str
@@ -87,7 +87,7 @@ class Chart:
 
 
 def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
-    """At most ``points`` buckets of neighbouring steps, equally full; each value lies in exactly one."""
+    """Averages a series into at most ``points`` equally full buckets of neighbouring steps."""
     items = sorted(series.items())
     buckets = []
     count = min(points, len(items))
@@ -99,7 +99,7 @@ def thin(series: Mapping[int, float], points: int = POINTS) -> list[Bucket]:
 
 
 def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round values (1, 2 or 5 times a power of ten apart) inside ``low``..``high``, about ``count`` of them."""
+    """Returns about ``count`` round values inside ``low``..``high``, spaced by 1, 2 or 5 times a power of ten."""
     if not high > low:
         return [low]
     raw = (high - low) / count
@@ -110,7 +110,7 @@ def nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
 
 def value_text(x: float) -> str:
-    """Four significant digits; powers of ten where zeros would fill the axis."""
+    """Formats a value with four significant digits, or with an exponent if it is very large or small."""
     if x == 0:
         return "0"
     text = f"{abs(x):.4g}" if 1e-3 <= abs(x) < 1e5 else f"{abs(x):.3g}"
@@ -118,7 +118,7 @@ def value_text(x: float) -> str:
 
 
 def step_text(step: float) -> str:
-    """Steps for an axis: 800, 1.5k, 20k, 2M."""
+    """Formats a step for an axis: 800, 1.5k, 20k, 2M."""
     for unit, letter in ((1_000_000, "M"), (1_000, "k")):
         if abs(step) >= unit:
             return f"{step / unit:g}{letter}"
@@ -126,7 +126,7 @@ def step_text(step: float) -> str:
 
 
 def draw(key: str, title: str, series: Mapping[int, float], best_step: int | None = None) -> Chart:
-    """The chart of one logged number; ``best_step`` marks the kept checkpoint. ``series`` must not be empty."""
+    """Draws one logged number; ``best_step`` marks the kept checkpoint. ``series`` must not be empty."""
     buckets = thin(series)
     to_x = CURVE.x(buckets[0].step, buckets[-1].step)
     low, high = _value_range(buckets)
@@ -154,14 +154,14 @@ def draw(key: str, title: str, series: Mapping[int, float], best_step: int | Non
 
 
 def scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
-    """``low``..``high`` onto ``start``..``end``; a single value lands in the middle."""
+    """Returns the linear map of ``low``..``high`` to ``start``..``end``; a single value maps to the middle."""
     span = (high - low) or 1.0
     middle = 0.0 if high > low else 0.5
     return lambda value: start + (end - start) * ((value - low) / span + middle)
 
 
 def _value_range(buckets: Sequence[Bucket]) -> tuple[float, float]:
-    """Room for the means and a little more: a single spike may leave the frame, and must not flatten the curve."""
+    """Returns the range of the means plus a margin; single spikes may leave the frame rather than flatten the curve."""
     low, high = min(b.mean for b in buckets), max(b.mean for b in buckets)
     margin = 0.15 * (high - low) or abs(high) * 0.1 or 1.0
     return low - margin, high + margin
@@ -204,7 +204,7 @@ def _summary(title: str, series: Mapping[int, float], best_step: int | None) -> 
 
 
 def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
-    """The curves worth a first look (loss, reward, validation R@1, or validation loss without it), and all others."""
+    """Returns the main curves (loss, reward, and validation R@1 or else validation loss), and all others."""
     recalls = sorted((key for key in log.validation if key.startswith("recall@1")), key=lambda key: key.count("random"))
     leading = recalls[:1] or [key for key in ("loss",) if key in log.validation]
     first = [draw(key, key.capitalize(), log.training[key]) for key in _FIRST if key in log.training]

@@ -1,4 +1,4 @@
-"""Read a run folder for the report. Only ``run.json`` must be there; all else may be absent, and is then named."""
+"""Reads a run folder for the report. Only ``run.json`` is required; other missing files are listed on the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellapart.utils.messages import parse_json
 
 
 class _Lenient(BaseModel):
-    """Ignores unknown keys, so that newer files stay readable; takes 7 where "7" is expected."""
+    """Base model that ignores unknown keys, so that newer files stay readable, and accepts 7 for "7"."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True)
 
@@ -38,9 +38,9 @@ class RunInfo(_Lenient):
 
 
 class StoredClaims(_Lenient):
-    """Counts how many of a caption's claims are true, and the (start, end, why) of the words that are not.
+    """Number of a caption's claims that are true, and (start, end, why) of the false words.
 
-    ``unverified``: these words are not known to be false; what they were compared with does not have them.
+    ``unverified``: these words are not known to be false, but the sources that they were compared with lack them.
     """
 
     correct: int
@@ -50,7 +50,7 @@ class StoredClaims(_Lenient):
 
 
 class SetAnswer(_Lenient):
-    """A system's caption of a set's target, and the candidate that the scorer picked.
+    """A system's caption of a set's target, and the candidate that the scorer retrieved.
 
     words: (start, end, worth in nats, belief 0 to 1) of content words, see `tellapart.evaluation.word_values`.
     """
@@ -63,7 +63,7 @@ class SetAnswer(_Lenient):
 
 
 class LookalikeSet(_Lenient):
-    """Pictures that look alike: the candidates with the target among them, and each system's answer."""
+    """A set of look-alikes: the candidates, which include the target, and each system's answer."""
 
     target: str
     candidates: list[str] = []
@@ -83,30 +83,31 @@ Series = dict[int, float]
 
 @dataclass
 class TrainingLog:
-    """The numbers of ``log.jsonl``: a value by step for each key. A later line of the same step wins (resumed runs)."""
+    """Values of ``log.jsonl`` by key and step. Later lines replace earlier lines of the same step (resumed runs)."""
 
     training: dict[str, Series] = field(default_factory=dict)
     validation: dict[str, Series] = field(default_factory=dict)
-    labels: dict[str, str] = field(default_factory=dict)  # of the keys of validation
+    labels: dict[str, str] = field(default_factory=dict)  # labels of validation's keys
     best_step: int | None = None
-    validated: int | None = None  # pictures of a validation
+    validated: int | None = None  # number of validation pictures
     unreadable: int = 0
     not_finite: int = 0
 
 
-Describe = Callable[[str, Candidates | None], MetricInfo]  # the label of a key of results
+Describe = Callable[[str, Candidates | None], MetricInfo]  # describes a key of results
 
 
 def unexplained(key: str, candidates: Candidates | None) -> MetricInfo:
-    """A key as its own label, where nobody knows the metrics."""
+    """Returns the key as its own label, for metrics without a description."""
     return MetricInfo(key.replace("_", " "), "no explanation is on file for this one")
 
 
 @dataclass
 class RunFolder:
-    """The content of a run folder. ``gaps`` has one line for each part that the page cannot show.
+    """Content of a run folder. ``gaps`` has one line for each part that the page cannot show.
 
-    ``evaluation``: an evaluation of caption files instead of a run; its folder has only the gallery's pictures.
+    ``evaluation``: whether this is an evaluation of caption files instead of a run; its folder then has only the
+    gallery's pictures.
     """
 
     path: Path
@@ -120,15 +121,15 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The run's name, or its folder's."""
+        """Returns the run's name, or the name of its folder."""
         return self.info.name or self.path.resolve().name
 
 
 def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
-    """Read the run folder ``path``. Raises `UsageError` where it is none, naming what is missing.
+    """Reads the run folder ``path``. Raises `UsageError` that names what is missing if it is not a run folder.
 
-    ``describe``: what is said of metrics whose results say nothing and of validation's keys:
-    `evaluation.selection.describe`, which knows the registry.
+    ``describe``: describes validation's keys, and metrics that the results do not describe; usually
+    `evaluation.selection.describe`, which uses the registry.
     """
     info = _read_info(path)
     run = RunFolder(path, info, TrainingLog())
@@ -143,7 +144,7 @@ def read_run(path: Path, describe: Describe = unexplained) -> RunFolder:
 
 
 def _complete(found: Results, describe: Describe) -> None:
-    """Adds what the registry says of metrics, where the results do not say it."""
+    """Adds the registry's descriptions of metrics that the results do not describe."""
     for key in {key for system in found.systems.values() for key in system} - set(found.metrics):
         found.metrics[key] = describe(key, found.candidates.get(key))
 
@@ -224,7 +225,7 @@ def _read_log(run: RunFolder) -> None:
 
 
 def _lines(file: Path, log: TrainingLog) -> Iterator[dict[str, Any]]:
-    """The log's objects. A half-written last line, which a killed run leaves, does not count as unreadable."""
+    """Yields the log's objects. A partial last line, as a killed run leaves it, does not count as unreadable."""
     with file.open(encoding="utf-8", errors="replace") as stream:
         for raw in stream:
             if not raw.strip():

@@ -1,4 +1,4 @@
-"""The gallery: each set's pictures in a row, and each system's caption with the picture that the scorer picked."""
+"""The gallery: each set's pictures in a row, and each system's caption with the picture that the scorer retrieved."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellapart.report.marked_text import JudgedWord, Piece, judged_words, pieces
 from tellapart.report.shown import number
 from tellapart.report.verdict import YARDSTICKS, compare, order
 
-# A gallery is looked through by a person; more sets than this only make the page slow.
+# People look through a gallery by eye; more sets than this only slow the page down.
 MOST_SETS = 60
 OUTCOMES = {
     "improved": "improved",
@@ -23,14 +23,14 @@ OUTCOMES = {
     "hit": "both hit",
     "open": "no picks to compare",
 }
-# Of one system alone.
+# For a single system.
 LONE_OUTCOMES = {"hit": "hit", "missed": "missed", "open": "no pick"}
-HIGHLIGHTS = 3  # sets at the head of a page
+HIGHLIGHTS = 3  # sets at the top of a page
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One picture of a set; ``taken_by`` names the systems whose caption led the scorer to it instead of the target."""
+    """One picture of a set. ``taken_by``: systems for whose caption the scorer retrieved it instead of the target."""
 
     number: int
     id: str
@@ -42,7 +42,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SetVerdict:
-    """A system's caption of the target, and the scorer's pick. Scores are formatted, ``–`` where absent."""
+    """A system's caption of the target, and the picture that the scorer retrieved. Missing scores are ``–``."""
 
     name: str
     caption: str
@@ -59,13 +59,13 @@ class SetVerdict:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """The words that make a false claim, each with the reason."""
+        """Returns the words that make a false claim, each with the reason."""
         return tuple(piece for piece in self.pieces if piece.why)
 
 
 @dataclass(frozen=True)
 class SetView:
-    """One set as the page shows it; ``outcome`` is a key of `OUTCOMES`, ``outcome_words`` says it as people do."""
+    """One set as shown on the page; ``outcome`` is a key of `OUTCOMES`, ``outcome_words`` its label."""
 
     number: int
     target: str
@@ -77,20 +77,21 @@ class SetView:
 
     @property
     def judged(self) -> bool:
-        """Returns whether any of its words have a worth and a belief."""
+        """Returns whether any word has a worth and a belief."""
         return any(verdict.words for verdict in self.verdicts)
 
     def of(self, name: str) -> SetVerdict | None:
-        """A system's verdict."""
+        """Returns a system's verdict; None if it has none."""
         return next((v for v in self.verdicts if v.name == name), None)
 
 
 @dataclass(frozen=True)
 class GalleryView:
-    """The sets that are shown, how many there were, and each outcome that occurs: (key, words, how often).
+    """The sets that are shown, their total number, and each outcome that occurs: (key, label, count).
 
-    ``highlights`` are the few sets for the head of the page, each with a title; ``marked``: the truth is known, so that
-    false words are marked; ``unverified``: words that a metric of facts could not verify are.
+    highlights: a few titled sets for the top of the page.
+    marked: whether false words are marked, because the ground truth is known.
+    unverified: whether words that a factuality metric could not verify are marked.
     """
 
     sets: tuple[SetView, ...]
@@ -103,14 +104,14 @@ class GalleryView:
 
     @property
     def scored(self) -> bool:
-        """Returns whether a scorer chose among candidates; else the pictures are shown with their captions alone."""
+        """Returns whether a scorer chose among candidates; otherwise the page shows only pictures and captions."""
         return any(len(one.candidates) > 1 for one in self.sets)
 
 
 def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
-    """The run's gallery, its pictures added to ``album``; None where there is none.
+    """Returns the run's gallery, after adding its pictures to ``album``; None if there is no gallery.
 
-    Pictures that cannot be read stay blank, and become a line of the run's gaps.
+    Unreadable pictures stay blank and are noted in the run's gaps.
     """
     if run.gallery is None:
         return None
@@ -131,7 +132,7 @@ def view_gallery(run: RunFolder, album: Album) -> GalleryView | None:
 
 
 def _pair(run: RunFolder) -> tuple[str, ...]:
-    """The two systems that the page compares, or the only one that there is."""
+    """Returns the two systems that the page compares, or the only system."""
     comparison = compare(run.results) if run.results else None
     if comparison:
         return comparison.before, comparison.after
@@ -141,9 +142,9 @@ def _pair(run: RunFolder) -> tuple[str, ...]:
 
 
 def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[str, SetView], ...]:
-    """Three representative sets: a gain without a false word, a gain with one (or a miss), and a loss.
+    """Selects three representative sets: a gain without a false word, a gain with one (or a miss), and a loss.
 
-    The first of each kind in the gallery's order; an absent kind is replaced by a further set of another kind.
+    Takes the first of each kind in the gallery's order; replaces a missing kind by another set of a different kind.
     """
     last = pair[-1]
 
@@ -151,7 +152,7 @@ def highlights(views: Sequence[SetView], pair: tuple[str, ...]) -> tuple[tuple[s
         answer = one.of(last)
         return answer is not None and not answer.false
 
-    # In the order in which they are wanted: who is found by the caption, and who is not.
+    # In order of preference: outcomes in which the caption retrieves its picture, and in which it does not.
     gained, lost = ("improved", "worse") if len(pair) == 2 else ("hit", "missed")
     kinds = [
         ("Told apart", [one for one in views if one.outcome == gained and faithful(one)]),
@@ -183,7 +184,7 @@ def _ids(s: LookalikeSet) -> list[str]:
 
 
 def picked(answer: SetAnswer) -> str | None:
-    """The picked candidate: as stored, else the one with the highest score."""
+    """Returns the retrieved candidate: the stored one, otherwise the one with the highest score."""
     if answer.picked is not None:
         return answer.picked
     scores = {id: x for id, x in answer.scores.items() if x is not None and math.isfinite(x)}
@@ -214,7 +215,7 @@ def _view(
 
 
 def _outcome(taken: Sequence[str | None], target: str) -> str:
-    """A key of `OUTCOMES`; "open" where one of the compared picked nothing."""
+    """Returns a key of `OUTCOMES`; "open" if the scorer retrieved nothing for one of the compared systems."""
     if None in taken:
         return "open"
     before, after = taken[0] == target, taken[-1] == target
@@ -258,7 +259,7 @@ def _pieces(answer: SetAnswer) -> tuple[Piece, ...]:
 
 
 def _places(scores: list[float]) -> int:
-    """Decimals that suit the size of the scores, and more where the best two would look equal without being so."""
+    """Returns the number of decimals for scores: by their size, and enough to distinguish the best two."""
     best = sorted((x for x in scores if math.isfinite(x)), reverse=True)[:2]
     if not best:
         return 0

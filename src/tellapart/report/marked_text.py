@@ -1,4 +1,4 @@
-"""A text in pieces, so that a page can mark some of its words, and bars that say what each word is worth."""
+"""Splits texts into pieces so that a page can mark words, and makes bars for the worth of each word."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tellapart.report.shown import number
 
 @dataclass(frozen=True)
 class Piece:
-    """Some characters of a text; ``why`` says why they are marked, and is empty where they are not.
+    """A piece of a text; ``why``: the reason why it is marked, "" if it is not.
 
-    ``new`` words are not known to be false: no source says them.
+    ``new``: the words are not known to be false, but no source contains them.
     """
 
     text: str
@@ -25,9 +25,9 @@ Span = tuple[int, int, str]  # start, end, why
 
 
 def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[Piece, ...]:
-    """``text`` cut at spans in characters; one that lies outside it or overlaps another is left unmarked.
+    """Splits ``text`` at spans (character offsets); leaves spans unmarked that overlap others or lie outside the text.
 
-    Where a word is false and new, it is marked as false.
+    A word that is both false and new is marked as false.
     """
     wrong = [(start, end, why) for start, end, why in false if 0 <= start < end <= len(text)]
     free = [span for span in new if not any(span[0] < end and start < span[1] for start, end, _ in wrong)]
@@ -41,9 +41,9 @@ def pieces(text: str, false: Iterable[Span], new: Iterable[Span] = ()) -> tuple[
 
 @dataclass(frozen=True)
 class JudgedWord:
-    """A content word with its bars: ``worth`` and ``belief`` as text, widths in percent.
+    """A content word with its bars: ``worth`` and ``belief`` as text, bar widths in percent.
 
-    ``against``: the word is worth less than nothing, it tells of a look-alike.
+    ``against``: the word has negative worth, because it describes a look-alike.
     """
 
     text: str
@@ -54,11 +54,11 @@ class JudgedWord:
     belief_width: float
 
 
-MOST_NATS = 3.0  # of worth, that the longest bar shows: the limit of a paid word
+MOST_NATS = 3.0  # worth shown by the longest bar: the maximum reward of a word
 
 
 def judged_words(text: str, found: Iterable[tuple[int, int, float, float]]) -> tuple[JudgedWord, ...]:
-    """The words at spans of ``text`` that lie inside it, in their order."""
+    """Returns the words at those spans that lie inside ``text``, in order."""
     words = []
     for start, end, worth, belief in sorted(found):
         if 0 <= start < end <= len(text) and math.isfinite(worth) and math.isfinite(belief):

@@ -1,4 +1,4 @@
-"""Several runs side by side: their table, and a sentence on which ends highest."""
+"""Compares several runs: a table, and a sentence that says which run ends highest."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OVERVIEW_METRICS = 6
 
 @dataclass(frozen=True)
 class OverviewCell:
-    """One run's value of a metric. ``unlike``: it cannot be compared with most others of its column."""
+    """One run's value of a metric. ``unlike``: it is not comparable with most others in its column."""
 
     value: str
     change: str = ""
@@ -33,7 +33,7 @@ class OverviewCell:
 
 @dataclass(frozen=True)
 class OverviewRow:
-    """One run in the table of several: what it ended with, and its change, metric by metric."""
+    """One run in the table: its final values and their changes, metric by metric."""
 
     name: str
     anchor: str
@@ -46,7 +46,7 @@ class OverviewRow:
 class Overview:
     """The comparison of several runs.
 
-    ``settings`` stand below the metrics' names; ``unlike`` says which cells cannot be compared, and why.
+    ``settings``: shown below the metrics' names; ``unlike``: says which cells are not comparable, and why.
     """
 
     metrics: tuple[ShownMetric, ...]
@@ -56,7 +56,7 @@ class Overview:
 
 
 def overview(folders: Sequence[RunFolder]) -> Overview:
-    """The table of several runs: the headline's metric, then those that most runs share."""
+    """Builds the table of several runs: the headline's metric, then the metrics that most runs share."""
     endings = [_ending(folder.results) for folder in folders]
     metrics = arrange(
         metric_of(_results(folder), key) for folder, keys in zip(folders, endings, strict=True) for key in keys
@@ -93,7 +93,7 @@ class _Column:
 def _column(
     folders: Sequence[RunFolder], names: Sequence[str], endings: Sequence[dict[str, Interval]], metric: ShownMetric
 ) -> _Column:
-    """One metric of all runs; those outside the largest class of comparable ones are marked."""
+    """Builds the column of one metric; marks runs outside the largest class of comparable runs."""
     with_it = [i for i, ending in enumerate(endings) if metric.key in ending]
     first, *others = comparable(folders, with_it, metric.key)
     named = _described(folders, metric.key, first)
@@ -113,7 +113,7 @@ def _column(
 
 
 def comparable(folders: Sequence[RunFolder], places: Sequence[int], key: str) -> list[list[int]]:
-    """``places`` of runs, in classes within which this metric can be ranked, the largest first."""
+    """Groups the ``places`` of runs into classes within which this metric is comparable, largest first."""
     found = classes([_results(folders[place]) for place in places], key)
     return [[places[own] for own in members] for members in found]
 
@@ -129,7 +129,7 @@ def _described(folders: Sequence[RunFolder], key: str, members: Sequence[int]) -
 
 
 def _ending(results: Results | None) -> dict[str, Interval]:
-    """The numbers of the system that a run ended with: ``after``, or the only one that is no yardstick."""
+    """Returns the values of a run's final system: ``after``, or the first that is not a reference system."""
     if results is None:
         return {}
     comparison = compare(results)
@@ -152,22 +152,22 @@ def _overview_cell(
 
 
 def unique_names(folders: Sequence[RunFolder]) -> list[str]:
-    """The runs' names; where two are equal, with their folders."""
+    """Returns the runs' names; adds the folders of runs with the same name."""
     names = [folder.name for folder in folders]
     paths = [f" ({folder.path})" if names.count(folder.name) > 1 else "" for folder in folders]
     return [name + path for name, path in zip(names, paths, strict=True)]
 
 
 def quoted(names: Sequence[str], places: Sequence[int]) -> str:
-    """As in ``“a”, “b” and “c”``."""
+    """Quotes and joins names, e.g. ``“a”, “b” and “c”``."""
     own = [f"“{names[place]}”" for place in places]
     return " and ".join([", ".join(own[:-1]), own[-1]] if len(own) > 1 else own)
 
 
 def overview_headline(folders: Sequence[RunFolder]) -> str:
-    """One sentence about several runs: which ends highest in the headline's metric, and whether that is sure.
+    """Returns one sentence: which run ends highest in the headline's metric, and whether the difference is clear.
 
-    Only runs of the same pictures and signature are ranked; of others it says what differs.
+    Ranks only runs with the same pictures and signature; for others, says what differs.
     """
     endings = [_ending(folder.results) for folder in folders]
     names = unique_names(folders)
@@ -180,7 +180,7 @@ def overview_headline(folders: Sequence[RunFolder]) -> str:
     if len(ranked) == 1:
         first, other = (_results(folders[place]) for place in (ranked[0], outside[0]))
         name = describe(key, info=first.metrics.get(key)).name
-        if (among := first.candidates.get(key)) is not None:  # the runs may differ in it
+        if (among := first.candidates.get(key)) is not None:  # the number of candidates may differ between runs
             name = name.replace(f"{among} ", "", 1)
         pair = quoted(names, [ranked[0], outside[0]])
         return f"{name}, not comparable: {pair} differ in {', '.join(differences(first, other, key))}."

@@ -30,15 +30,15 @@ from tellapart.report.verdict import (
 from tellapart.utils.files import check_output, write_output
 
 KEPT_START = "Validation kept step 0, so the saved model has the weights that training started from."
-# Recipe entries that say the most in a line; the whole recipe stands in a fold-out.
+# The most informative recipe entries; the whole recipe is in a details element.
 _SUMMARY_KEYS = ("name", "objective", "reward", "captioner", "scorer", "data", "steps", "epochs", "learning_rate", "lr",
             "batch", "batch_size", "samples", "baseline", "device")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class RunView:
-    """Holds what the template shows of one run; ``anchor`` is its id on the page. tests: of further test sets, by name,
-    the table and the notes below it.
+    """Everything that the template shows of one run; ``anchor`` is its id on the page. tests: the table of each further
+    test set, by name, and the notes below it.
     """
 
     anchor: str
@@ -57,11 +57,11 @@ class RunView:
 
 
 def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Describe = unexplained) -> Path:
-    """Write one HTML page about ``runs`` (run folders) and return its path.
+    """Writes one HTML page about ``runs`` (run folders) and returns its path.
 
-    ``out`` defaults to ``report.html`` in the run folder, for several runs in the current folder. The file is
-    replaced in one step, so that a reader never meets half a page. Raises `UsageError` where a run is no run
-    folder, `TellapartError` where the page cannot be written. ``describe``: see `read_run`.
+    ``out`` defaults to ``report.html`` in the run folder, or in the current folder for several runs. The file is
+    replaced atomically, so readers never see a partial page. Raises `UsageError` if a run is not a run folder,
+    `TellapartError` if the page cannot be written. ``describe``: see `read_run`.
     """
     if not runs:
         raise UsageError("no run was given; type: tellapart report RUN")
@@ -78,7 +78,7 @@ def build_report(runs: Sequence[Path], out: Path | None = None, *, describe: Des
 
 
 def render(folders: Sequence[RunFolder], command: str) -> str:
-    """The page as text. ``command``: the command that makes it again."""
+    """Renders the page as text. ``command``: the command that reproduces it."""
     album = Album()
     views = [_view(folder, f"run{i + 1}", album) for i, folder in enumerate(folders)]
     several: Overview | None = overview(folders) if len(folders) > 1 else None
@@ -118,7 +118,7 @@ def _view(run: RunFolder, anchor: str, album: Album) -> RunView:
 
 
 def _facts(run: RunFolder) -> list[tuple[str, str]]:
-    """The facts about a run, as label and text."""
+    """Returns the facts about a run, as (label, text)."""
     info = run.info
     versions = ", ".join(f"{name} {version}" for name, version in info.versions.items() if version)
     facts = [
@@ -136,7 +136,7 @@ def _facts(run: RunFolder) -> list[tuple[str, str]]:
 
 
 def moment(text: str) -> str:
-    """An ISO time as people read it; any other text as it is."""
+    """Formats an ISO time for people; returns any other text unchanged."""
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
@@ -145,7 +145,7 @@ def moment(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds in the two units that matter: ``3 min 12 s``."""
+    """Formats seconds in their two largest units: ``3 min 12 s``."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
@@ -155,7 +155,7 @@ def duration(seconds: float) -> str:
 
 
 def _recipe_summary(run: RunFolder) -> list[tuple[str, str]]:
-    """The main entries of the recipe with dotted keys; the details element has the whole recipe."""
+    """Returns the main entries of the recipe with dotted keys; the details element has the whole recipe."""
     if run.recipe is None:
         return []
     try:
@@ -183,7 +183,7 @@ def _flatten(table: dict[str, Any], start: str = "") -> dict[str, str]:
 
 
 def entry_text(value: Any) -> str:
-    """A recipe's entry as people read it: lists with commas, tables as ``kind, key value``; empty for an empty list."""
+    """Formats a recipe entry for people: lists with commas, tables as ``kind, key value``; "" for an empty list."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

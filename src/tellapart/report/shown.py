@@ -1,4 +1,4 @@
-"""Metrics in words: what a key of results means to a reader, which direction is better, and how numbers are written."""
+"""Presents metrics to readers: the meaning of result keys, which direction is better, and number formats."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MINUS = "\u2212"
 
 @dataclass(frozen=True)
 class ShownMetric:
-    """A metric as reports show it.
+    """A metric as shown in reports.
 
-    ``direction``: +1 where higher is better, -1 where lower is, 0 where neither is. ``scorer``: the held-out scorer
-    that measured it; empty for the first scorer.
+    ``direction``: +1 if higher is better, -1 if lower is better, 0 if neither. ``scorer``: the held-out scorer that
+    measured it; "" for the first scorer.
     """
 
     key: str
@@ -32,11 +32,11 @@ class ShownMetric:
 
     @property
     def retrieval(self) -> bool:
-        """Returns whether it is a retrieval metric, which is shown with the number of candidates and chance."""
+        """Returns whether this is a retrieval metric, which is shown with the number of candidates and chance."""
         return self.candidates is not None or self.key.startswith(("recall@", "mean_rank.", "listener_accuracy"))
 
     def setting(self, *estimates: Interval | None) -> str:
-        """The setting of a recall, as far as the results have it: ``n = 500, 10 candidates, chance 10.0``."""
+        """Returns the known setting of a recall, e.g. ``n = 500, 10 candidates, chance 10.0``."""
         if not self.retrieval:
             return ""
         counts = sorted({e.n for e in estimates if e is not None and (e.n or math.isnan(e.value))})
@@ -47,15 +47,14 @@ class ShownMetric:
 
     @property
     def base(self) -> str:
-        """The key without the suffix of a held-out scorer."""
+        """Returns the key without the suffix of a held-out scorer."""
         return self.key.removesuffix(f"@{self.scorer}") if self.scorer else self.key
 
 
 def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | None = None) -> ShownMetric:
-    """The metric behind a key such as ``recall@1.random100@held-out``.
+    """Returns the metric for a key such as ``recall@1.random100@held-out``.
 
-    ``info``: what the results say of it; a key without is its own name. ``candidates``: by default the number that the
-    key names.
+    ``info``: the results' description; without it, the key is the name. ``candidates``: default: the number in the key.
     """
     parsed = parse_key(key)
     info = info or MetricInfo(label=parsed.base.replace("_", " "))
@@ -66,12 +65,12 @@ def describe(key: str, candidates: Candidates | None = None, info: MetricInfo | 
 
 
 def metric_of(results: Results, key: str) -> ShownMetric:
-    """The metric of a key of these results."""
+    """Returns the metric for a key of these results."""
     return describe(key, results.candidates.get(key), results.metrics.get(key))
 
 
 def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
-    """The metrics in the order of the tables: by group, then as given, a held-out scorer's after the first scorer's."""
+    """Sorts metrics for tables: by group, then in the given order, with held-out scorers after the first scorer."""
     metrics = list({metric.key: metric for metric in metrics}.values())
     seen: dict[str, int] = {}
     for metric in metrics:
@@ -80,7 +79,7 @@ def arrange(metrics: Iterable[ShownMetric]) -> list[ShownMetric]:
 
 
 def number(x: float | None, places: int, *, signed: bool = False) -> str:
-    """``x`` for reading: a true minus sign, thousands apart, an en dash where there is none."""
+    """Formats ``x`` with a true minus sign and thousands separators; an en dash for None and NaN."""
     if x is None or x != x:
         return "–"
     text = f"{abs(x):,.{places}f}"

@@ -1,4 +1,4 @@
-"""The table of one run: systems by metric, with intervals and differences."""
+"""Builds the table of one run: systems by metric, with intervals and differences."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tellapart.report.verdict import (
     order,
 )
 
-# The strip that shows intervals, in its own units.
+# Width of the strip that shows intervals, in its own units.
 STRIP = 120.0
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """One system's number in a row: formatted, its interval, and the exact value for the hover."""
+    """One system's value in a row: formatted, with its interval and the exact value for the hover text."""
 
     value: str
     interval: str
@@ -32,7 +32,7 @@ class TableCell:
 
 @dataclass(frozen=True)
 class Whisker:
-    """An interval in the strip: where it starts, ends, and where its value lies, 0..`STRIP`."""
+    """Positions of an interval's start, end and value in the strip, 0..`STRIP`."""
 
     low: float
     high: float
@@ -41,7 +41,7 @@ class Whisker:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One metric. ``changes``: of each comparison, None where one of the two systems lacks the metric."""
+    """One metric. ``changes``: the change in each comparison; None if one of the two systems lacks the metric."""
 
     metric: ShownMetric
     cells: tuple[TableCell | None, ...]
@@ -53,7 +53,7 @@ class TableRow:
 
 @dataclass(frozen=True)
 class ResultsTable:
-    """The systems by metric, as groups of rows."""
+    """Systems by metric, in groups of rows."""
 
     systems: tuple[str, ...]
     compared: tuple[tuple[str, str], ...]
@@ -61,7 +61,7 @@ class ResultsTable:
 
 
 def table(results: Results) -> ResultsTable | None:
-    """The table of one run, or None where nothing was measured."""
+    """Builds the table of one run; None if nothing was measured."""
     systems = order([name for name, found in results.systems.items() if found])
     if not systems:
         return None
@@ -102,7 +102,7 @@ def _cell(estimate: Interval | None, places: int) -> TableCell | None:
 
 
 def _whiskers(pair: tuple[Interval, Interval]) -> tuple[Whisker, ...]:
-    """Before and after on one scale of their own; nothing where an interval is missing."""
+    """Places before and after on a common scale; empty if an interval is missing."""
     numbers = [x for e in pair for x in (e.low, e.value, e.high)]
     if any(math.isnan(x) for x in numbers):
         return ()

@@ -1,4 +1,4 @@
-"""A drawing of the loss of each token of a caption."""
+"""Draws the loss of each token of a caption."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellapart.report.curves import nice_ticks, value_text
 def draw_token_losses(title: str, losses: Sequence[tuple[str, float, float, str, float]]) -> str:
     """Draws an SVG of the loss of each token under MLE and SMILE, side by side, with the likeliest token below it.
 
-    losses: as `tellapart.evaluation.word_values.token_losses` gives them.
+    losses: the result of `tellapart.evaluation.word_values.token_losses`.
     """
     step, height, left, top = 74, 180, 44, 44
     highest = max([1e-9, *(max(mle, smile) for _, mle, smile, _, _ in losses)])

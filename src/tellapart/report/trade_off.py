@@ -1,4 +1,4 @@
-"""The trade-off of several runs: recall against CIDEr over the course of training."""
+"""Draws the trade-off of several runs: recall against CIDEr over the course of training."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.report.verdict import compare, main_metric
 
 TRADE_OFF = PlotFrame(620, 380, left=52, right=22, top=18, bottom=46)
-LOOKS = 6  # colours in the style sheet; further runs begin anew
-VALIDATIONS = 60  # of a line; more validations are thinned
+LOOKS = 6  # colours in the style sheet; further runs reuse them
+VALIDATIONS = 60  # maximum per line; more validations are thinned
 COST = "cider"
 IN_TRAINING = "on the validation pictures, in the course of training"
 BY_TEST = "on the test pictures, at the start and at the end"
@@ -26,7 +26,7 @@ BY_TEST = "on the test pictures, at the start and at the end"
 
 @dataclass(frozen=True)
 class Spot:
-    """A validation, or a test, of a run: its coordinates and its hover text."""
+    """One validation or test of a run: its coordinates and hover text."""
 
     x: float
     y: float
@@ -35,10 +35,10 @@ class Spot:
 
 @dataclass(frozen=True)
 class Course:
-    """A run's way from its first measurement to its last.
+    """A run's trajectory from its first measurement to its last.
 
-    ``number`` stands in the legend and at the kept checkpoint, which is ``spots[kept]``; ``line`` leads there, and
-    ``later`` on from it.
+    ``number`` is shown in the legend and at the kept checkpoint, ``spots[kept]``; ``line`` leads to it, ``later``
+    continues from it.
     """
 
     number: int
@@ -53,7 +53,7 @@ class Course:
 
 @dataclass(frozen=True)
 class TradeOff:
-    """Holds what the template needs to draw the chart; coordinates in the view box of ``frame``."""
+    """Everything that the template needs to draw the chart, in coordinates of the view box of ``frame``."""
 
     recall: str
     measured: str
@@ -69,9 +69,9 @@ class TradeOff:
 
 @dataclass(frozen=True)
 class Measured:
-    """(when, CIDEr, recall in per cent) in order; ``kept`` is the place of the checkpoint that was kept.
+    """Points (when, CIDEr, recall in percent) in order; ``kept`` is the position of the kept checkpoint.
 
-    Courses of equal ``test`` are of the same ``n`` pictures, measured alike.
+    Runs with equal ``test`` use the same ``n`` pictures and the same measurement.
     """
 
     points: list[tuple[str, float, float]]
@@ -82,16 +82,16 @@ class Measured:
 
 
 def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | None:
-    """The picture of those runs that measured both; None where none did twice.
+    """Builds the chart of the runs that measured both metrics; None if none did so at least twice.
 
-    Of the validation logs where every run that can be drawn has logged both; else of the tests before and after, for
-    values on different pictures do not belong into one picture.
+    Uses the validation logs if every run that can be drawn has logged both; otherwise the tests before and after,
+    because values on different pictures do not belong in one chart.
     """
     log_key = main_metric([key for folder in folders for key in folder.log.validation])
     test_key = main_metric([key for folder in folders for key in _tested_keys(folder.results)])
     logged = [_logged(folder, log_key) for folder in folders]
     tested = [_tested(folder.results, test_key) for folder in folders]
-    # One run's tests are in its table.
+    # The tests of a single run are in its table.
     use_tests = len(folders) > 1 and sum(m is not None for m in tested) > sum(m is not None for m in logged)
     key, found = (test_key, tested) if use_tests else (log_key, logged)
     if key is None or not any(m is not None for m in found):
@@ -100,7 +100,7 @@ def trade_off(folders: Sequence[RunFolder], names: Sequence[str]) -> TradeOff | 
 
 
 def _logged(folder: RunFolder, key: str | None) -> Measured | None:
-    """The steps whose validation has both; at least two."""
+    """Returns the steps whose validation has both metrics; None if there are fewer than two."""
     costs, recalls = folder.log.validation.get(COST, {}), folder.log.validation.get(key or "", {})
     steps = sorted(costs.keys() & recalls.keys())
     if key is None or len(steps) < 2:
@@ -109,13 +109,13 @@ def _logged(folder: RunFolder, key: str | None) -> Measured | None:
     best = folder.log.best_step if folder.log.best_step in steps else steps[-1]
     shown = sorted({*steps[::every], steps[-1], best})
     points = [(f"step {step:,}", costs[step], recalls[step]) for step in shown]
-    # Candidates are as many as in the test, pictures the validation's own.
+    # Validation has as many candidates as the test, but its own pictures.
     recall = metric_of(folder.results or Results([]), key)
     return Measured(points, shown.index(best), _validation(folder), recall, folder.log.validated)
 
 
 def _validation(folder: RunFolder) -> tuple[object, ...]:
-    """Returns what validations of two runs must share to be drawn in one picture, as their recipes say it."""
+    """Returns the recipe settings that two runs must share for their validations to be drawn in one chart."""
     try:
         recipe = tomllib.loads(folder.recipe or "")
     except tomllib.TOMLDecodeError:
@@ -126,7 +126,7 @@ def _validation(folder: RunFolder) -> tuple[object, ...]:
 
 
 def _tested(results: Results | None, key: str | None) -> Measured | None:
-    """Before and after, where both were measured for both."""
+    """Returns before and after if both metrics were measured for both."""
     comparison = compare(results) if results else None
     if results is None or comparison is None or key is None:
         return None
@@ -186,5 +186,5 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
 
 
 def _path(spots: Sequence[Spot]) -> str:
-    """An SVG path through spots; none through a single one."""
+    """Returns an SVG path through the spots; "" for a single spot."""
     return path((spot.x, spot.y) for spot in spots) if len(spots) > 1 else ""

@@ -1,4 +1,4 @@
-"""What changed: each metric's change as better, worse, unclear or neutral, and the sentence on top of a page."""
+"""Classifies each metric's change as better, worse, unclear or neutral, and writes the headline of a page."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Difference, Interval, format_p, places_for
 from tellapart.report.shown import ShownMetric, arrange, describe, metric_of, number
 
-# Reference systems: they are shown, but a run is not judged by them unless there is nothing else.
+# Reference systems. They are shown, but a run is compared with them only if there is nothing else.
 YARDSTICKS = ("human", "chance", "random")
 BEFORE_AFTER = ("before", "after")
-# The first of these that was measured is what the headline is about.
+# The headline is about the first of these that was measured.
 HEADLINE = ("recall@1.lookalike", "recall@1.truematch", "recall@1.random100", "recall@1", "listener_accuracy")
-# Where several things got worse, the headline names these first.
+# If several metrics got worse, the headline names these first.
 COSTS = ("hallucination_rate", "attribute_precision", "repetition_rate", "binding_error_rate", "cider", "bleu4")
 
 
 @dataclass(frozen=True)
 class Change:
-    """One metric from before to after; ``paired`` is after minus before."""
+    """Change of one metric from before to after; ``paired`` is the paired difference, after minus before."""
 
     metric: ShownMetric
     before: Interval
@@ -30,22 +30,22 @@ class Change:
 
     @property
     def difference_places(self) -> int:
-        """Decimals of the difference: as many as show none of its bounds as a zero that it is not."""
+        """Returns enough decimals that no nonzero bound of the difference is shown as zero."""
         return places_for(self.places, (self.paired.value, self.paired.low, self.paired.high))
 
     @property
     def difference(self) -> float:
-        """After minus before."""
+        """Returns after minus before."""
         return self.after.value - self.before.value if math.isnan(self.paired.value) else self.paired.value
 
     @property
     def clear(self) -> bool:
-        """Returns `Difference.clear`; nothing is clear without a paired test."""
+        """Returns `Difference.clear`; False without a paired test."""
         return self.paired.clear
 
     @property
     def verdict(self) -> str:
-        """``better``, ``worse``, ``unclear``, or ``neutral`` where neither direction is better."""
+        """Returns ``better``, ``worse``, ``unclear``, or ``neutral`` if neither direction is better."""
         if self.metric.direction == 0:
             return "neutral"
         if not self.clear:
@@ -54,12 +54,12 @@ class Change:
 
     @property
     def values(self) -> str:
-        """As in ``41.2 to 68.0``."""
+        """Formats both values, e.g. ``41.2 to 68.0``."""
         return f"{number(self.before.value, self.places)} to {number(self.after.value, self.places)}"
 
     @property
     def interval(self) -> str:
-        """As in ``+22.1 to +31.0``; empty without a paired interval."""
+        """Formats the paired interval, e.g. ``+22.1 to +31.0``; "" if there is none."""
         if math.isnan(self.paired.low) or math.isnan(self.paired.high):
             return ""
         low, high = (number(x, self.difference_places, signed=True) for x in (self.paired.low, self.paired.high))
@@ -67,7 +67,7 @@ class Change:
 
     @property
     def p_text(self) -> str:
-        """As in ``p = 0.012`` or ``p < 0.001``; empty without a p-value."""
+        """Formats the p-value, e.g. ``p = 0.012`` or ``p < 0.001``; "" if there is none."""
         corrected = not math.isnan(self.paired.p_holm)
         p = self.paired.p_holm if corrected else self.paired.p
         text = "" if math.isnan(p) else format_p(p)
@@ -76,23 +76,23 @@ class Change:
 
     @property
     def by(self) -> str:
-        """As in ``+26.8``."""
+        """Formats the difference, e.g. ``+26.8``."""
         return number(self.difference, self.difference_places, signed=True)
 
     @property
     def setting(self) -> str:
-        """As in ``n = 500, 10 candidates, chance 10.0``; empty but for recalls."""
+        """Returns the setting of a recall, e.g. ``n = 500, 10 candidates, chance 10.0``; "" for other metrics."""
         return self.metric.setting(self.before, self.after)
 
     @property
     def verb(self) -> str:
-        """``rose`` or ``fell``."""
+        """Returns ``rose`` or ``fell``."""
         return "rose" if self.difference > 0 else "fell"
 
 
 @dataclass(frozen=True)
 class BeforeAfter:
-    """System ``before`` against system ``after``, metric by metric, as the tables show them."""
+    """Comparison of the systems ``before`` and ``after``, metric by metric, as shown in the tables."""
 
     before: str
     after: str
@@ -100,33 +100,33 @@ class BeforeAfter:
 
     @property
     def of_training(self) -> bool:
-        """Says whether one system comes from the other, by training."""
+        """Returns whether one system was trained from the other."""
         return (self.before, self.after) == BEFORE_AFTER
 
     def of(self, verdict: str) -> list[Change]:
-        """The changes with this verdict, in the order of the table."""
+        """Returns the changes with this verdict, in the order of the table."""
         return [c for c in self.changes if c.verdict == verdict]
 
     def get(self, key: str) -> Change | None:
-        """The change of the metric ``key``, if both systems have it."""
+        """Returns the change of the metric ``key`` if both systems have it."""
         return next((c for c in self.changes if c.metric.key == key), None)
 
 
 def order(names: list[str]) -> list[str]:
-    """Systems as the tables show them: before, after, others, and the yardsticks last."""
+    """Sorts systems for tables: before, after, others, and reference systems last."""
     place = {"before": 0, "after": 1, **{name: 3 + i for i, name in enumerate(YARDSTICKS)}}
     return sorted(names, key=lambda name: place.get(name, 2))
 
 
 def compare(results: Results) -> BeforeAfter | None:
-    """The comparison that the page's headline is about, or None where there are no two systems to compare."""
+    """Returns the comparison that the headline is about; None if there are no two systems to compare."""
     return next(iter(comparisons(results)), None)
 
 
 def comparisons(results: Results) -> list[BeforeAfter]:
-    """Returns every two systems that were tested against each other, without human references; the headline's first.
+    """Returns all pairs of systems tested against each other, without reference systems; the headline's pair first.
 
-    That is before and after training, else the first system and the best of the others in the main metric.
+    The headline's pair is before and after training, otherwise the first system and the best other in the main metric.
     """
     tested = dict.fromkeys((pair.a, pair.b) for pair in results.pairs if not {pair.a, pair.b} & set(YARDSTICKS))
     pairs = [pair for pair in tested if set(pair) <= set(results.systems)]
@@ -144,7 +144,7 @@ def comparisons(results: Results) -> list[BeforeAfter]:
 
 
 def _best(results: Results, names: list[str]) -> str:
-    """Returns the system with the best value of the main metric; the first where there is none."""
+    """Returns the system with the best value of the main metric; the first system if none has a value."""
     key = main_metric([key for name in names for key in results.systems[name]])
     valued = [name for name in names if key in results.systems[name]]
     return max(valued, key=lambda name: results.systems[name][str(key)].value, default=names[0])
@@ -165,7 +165,7 @@ def _change(results: Results, a: str, b: str, metric: ShownMetric) -> Change | N
 
 
 def _difference(results: Results, a: str, b: str, key: str) -> Difference:
-    """The paired difference b minus a, turned round where the pair is (b, a); NaN where there is none."""
+    """Returns the paired difference b minus a (negated if the stored pair is (b, a)); NaN if there is none."""
     for pair in results.pairs:
         found = pair.difference
         if pair.metric == key and (pair.a, pair.b) == (a, b):
@@ -176,13 +176,13 @@ def _difference(results: Results, a: str, b: str, key: str) -> Difference:
 
 
 def main_metric(keys: list[str]) -> str | None:
-    """The metric that the headline is about: recall among look-alikes before recall among random pictures."""
+    """Returns the headline's metric; prefers recall among look-alikes to recall among random pictures."""
     recalls = [key for key in keys if key.startswith("recall@1") and not describe(key).scorer]
     return next((key for key in (*HEADLINE, *recalls) if key in keys), None)
 
 
 def headline(results: Results | None) -> str:
-    """Returns one sentence on what changed, for the better and for the worse; its numbers are `statistics`."""
+    """Returns one sentence about what got better and what got worse; `statistics` returns its numbers."""
     if results is None or not any(results.systems.values()):
         return "This run has not been evaluated, so nothing can be said about what it changed."
     comparison = compare(results)
@@ -207,7 +207,7 @@ def _sentence(text: str) -> str:
 
 
 def _values(results: Results, comparison: BeforeAfter, main: Change) -> str:
-    """As in ``68.0 (“b”), 41.2 (“a”)``: the value of each system, the highest first."""
+    """Formats the value of each system, highest first, e.g. ``68.0 (“b”), 41.2 (“a”)``."""
     pair = {name: found[main.metric.key].value for name, found in results.systems.items()
             if name not in YARDSTICKS and main.metric.key in found}  # fmt: skip
     ranked = sorted(pair, key=lambda name: -pair[name])
@@ -223,7 +223,7 @@ def _tally(comparison: BeforeAfter) -> str:
 
 
 def statistics(results: Results | None) -> str:
-    """The statistics of the number that the headline names; empty where it names none."""
+    """Returns the statistics of the headline's number; "" if it has none."""
     if results is None or not any(results.systems.values()):
         return ""
     comparison = compare(results)
@@ -243,7 +243,7 @@ def statistics(results: Results | None) -> str:
 
 
 def _doubt(comparison: BeforeAfter, main: Change) -> str:
-    """A gain that a held-out scorer does not confirm may be reward hacking: the headline says so."""
+    """Returns a caveat if a held-out scorer does not confirm the gain, which may then be reward hacking."""
     others = [
         c for c in comparison.changes if c.metric.scorer and c.metric.key == f"{main.metric.key}@{c.metric.scorer}"
     ]
@@ -270,7 +270,7 @@ def _costs(comparison: BeforeAfter, main: Change) -> str:
 
 
 def _lone(results: Results) -> tuple[str, ShownMetric, Interval]:
-    """The one system that there is, and its number for the headline."""
+    """Returns the only system, and its metric and value for the headline."""
     name = next((n for n in order(list(results.systems)) if results.systems[n]), "")
     key = main_metric(list(results.systems[name])) or next(iter(results.systems[name]))
     return name, metric_of(results, key), results.systems[name][key]
