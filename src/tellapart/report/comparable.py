@@ -61,7 +61,7 @@ def _pictures(results: Results) -> tuple[int, str]:
 
 
 def _parts(results: Results, key: str) -> tuple[tuple[str, str], ...]:
-    """Returns the signature's parts that affect the value, by name; unnamed parts are joined under the metric's name."""
+    """Returns the signature's parts that affect the value, by name; unnamed parts are joined into one."""
     named: dict[str, str] = {}
     plain: list[str] = []
     for part in filter(None, results.signatures.get(key, "").split("|")):
