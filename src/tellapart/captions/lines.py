@@ -122,8 +122,7 @@ def _csv_line(values: Sequence[str]) -> str:
 
 
 def _readable(name: str) -> str:
-    """Returns a short name without suffix, in characters that every file system and tar reader accepts.
-    """
+    """Returns a short name without suffix, in characters that every file system and tar reader accepts."""
     return re.sub(r"[^A-Za-z0-9]+", "-", PurePosixPath(name).stem).strip("-")[:60]
 
 

@@ -91,8 +91,7 @@ class SearchIndex:
         return {"captions": bm25_QN, "pictures": cosine_QN, "both": np.asarray(fused_QN)}
 
     def search(self, query: str, count: int = 10) -> list[Hit]:
-        """Returns the ``count`` best pictures for a query, best first; omits pictures without any match.
-        """
+        """Returns the ``count`` best pictures for a query, best first; omits pictures without any match."""
         scores = self.scores([query])
         best_N = scores.get("both", scores["captions"])[0]
         rank_N = _ranks(scores["captions"], zero=True)[0]
