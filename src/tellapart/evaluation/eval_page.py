@@ -1,4 +1,4 @@
-"""``tellapart eval --report``: the page of any caption files, with the machinery of a run's report."""
+"""``tellapart eval --report``: writes the page of any caption files, with the code of a run's report."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from tellapart.utils.files import write_output
 
 
 def write_eval_page(results: Results, out: Path, command: str, items: Sequence[Item] | None = None) -> None:
-    """One HTML page at ``out``: what changed, the numbers, and where there are pictures (``items``) a gallery.
+    """Writes one HTML page to ``out``: what changed, the scores, and a gallery if pictures (``items``) are given.
 
-    Look-alike sets where a scorer made them, else pictures with every system's caption. ``command`` is what makes the
-    page again. Raises `TellapartError` where the page cannot be written.
+    The gallery shows look-alike sets if a scorer mined them, else pictures with every system's caption. ``command``
+    reproduces the page. Raises `TellapartError` if the page cannot be written.
     """
 
     with tempfile.TemporaryDirectory() as scratch:

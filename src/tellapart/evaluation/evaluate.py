@@ -1,7 +1,7 @@
-"""Evaluation: systems' captions to numbers with intervals, paired differences and signatures.
+"""Evaluation: computes metrics of systems' captions with intervals, paired differences and signatures.
 
-`evaluate` is for programs; ``tellapart eval`` reads files first (`tellapart.evaluation.inputs.run_eval`). Metrics and
-what each needs are the entries of `tellapart.metrics.registry`.
+Programs call `evaluate`; ``tellapart eval`` reads files first (`tellapart.evaluation.inputs.run_eval`). Metrics and
+their requirements are the entries of `tellapart.metrics.registry`.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ def evaluate(
 ) -> Results:
     """Measures each system's captions (``{system: {id: caption}}``) over the same pictures, in their order.
 
-    A caption may be a list of captions of that picture: metrics of one caption are then their mean, and the
-    diversity metrics look at all of them. Intervals are 95 % over bootstrap resamples of the pictures.
+    A picture may have a list of captions: single-caption metrics are then averaged over them, and diversity metrics
+    use all of them. Intervals are 95 % bootstrap intervals over pictures.
 
-    inputs, settings: `EvalInputs`, and fields of it by name: ``evaluate(systems, references=…, metrics=["cider"])``.
+    inputs: see `EvalInputs`.
+    settings: fields of `EvalInputs` by name: ``evaluate(systems, references=…, metrics=["cider"])``.
     """
     inputs = replace(inputs or EvalInputs(), **settings)
     context, slots, notes = make_context(systems, inputs)
@@ -71,9 +72,9 @@ def evaluate(
 def measure(
     metric: Metric, context: EvalContext, slots: Mapping[str, list[CaptionSlot]], notes: list[str], by: str = ""
 ) -> dict[str, Measurement]:
-    """One metric of all systems. Those that it does not apply to are left out; ``notes`` say why people are.
+    """Computes one metric of all systems. Skips systems to which it does not apply, with a note for human captions.
 
-    by: the name of the further scorer whose context this is.
+    by: the name of the further scorer that the context belongs to.
     """
     started = time.monotonic()
     found = {
@@ -88,7 +89,7 @@ def measure(
 
 
 def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str]) -> bool:
-    """A reference is scored against the others; where a picture has no other, people cannot be scored."""
+    """Returns whether human captions cannot be scored, because a picture has no other reference to compare with."""
     if "references" not in metric.needs:
         return False
     alone = any(not references for slot in slots for references in slot.references or [[]])
@@ -98,13 +99,13 @@ def lacks_references(metric: Metric, slots: list[CaptionSlot], notes: list[str])
     return alone
 
 
-_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # whose marks a page shows, the first that was computed
+_MARKED_BY = ("facts", "chair", "scorer", "sentences")  # metrics that mark claims on a page, in order of preference
 
 
 def keep_for_pages(
     results: Results, context: EvalContext, chosen: Sequence[str], slots: Mapping[str, list[CaptionSlot]]
 ) -> None:
-    """Keeps for galleries and tables each system's captions, marks, and retrieval in look-alike sets and in files'."""
+    """Stores captions, marks, and retrieval in look-alike sets and sets from files for galleries and tables."""
     results.extra["caption_lists"] = {name: caption_lists(own) for name, own in slots.items() if len(own) > 1}
     results.extra["marks"] = {name: marks_of(context, own[0]) for name, own in slots.items()}
     if any(name.endswith(".lookalike") for name in chosen):
@@ -118,6 +119,6 @@ def keep_for_pages(
 
 
 def marks_of(context: EvalContext, slot: CaptionSlot) -> Sequence[Verdict]:
-    """The verdicts on a slot's captions that a metric has made; () where none was computed."""
+    """Returns the verdicts on a slot's captions that a metric computed, or () without such a metric."""
     found = (context.kept(("verdicts", name, id(slot))) for name in _MARKED_BY)
     return next((verdicts for verdicts in found if verdicts is not None), ())

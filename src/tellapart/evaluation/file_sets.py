@@ -1,13 +1,13 @@
-"""Candidate sets that a file gives: bags of look-alikes, ImageCoDe, pairs of frames, hard pools. One shape for all.
+"""Candidate sets from files, in one common form: bags of look-alikes, ImageCoDe, pairs of frames, hard pools.
 
 | file | sets |
 |---|---|
-| ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is asked for |
-| ``3.json``, a list of lists of ids | TrueMatch as published; a folder of them is all its sizes, ``1.json`` left out |
+| ``bags.jsonl`` | `bag3`, `bag5`, …: by size; every picture is a target |
+| ``3.json``, a list of lists of ids | TrueMatch as published; a folder has all its sizes, except ``1.json`` |
 | ``framepairs.json`` | `bag2` and `bag4`: frames of one shot |
-| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten a set, asked for where there is a text |
+| ``imagecode_valid.json``, ``{set: {index: text}}`` | `imagecode`: ten per set; those with a text are targets |
 
-`tellapart.evaluation.test_sets` ranks them; a metric is named after them, as in ``recall@1.bag3``.
+`tellapart.evaluation.test_sets` ranks them, and metrics are named after them, as in ``recall@1.bag3``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileSets:
-    """Sets of ids under one name. ``targets``: who of each set is asked for, None for all of it.
+    """Sets of ids with a common name. ``targets``: the targets of each set, None for all its pictures.
 
-    ``captions`` are people's, where the file has some; ``origin`` is what a signature says.
+    ``captions``: human captions, if the file has any. ``origin``: the text for signatures.
     """
 
     name: str
@@ -45,15 +45,15 @@ class FileSets:
     origin: str = ""
 
     def ids(self) -> list[str]:
-        """Every picture of the sets, once."""
+        """Returns every picture of the sets once."""
         return list(dict.fromkeys(id_ for members in self.sets for id_ in members))
 
     def asked(self) -> list[str]:
-        """Every picture that is asked for, once."""
+        """Returns every target once."""
         return list(dict.fromkeys(id_ for members in self.targets or self.sets for id_ in members))
 
     def renamed(self, names: Mapping[str, str]) -> FileSets:
-        """Returns the same sets with other ids where ``names`` has some: those of the data."""
+        """Returns the sets with ids replaced by those of the data, as mapped by ``names``."""
 
         def own(sets: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
             return [tuple(names.get(id_, id_) for id_ in members) for members in sets]
@@ -63,9 +63,9 @@ class FileSets:
         return replace(self, sets=own(self.sets), targets=targets, captions=captions)
 
     def without(self, ids: Collection[str]) -> FileSets:
-        """Returns the sets that hold none of these pictures, of a hard pool the pool without them.
+        """Returns the sets without any of these pictures; a hard pool only loses the pictures.
 
-        Raises `UsageError` where none is left.
+        Raises `UsageError` if no set is left.
         """
         if self.name == HARD:
             pool, asked = ([id_ for id_ in own if id_ not in ids] for own in (self.ids(), self.asked()))
@@ -78,7 +78,7 @@ class FileSets:
         return replace(self, sets=[self.sets[place] for place in kept], targets=targets)
 
     def rows(self, row_of: Mapping[str, int]) -> CandidateSets:
-        """The same sets by row. Raises `UsageError` that names pictures which have none."""
+        """Converts ids to rows. Raises `UsageError` that names pictures without a row."""
         missing = [id_ for id_ in self.ids() if id_ not in row_of]
         if missing:
             some = ", ".join(map(repr, missing[:3])) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
@@ -94,7 +94,7 @@ class FileSets:
 
 
 def read_sets(path: Path) -> list[FileSets]:
-    """The sets of a file, or of a folder of TrueMatch's files. Raises `UsageError` for a layout that is not known."""
+    """Reads the sets of a file, or of a folder with TrueMatch's files. Raises `UsageError` for unknown layouts."""
     from tellapart.bags.file import read_bags, read_truematch
 
     path = Path(path)
@@ -127,14 +127,14 @@ HARD = "hard"  # the name of the pool of all captioned pictures and distractors
 
 
 def hard_pool(ids: Sequence[str], distractors: Sequence[str], origin: str) -> FileSets:
-    """All captioned pictures and given distractors in one pool; the distractors are not asked for."""
+    """Returns all captioned pictures and the given distractors as one pool; distractors are not targets."""
     if not distractors:
         raise UsageError("no distractor is left: all of them have a caption to be measured")
     return FileSets(HARD, [(*ids, *distractors)], [tuple(ids)], origin=origin)
 
 
 def digest(path: Path) -> str:
-    """Eight hex digits of a file's content, for signatures."""
+    """Returns an eight-digit hex hash of a file's content, for signatures."""
     return hashlib.blake2b(path.read_bytes(), digest_size=4).hexdigest()
 
 
@@ -146,7 +146,7 @@ def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
 
 
 def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
-    """Pairs (and bags of four) of frames of one shot."""
+    """Returns pairs (and bags of four) of frames of one shot."""
     from tellapart.bags.file import Bag
 
     try:
@@ -158,7 +158,7 @@ def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
 
 
 def _imagecode(path: Path, value: Any) -> FileSets:
-    """Ten pictures a set, called ``SET/img0.jpg`` to ``SET/img9.jpg``; those with a description are asked for."""
+    """Returns ten pictures per set, ``SET/img0.jpg`` to ``SET/img9.jpg``; those with a description are targets."""
     found = list(image_sets(value, str(path)))
     captions = {id_: [" ".join(text.split())] for each in found for id_, text in each.described.items()}
     targets = [tuple(each.described) for each in found]

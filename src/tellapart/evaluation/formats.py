@@ -1,4 +1,4 @@
-"""An evaluation as a file or as text to paste: Markdown, LaTeX, CSV, JSON; and what each picture contributed."""
+"""Formats results as Markdown, LaTeX, CSV or JSON, and writes per-picture values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LATEX = {
 
 
 def markdown(results: Results) -> str:
-    """Tables for a README or an issue, with the signatures as footnotes."""
+    """Formats Markdown tables for a README or an issue, with the signatures as footnotes."""
     heads, rows = results.system_rows()
     marks = _marks(results)
     parts = [
@@ -44,7 +44,7 @@ _ARROWS = {"higher": r"~$\uparrow$", "lower": r"~$\downarrow$", None: ""}
 
 
 def latex(results: Results) -> str:
-    """A table for a paper (package booktabs), systems down and metrics across, with the signatures in small print."""
+    """Formats a LaTeX table (booktabs) with systems as rows, metrics as columns and signatures in small print."""
     keys = list(results.system_rows()[1])
     metrics = {key: metric_of(results, key) for key in keys}
     heads = (f"{_tex(metrics[key].name)}{_ARROWS[results.metrics[key].direction]}$^{{{number}}}$"
@@ -87,7 +87,7 @@ def _pair_lines(results: Results, metrics: Mapping[str, ShownMetric]) -> Iterato
 
 
 def comma_separated(results: Results) -> str:
-    """A row for each system and metric; then one for each paired difference, system minus the one in ``against``."""
+    """Formats CSV with a row per system and metric, then one per paired difference, system minus ``against``."""
     cells = [
         (name, metric, found, ("", "", "")) for name, own in results.systems.items() for metric, found in own.items()
     ] + [
@@ -111,12 +111,12 @@ def comma_separated(results: Results) -> str:
 
 
 def _setting(found: Candidates | None) -> tuple[str, str]:
-    """The number of candidates and chance of a recall; empty for other metrics."""
+    """Returns the number of candidates and the chance level of a recall; empty for other metrics."""
     return ("", "") if found is None else (str(found), _number(found.chance))
 
 
 def table(results: Results) -> str:
-    """The table as the terminal shows it, with the signatures below."""
+    """Formats the table as shown in the terminal, with the signatures below."""
     text = io.StringIO()
     console(width=200, file=text).print(results.table())
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
@@ -134,7 +134,7 @@ FORMATS: dict[str, Callable[[Results], str]] = {
 
 
 def format_of(out: Path | None, format: str | None) -> str:
-    """Returns ``--format``, else the format of the file's name, else a table. Raises `UsageError`."""
+    """Returns ``--format``, else the format inferred from the file name, else a table. Raises `UsageError`."""
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
     if out is None or format is not None:
@@ -147,8 +147,8 @@ def format_of(out: Path | None, format: str | None) -> str:
 
 
 def per_caption(results: Results, path: Path) -> str:
-    """A record for each system and picture: ``id``, ``system``, ``caption`` (``captions`` where there are several), and
-    the value of each metric that has one for each picture; JSON lines, or CSV where ``path`` ends so."""
+    """Formats a record per system and picture: ``id``, ``system``, ``caption`` (``captions`` if there are several), and
+    the value of each per-picture metric. Uses JSON lines, or CSV if ``path`` has that suffix."""
     lists = results.extra.get("caption_lists", {})
     records = [
         {

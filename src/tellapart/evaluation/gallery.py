@@ -1,4 +1,4 @@
-"""The gallery of a report: look-alike sets or single pictures, with the caption of each system."""
+"""Builds the gallery of a report: look-alike sets or single pictures, with the caption of each system."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from tellapart.scenes.world import Scene
 from tellapart.types import Item
 
 _YARDSTICKS = ("human", "chance")
-# Shares of the gallery. Losses and misses keep their places, so that a page cannot be filled with wins alone.
+# Shares of the gallery. Losses and misses have reserved places, so that a page cannot show only wins.
 _SHARES = (("won", 0.45), ("lost", 0.25), ("missed", 0.2), ("hit", 0.1))
 
 
 def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
-    """Up to k look-alike sets as plain data.
+    """Returns up to k look-alike sets as plain data.
 
     ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
-    ids throughout, the target first among the candidates, scores are cosines by candidate. Where the truth of the
-    items is known, a system has ``"claims": {"correct", "of", "false": [[start, end, why]]}`` as well: which characters
-    of its caption claim what is not so (`tellapart.scenes.truth.mark_caption`); without a truth, what a metric of facts
-    could not verify. The first system
-    is the baseline: sets where a later system hits and it misses ("won"), the reverse ("lost"), where all miss and
-    where all hit, in fixed shares, each kind spread evenly over the data. Empty where no look-alike metric was
-    computed.
+    pictures are given by id, the target is the first candidate, and scores are cosines by candidate. If the ground
+    truth of the items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks
+    the characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, claims that a metric of facts
+    could not verify. The first system is the baseline. Sets where a later system hits and the baseline misses ("won"),
+    the reverse ("lost"), where all miss and where all hit have fixed shares, each spread evenly over the data. Empty
+    if no look-alike metric was computed.
     """
     found: dict[str, Retrieval] = results.extra.get("lookalike", {})
     if not found:
@@ -44,7 +43,7 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
 
 
 def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) -> dict[str, Any]:
-    """Up to k pictures, evenly over the data, with every system's caption: for results without candidate sets."""
+    """Returns up to k pictures, evenly over the data, with all captions, for results without candidate sets."""
     references = _references(results, items)
     truth = {item.id: item.truth for item in items or () if item.truth is not None}
     rows = _spread(np.arange(len(results.ids)), min(k, len(results.ids)))
@@ -62,9 +61,9 @@ def caption_gallery(results: Results, items: Sequence[Item] | None = None, k: in
 
 
 def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], side: int = 160) -> dict[str, str]:
-    """Small copies of the pictures of a gallery in ``folder``/gallery: id to file. Of a clip four frames.
+    """Saves thumbnails of a gallery's pictures to ``folder``/gallery, four frames of a clip. Returns id to file.
 
-    A picture that cannot be read is left out.
+    Skips unreadable pictures.
     """
     keys = dict.fromkeys(key for entry in sets["sets"] for key in (entry["target"], *entry["candidates"]))
     by_id = {item.id: item for item in items if item.id in keys}
@@ -75,7 +74,7 @@ def save_pictures(folder: Path, sets: Mapping[str, Any], items: Iterable[Item], 
             image = preview_image(by_id[key].picture)
         except PictureError:
             continue
-        small = max(image.size) <= 96  # drawn pixel by pixel: keep them, enlarge later
+        small = max(image.size) <= 96  # keeps small pixel art as is, to be enlarged later
         name = f"{number:03d}-{re.sub(r'[^A-Za-z0-9_.-]+', '_', key)[:60]}.{'png' if small else 'jpg'}"
         if not small:
             image.thumbnail((side, side))
@@ -102,18 +101,18 @@ def _informative(found: dict[str, Retrieval], k: int) -> list[int]:
     }
     rows = {kind: np.flatnonzero(mask_N & asked_N) for kind, mask_N in kinds.items()}
     quota = {kind: min(len(rows[kind]), round(share * k)) for kind, share in _SHARES}
-    for kind, _ in _SHARES:  # places that one kind cannot fill go to the others, in order
+    for kind, _ in _SHARES:  # places that one kind cannot fill go to the other kinds, in order
         quota[kind] += max(0, min(len(rows[kind]) - quota[kind], k - sum(quota.values())))
     return [int(row) for kind, _ in _SHARES for row in _spread(rows[kind], quota[kind])][:k]
 
 
 def _spread(row_M: np.ndarray, count: int) -> np.ndarray:
-    """``count`` of the rows, evenly over the data: no picking by how good they look."""
+    """Returns ``count`` of the rows, evenly over the data, to avoid cherry-picking."""
     return row_M[np.arange(count) * len(row_M) // count] if count else row_M[:0]
 
 
 def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
-    """Returns a caption's claims for a gallery: ``{"claims": {"correct", "of", "false"}}``; empty without a truth."""
+    """Returns a caption's claims as ``{"claims": {"correct", "of", "false"}}``; empty without ground truth."""
     if truth is None:
         return {}
 
@@ -122,13 +121,13 @@ def claims(caption: str, truth: Scene | None) -> dict[str, Any]:
 
 
 def _caption(results: Results, system: str, row: int, truth: Mapping[str, Scene]) -> dict[str, Any]:
-    """A system's caption of a picture, and its claims."""
+    """Returns a system's caption of a picture, and its claims."""
     caption = results.captions[system][row]
     return {"caption": caption, **(claims(caption, truth.get(results.ids[row])) or _marked(results, system, row))}
 
 
 def _marked(results: Results, system: str, row: int) -> dict[str, Any]:
-    """`claims` of a caption that a metric of facts has verified; empty where none did."""
+    """Returns `claims` of a caption as verified by a metric of facts; empty without such a metric."""
     marks = results.extra.get("marks", {}).get(system, ())
     if not len(marks):
         return {}

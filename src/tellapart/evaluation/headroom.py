@@ -1,12 +1,12 @@
-"""Headroom of a captioner: claims ranked by its own confidence, against the truth, beside its greedy captions.
+"""Headroom of a captioner: compares its claims, ranked by its own confidence, with its greedy captions.
 
-A captioner is asked for several captions of a picture. Each distinct claim in them has a confidence: how often it is
-made, times the probability that the captioner gave to its words after the picture and the words before them. From the
-most confident claim down, precision and recall draw a curve, and the greedy captions are a point beside it: how far
-they lie from the curve is the headroom, which no better eyes are needed for.
+The captioner samples several captions per picture. Each distinct claim in them has a confidence: its frequency times
+the probability of its words given the picture and the preceding words. Ranking claims by confidence gives a
+precision-recall curve, and the greedy captions are a point. The distance between them is the headroom, which needs no
+better vision.
 
-On `scenes` a claim is true of the scene itself, and recall is of its attributes. Elsewhere a claim is a content word,
-true where some reference has it, and recall is of the references' content words.
+On `scenes` claims are verified against the scene, and recall is over its attributes. Elsewhere, claims are content
+words, true if a reference contains them, and recall is over the references' content words.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Interval = tuple[float, float, float]  # a value, and its 95 % interval over pic
 
 BATCH = 50
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
-LEVELS = (99, 95, 90, 80, 70)  # of precision, at which recall is printed
+LEVELS = (99, 95, 90, 80, 70)  # precision levels at which recall is printed
 QUANTILES = (0.025, 0.975)
 
 
@@ -49,8 +49,8 @@ QUANTILES = (0.025, 0.975)
 class Claim:
     """A distinct claim about one picture.
 
-    confidence: in nats, at most 0: the log-probability of its words together, in the mean over the captions that make
-    it, plus the logarithm of the share of captions that do.
+    confidence: in nats, at most 0: the joint log-probability of its words, averaged over the captions that make the
+    claim, plus the log of the share of captions that make it.
     """
 
     picture: int
@@ -58,7 +58,7 @@ class Claim:
     confidence: float
 
 
-Pool = dict[tuple[int, Hashable], list[Claim]]  # what captions claim, by picture and what is stated
+Pool = dict[tuple[int, Hashable], list[Claim]]  # claims by picture and statement
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ class Point:
 
 @dataclass(frozen=True)
 class Headroom:
-    """The claims that a captioner knows, and those that it writes.
+    """The claims that a captioner samples, and those of its greedy captions.
 
-    known: the claims of all its captions. of_greedy: those of its greedy captions. facts_N: how many there are to
-    state.
+    known: the claims of all its captions. of_greedy: the claims of its greedy captions. facts_N: the number of facts
+    to state.
     """
 
     known: tuple[Claim, ...]
@@ -84,19 +84,19 @@ class Headroom:
 
     @cached_property
     def weight_RN(self) -> np.ndarray:
-        """Resamples of the pictures; the first row is the pictures themselves."""
+        """Returns bootstrap weights of the pictures; the first row is the original sample."""
         n = len(self.facts_N)
         drawn = np.concatenate(list(bootstrap_weights(n, 1000, 0)))
         return np.concatenate([np.ones((1, n)), drawn])
 
     @cached_property
     def _ranked(self) -> tuple[np.ndarray, np.ndarray]:
-        """The picture of each claim, and whether it is true; the most confident first."""
+        """Returns the picture of each claim, and whether it is true, in descending order of confidence."""
         ranked = sorted(self.known, key=lambda claim: -claim.confidence)
         return np.array([c.picture for c in ranked], dtype=int), np.array([c.true for c in ranked], dtype=float)
 
     def curve(self, weight_N: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """Precision and recall in percent after each claim, the most confident first; weight_N: of the pictures."""
+        """Returns precision and recall in percent after each claim, most confident first. weight_N: picture weights."""
         picture_C, true_C = self._ranked
         weight_N = np.ones(len(self.facts_N)) if weight_N is None else weight_N
         weight_C = weight_N[picture_C]
@@ -117,7 +117,7 @@ class Headroom:
         )
 
     def recall_at(self, precision: float) -> Interval:
-        """The highest recall at which the curve is at least at this precision, in percent, with its interval."""
+        """Returns the highest recall at which the curve reaches this precision, in percent, with its interval."""
         found = []
         for weight_N in self.weight_RN:
             precision_C, recall_C = self.curve(weight_N)
@@ -125,7 +125,7 @@ class Headroom:
         return _interval(np.array(found))
 
     def to_json(self) -> dict[str, Any]:
-        """``{"truth", "pictures", "greedy", "at_greedy_precision", "recall_at", "curve"}``, the curve at 50 places."""
+        """Returns ``{"truth", "pictures", "greedy", "at_greedy_precision", "recall_at", "curve"}``; 50 curve points."""
         greedy = self.greedy()
         precision_C, recall_C = self.curve()
         places = np.unique(np.linspace(0, max(0, len(self.known) - 1), 50).astype(int))[: len(self.known)]
@@ -141,11 +141,11 @@ class Headroom:
         }
 
     def title(self, model: str) -> str:
-        """The heading of `rows`."""
+        """Returns the heading of `rows`."""
         return f"{model}: {len(self.facts_N):,} pictures, by {self.truth}; 95 % intervals over pictures"
 
     def rows(self) -> list[tuple[str, str, str]]:
-        """For the terminal: precision and recall of the greedy captions, and points of the curve."""
+        """Returns rows for the terminal: precision and recall of the greedy captions, and points of the curve."""
         greedy = self.greedy()
         levels = ((f"at a precision of {level}", level) for level in LEVELS)
         points = [("at their precision", greedy.precision[0]), *levels]
@@ -158,7 +158,7 @@ def _cell(value: Interval) -> str:
 
 
 def _interval(value_R: np.ndarray) -> Interval:
-    """The value, and the 95 % interval of the resamples behind it."""
+    """Returns the value, which comes first, and the 95 % interval of the resamples after it."""
     low, high = np.quantile(value_R[1:], QUANTILES)
     return float(value_R[0]), float(low), float(high)
 
@@ -168,7 +168,7 @@ def _named(value: Interval) -> dict[str, float]:
 
 
 def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: Any) -> tuple[Headroom, list[str]]:
-    """Loads a captioner and data sets and returns `measure_headroom` of them, and notes on pictures left out."""
+    """Loads a captioner and data sets, and returns their `measure_headroom` and notes on skipped pictures."""
     captioner, dataset = load_captioner(model, resolve_device(device), "fp32"), open_many(specs)
     view = make_view(captioner, FeatureStore())
     items = view.readable(dataset, dataset.unreadable)
@@ -178,9 +178,9 @@ def headroom_of(model: str, specs: Sequence[str], *, device: str, **settings: An
 def measure_headroom(
     captioner: Captioner, items: Sequence[Item], visual: Any, *, samples: int = 10, max_tokens: int = 40, seed: int = 0
 ) -> Headroom:
-    """Ask ``captioner`` for one greedy caption of each picture and ``samples`` others, and rank what they claim.
+    """Generates one greedy caption and ``samples`` others per picture, and ranks their claims.
 
-    visual: the captioner's view of the pictures, N×…. Raises `UsageError` where there is neither a scene nor a
+    visual: the captioner's inputs for the pictures, N×…. Raises `UsageError` if there is neither a scene nor a
     reference to compare with.
     """
     on_scenes = all(hasattr(item.truth, "facts") for item in items)
@@ -211,9 +211,10 @@ def measure_headroom(
 
 
 def _distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
-    """Each claim once. captions: of each picture.
+    """Merges equal claims. captions: the number of captions per picture.
 
-    The words alone would not do: after one improbable word ("half") the next one of a false claim is certain.
+    Probabilities of single words would not suffice: after one improbable word ("half") a false claim's next word is
+    certain.
     """
     return {
         key: replace(own[0], confidence=sum(c.confidence for c in own) / len(own) + min(0.0, log(len(own) / captions)))
@@ -224,7 +225,7 @@ def _distinct(pool: Pool, captions: int) -> dict[tuple[int, Hashable], Claim]:
 def _captions(
     captioner: Captioner, rows: torch.Tensor, decoding: Decoding, seeds: ItemSeeds
 ) -> tuple[Rollout, torch.Tensor]:
-    """Captions, and the log-probability of each of their tokens at temperature 1."""
+    """Generates captions, and computes the log-probability of each token at temperature 1."""
 
     captioner.model.eval()
     with without_gaps(captioner):
@@ -238,7 +239,7 @@ def _captions(
 def _claims_of(
     rollout: Rollout, log_p_RT: torch.Tensor, captioner: Captioner, items: Sequence[Item], on_scenes: bool
 ) -> Iterator[tuple[Claim, Hashable]]:
-    """Every claim of every caption, with what it states; a false one states its words."""
+    """Yields every claim of every caption with its statement; for a false claim, its words."""
     rows = [tokens[valid].tolist() for tokens, valid in zip(rollout.tokens_RT, rollout.valid_RT, strict=True)]
     spans = _token_spans(rows, rollout.texts, captioner.tokenizer)
     for r, text in enumerate(rollout.texts):
@@ -255,7 +256,7 @@ def _claims_of(
 
 
 def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Claims by the scene: the characters of the words, the fact or the words, whether it is true."""
+    """Yields claims verified by the scene: characters of the words, the fact or the words, and whether it is true."""
     where = word_spans(text)
     for claim in stated_claims(text, item.truth):
         parts = [where[word] for word in claim.words]
@@ -264,7 +265,7 @@ def _scene_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]]
 
 
 def _word_claims(text: str, item: Item) -> Iterator[tuple[list[tuple[int, int]], Hashable, bool]]:
-    """Content words, true where a reference has them."""
+    """Yields content words, true if a reference contains them."""
     known = _reference_words(item)
     for word in _content_words(text):
         yield [word.span()], word.group().lower(), word.group().lower() in known
@@ -279,7 +280,7 @@ def _content_words(text: str) -> list[re.Match[str]]:
 
 
 def _token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: Any) -> list[list[tuple[int, int]]]:
-    """The characters of its text that each token writes: from where the tokens before it end to where it does."""
+    """Returns the characters that each token writes, from the end of the preceding tokens to its own end."""
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
     decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
     spans = []
@@ -290,7 +291,7 @@ def _token_spans(rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer:
 
 
 def _common(one: str, other: str) -> int:
-    """Counts the characters that two texts begin with together."""
+    """Returns the length of the common prefix of two texts."""
     return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -304,9 +305,9 @@ def _fact_count(item: Item, on_scenes: bool) -> int:
 def _without_implied(
     known: Mapping[tuple[int, Hashable], Claim], items: Sequence[Item]
 ) -> dict[tuple[int, Hashable], Claim]:
-    """The claims without relations beyond those that connect the objects, the least confident first to go.
+    """Removes relations beyond those that connect the objects, the least confident ones first.
 
-    One caption's relations connect n objects n-1 times; several captions may each connect others.
+    One caption connects n objects by n-1 relations, but several captions may connect different ones.
     """
     kept = {}
     connected = {number: list(range(len(item.truth.facts))) for number, item in enumerate(items)}

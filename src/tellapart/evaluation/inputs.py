@@ -1,4 +1,4 @@
-"""``tellapart eval``: files, specifications and model names, checked, read and measured."""
+"""``tellapart eval``: checks and reads files, specifications and model names, and measures the systems."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def check_options(options: EvalOptions) -> None:
-    """Raises `UsageError` for options that need another one which is not given."""
+    """Raises `UsageError` for options that require another, missing option."""
     scorer, metrics = options.scorer, options.metrics
     if options.eval_scorers and scorer is None:
         raise UsageError("--eval-scorer measures beside a first scorer; add --scorer MODEL")
@@ -64,7 +64,7 @@ def check_options(options: EvalOptions) -> None:
 
 
 def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], EvalInputs, list[str]]:
-    """Returns each system's captions, the inputs beside them with models by name, and notes on how they match."""
+    """Reads each system's captions and the other inputs, with models by name; adds notes on how they match."""
     synonyms, instances = read_object_inputs(options.synonyms, options.instances)
     systems = {name: read_caption_file(path) for name, path in name_systems(options.captions or ()).items()}
     dataset = None if options.data is None else open_data(options.data)
@@ -77,7 +77,7 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
         kept, lacking = with_references(kept, dataset, options.allow_missing)
         notes += lacking
     ids = list(next(iter(kept.values()), ()))
-    if dataset is not None and not systems:  # people's references alone
+    if dataset is not None and not systems:  # only human references
         ids = [item.id for item in dataset if (references or {}).get(item.id) or item.references]
     items = with_ids(dataset, ids)
     candidates = read_inputs(sets, options.distractors, ids, dataset, options.scorer)
@@ -101,15 +101,15 @@ def read_files(options: EvalOptions) -> tuple[dict[str, dict[str, list[str]]], E
 
 
 def check_metrics(kept: Mapping[str, Mapping[str, Sequence[str]]], inputs: EvalInputs) -> None:
-    """Raises `UsageError`, before anything slow, for a metric's name that is none, or that needs what is missing."""
+    """Raises `UsageError`, before anything slow, for unknown metrics and for metrics with missing requirements."""
     choose(inputs.metrics, make_context(kept, inputs)[0])
 
 
 def run_eval(options: EvalOptions) -> Results:
-    """Measures what ``tellapart eval`` was asked to: files of captions, each a system, to `Results`.
+    """Evaluates caption files, each of which is a system.
 
-    Captions and pictures or references are matched by id, file name, stem or place (`tellapart.data.caption_matching`),
-    and the results' notes say how and what was left out; their ``hardware`` says on what models ran.
+    Matches captions with pictures or references by id, file name, stem or position (`tellapart.data.caption_matching`).
+    The results' notes describe how, and what was left out; ``hardware`` tells where models ran.
     """
     check_options(options)
     kept, inputs, notes = read_files(options)
@@ -120,7 +120,7 @@ def run_eval(options: EvalOptions) -> Results:
             kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
         results = evaluate(kept, inputs)
     except UsageError:
-        for note in inputs.items.report() if isinstance(inputs.items, Dataset) else ():  # may say what is missing
+        for note in inputs.items.report() if isinstance(inputs.items, Dataset) else ():  # may report missing pictures
             say(note)
         raise
     results.notes[:0] = notes

@@ -46,8 +46,8 @@ def make_context(
 def without_own_captions(
     queries: Mapping[str, Sequence[str]], human: list[CaptionSlot], ids: list[str]
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the queries without those that are the person's caption itself, which would find it by being it, and a
-    note on how many these were. Raises `UsageError` where none is left."""
+    """Removes queries that are identical to the human caption, which they would trivially find; adds a note with their
+    number. Raises `UsageError` if no query is left."""
     own = {id_: {plain_words(text) for text in texts} for id_, texts in zip(ids, caption_lists(human), strict=True)}
     kept = {id_: [text for text in texts if plain_words(text) not in own[id_]] for id_, texts in queries.items()}
     left_out = sum(map(len, queries.values())) - sum(map(len, kept.values()))

@@ -1,7 +1,7 @@
-"""The exact verifier: claims of the generic extractor against the truth of a scene.
+"""The exact verifier, which compares claims from the generic extractor with the ground truth of a scene.
 
-Words are looked up in the world's vocabulary; what it does not know ("sits", "thing") is no claim that can be checked.
-The object that a mention means, and what is true of it, are decided as in `tellapart.scenes.truth`.
+Words are looked up in the world's vocabulary; unknown words ("sits", "thing") make no checkable claim. Mentions are
+matched to objects and verified as in `tellapart.scenes.truth`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SLOTS = ("colour", "size", "texture", "motion")
 
 
 def verify_scene(caption: str, scene: Scene) -> Verdict:
-    """Counts of true and false claims of a caption, exact where the extraction is right. Never raises."""
+    """Counts true and false claims of a caption, exactly if the extraction is correct. Never raises."""
     parsed = as_parsed(caption, extract(caption))
     counts, false = check_claims(parsed, scene)
     where = token_spans(caption)
@@ -28,7 +28,7 @@ def verify_scene(caption: str, scene: Scene) -> Verdict:
 
 
 def as_parsed(caption: str, extraction: Extraction) -> ParsedCaption:
-    """An extraction in the world's own terms."""
+    """Translates an extraction to the world's vocabulary."""
     return _Reading(caption).read(extraction)
 
 
@@ -40,7 +40,7 @@ class _Reading:
         self.grounds: list[tuple[str, tuple[int, ...]]] = []
         self.loose: list[tuple[str, str, tuple[int, ...]]] = []
         self.number: int | None = None
-        self.place: dict[int, int] = {}  # of the extraction's mentions, in ours
+        self.place: dict[int, int] = {}  # maps the extraction's mentions to ours
 
     def read(self, extraction: Extraction) -> ParsedCaption:
         for number, mention in enumerate(extraction.mentions):
@@ -84,7 +84,7 @@ class _Reading:
                 continue
             if sense.kind == "ground":
                 self.grounds.append((sense.value, words))
-                return  # "green grass": an attribute of the ground describes no object
+                return  # "green grass": an attribute of the ground does not describe an object
             if sense.kind == "shape":
                 found.shape = sense.value
                 found.words["shape", sense.value] = found.words.get(("shape", sense.value), ()) + words
@@ -95,7 +95,7 @@ class _Reading:
                 found.words[sense.kind, sense.value] = found.words.get((sense.kind, sense.value), ()) + words
         generic = (sense := _sense(text)) is not None and sense.kind == "generic"
         if not found.shape and not generic:
-            for kind, values in found.values.items():  # "a small red": of nothing
+            for kind, values in found.values.items():  # "a small red": bound to no object
                 self.loose += [(kind, value, found.words[kind, value]) for value in values]
             return
         if generic and not found.shape and not found.values and count > 1 and not self.mentions:
@@ -120,7 +120,7 @@ class _Reading:
 
 
 def _parts(attribute: Attribute) -> list[str]:
-    """An action as it stands, "slides left", else its verb alone."""
+    """Returns an attribute as written, "slides left", or only the verb of an unknown action."""
     if not attribute.action or _sense(attribute.text) is not None:
         return [attribute.text]
     return attribute.text.split()[:1]
@@ -131,7 +131,7 @@ def _sense(phrase: str) -> Sense | None:
 
 
 def _relation(words: Sequence[str]) -> str:
-    """The relation that the longest phrase among these words names; "" for none."""
+    """Returns the relation named by the longest phrase among the words, or ""."""
     for length in range(len(words), 0, -1):
         for start in range(len(words) - length + 1):
             phrase = tuple(word for word in words[start : start + length] if word != "the")

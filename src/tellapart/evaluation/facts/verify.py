@@ -1,8 +1,8 @@
-"""CHAIR (Rohrbach et al. 2018): objects that captions name and pictures do not have; and coverage, its counterpart.
+"""CHAIR (Rohrbach et al. 2018), the rate of hallucinated objects, and coverage, its counterpart.
 
-With a file of synonyms (the authors' ``synonyms.txt``), an object is a word of that file, found as the authors' program
-finds it: lower case, singular, two-word objects first. Without one, an object is what the generic extractor finds. The
-picture's objects are those of its references, and of COCO's instances where a file of them is given.
+With a file of synonyms (the authors' ``synonyms.txt``), objects are words of that file, found as in the authors' code:
+lower case, singular, two-word objects first. Without one, objects are those of the generic extractor. A picture's
+objects are those of its references and, if a file is given, of COCO's instances.
 """
 
 from __future__ import annotations
@@ -28,17 +28,20 @@ from tellapart.language.claims import (
 from tellapart.metrics.statistics import Sums
 from tellapart.utils.messages import parse_json
 
-# What a verifier says of one caption: how many of its claims are true, and how much of what is true it states.
+# The verdict on one caption: how many of its claims are true, and how many true facts it states.
 
 Span = tuple[int, int, str]  # start and end in characters, and the reason
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Counts for one caption. A verifier that knows no whole truth has ``expected`` 0: there is no recall then.
+    """Counts for one caption. A verifier without complete ground truth sets ``expected`` to 0, so recall is undefined.
 
-    claims: those that the verifier can check. correct: the true ones; a graded verifier gives parts of one. expected:
-    facts that a full description states. recalled: those that the caption states. false: places of false words.
+    claims: the number of checkable claims.
+    correct: the number of true claims, fractional for a graded verifier.
+    expected: the number of facts in a full description.
+    recalled: the number of these facts that the caption states.
+    false: the positions of false words.
     """
 
     claims: float
@@ -49,53 +52,53 @@ class Verdict:
 
     @property
     def precision(self) -> float:
-        """0..1; NaN for a caption without a claim."""
+        """Returns the precision, 0..1; NaN for a caption without claims."""
         return self.correct / self.claims if self.claims else float("nan")
 
     @property
     def recall(self) -> float:
-        """0..1; NaN where the verifier knows no whole truth."""
+        """Returns the recall, 0..1; NaN if the verifier has no complete ground truth."""
         return self.recalled / self.expected if self.expected else float("nan")
 
     @property
     def f(self) -> float:
-        """Harmonic mean of precision and recall; 0 for a caption without a claim."""
+        """Returns the harmonic mean of precision and recall; 0 for a caption without claims."""
         if not self.expected:
             return float("nan")
         both = (self.precision if self.claims else 0.0) + self.recall
         return 2 * self.precision * self.recall / both if self.claims and both else 0.0
 
     def counts(self) -> tuple[float, float, float, float]:
-        """``(correct, claims, recalled, expected)``."""
+        """Returns ``(correct, claims, recalled, expected)``."""
         return (self.correct, self.claims, self.recalled, self.expected)
 
 
 def rates(verdicts: Sequence[Verdict]) -> np.ndarray:
-    """Precision, recall and F of each caption, N×3, 0..1."""
+    """Returns precision, recall and F of each caption, N×3, 0..1."""
     return np.array([(verdict.precision, verdict.recall, verdict.f) for verdict in verdicts]).reshape(-1, 3)
 
 
 def rate_statistic(counts_N4: np.ndarray, which: int) -> Sums:
-    """Precision (0), recall (1) or F (2) of a corpus × 100: counts are summed over captions before dividing."""
+    """Returns precision (0), recall (1) or F (2) of a corpus × 100, from counts summed over captions."""
 
     def number(counts_R4: np.ndarray) -> np.ndarray:
         correct, claims, recalled, expected = np.moveaxis(np.asarray(counts_R4, dtype=float), -1, 0)
         with np.errstate(invalid="ignore", divide="ignore"):
             precision, recall = correct / claims, recalled / expected
             f = 2 * precision * recall / (precision + recall)
-        f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)  # as of one caption
+        f = np.where((expected > 0) & ((correct == 0) | (recalled == 0)), 0.0, f)  # as for a single caption
         found: np.ndarray = 100 * (precision, recall, f)[which]
         return found
 
     return Sums(counts_N4, number, bounds=(0.0, 100.0))
 
 
-# Words that name the same object: from a file in the layout of the CHAIR authors' ``synonyms.txt``.
+# Words for the same object, from a file in the layout of the CHAIR authors' ``synonyms.txt``.
 #
-# A line is one object: its name, then its synonyms, with commas. "person, girl, boy, man, woman, kid".
+# Each line is one object: its name and its synonyms, separated by commas. "person, girl, boy, man, woman, kid".
 
-# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two words that are one object, and words that only say
-# which: a "baby bird" is no person.
+# The CHAIR authors' rules for COCO (Rohrbach et al. 2018): two-word objects, and modifiers that name no object: a
+# "baby bird" is not a person.
 _TWO_WORDS = [
     "motor bike",
     "motor cycle",
@@ -129,7 +132,7 @@ _VEHICLES = ("jet", "train")
 
 
 def read_synonyms(path: Path) -> Synonyms:
-    """Synonyms of a file. Raises `UsageError` for a line without a name, and a word with two meanings in one file."""
+    """Reads a file of synonyms. Raises `UsageError` for a line without a name, and for ambiguous words."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -141,13 +144,13 @@ def read_synonyms(path: Path) -> Synonyms:
     for row in rows:
         for word in row:
             if word:
-                found[word] = row[0]  # the last line holds, as in the authors' program
+                found[word] = row[0]  # the last line wins, as in the authors' code
     digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
     return Synonyms(found, f"{path.name}@{digest}")
 
 
 def two_words(synonyms: Synonyms) -> dict[str, str]:
-    """Pairs of words that count as one, by what they stand for: COCO's, and all pairs that the file has."""
+    """Maps two-word objects to their names: COCO's, and all pairs in the file."""
     found = {pair: pair for pair in (*_TWO_WORDS, *_pairs(synonyms.object_of))}
     found |= {f"{kind} {animal}": animal for animal in _ANIMALS for kind in ("baby", "adult")}
     found |= {f"passenger {vehicle}": vehicle for vehicle in _VEHICLES}
@@ -158,11 +161,10 @@ def _pairs(words: Iterable[str]) -> list[str]:
     return [word for word in words if word.count(" ") == 1]
 
 
-# The offline verifier: a claim is true where a reference of the picture makes it.
+# The offline verifier: a claim is true if a reference of the picture makes it.
 #
-# What no reference names counts as false though the picture may show it: precision is a lower bound. Lemmas are
-# compared,
-# and objects by the name that a file of synonyms gives them.
+# Things that no reference names count as false even if the picture shows them, so precision is a lower bound. It
+# compares lemmas, and objects by their name in a file of synonyms.
 
 NOT_NAMED = "in no reference"
 _COLOURS = """
@@ -177,26 +179,26 @@ _FINE = dict.fromkeys(_COLOURS.split(), "colour") | dict.fromkeys(_MATERIALS.spl
 
 
 def kind_of_attribute(claim: Tuple) -> str:
-    """Returns which of `FINE_KINDS` an attribute (object, attribute) is; "" for another one."""
+    """Returns which of `FINE_KINDS` an attribute (object, attribute) is, or ""."""
     word = claim[1]
     return "count" if word.isdigit() else _FINE.get(word, "")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Distinct tuples of one text or more: (object), (object, attribute), (object, relation, object)."""
+    """Distinct tuples of one or more texts: (object), (object, attribute), (object, relation, object)."""
 
     objects: frozenset[Tuple]
     attributes: frozenset[Tuple]
     relations: frozenset[Tuple]
 
     def of(self, kind: str) -> frozenset[Tuple]:
-        """The tuples of one of `KINDS`."""
+        """Returns the tuples of one of `KINDS`."""
         return {"object": self.objects, "attribute": self.attributes, "relation": self.relations}[kind]
 
 
 def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
-    """The distinct facts of some texts."""
+    """Returns the distinct facts of some texts."""
     found: tuple[set[Tuple], set[Tuple], set[Tuple]] = (set(), set(), set())
     for text in texts:
         for kind, claim, _ in claims_of(extract(text), synonyms):
@@ -207,10 +209,10 @@ def facts_of(texts: Iterable[str], synonyms: Synonyms) -> Facts:
 def verify_references(
     caption: str, references: Sequence[str], synonyms: Synonyms = NO_SYNONYMS, kinds: Sequence[str] = KINDS
 ) -> Verdict:
-    """A caption's claims against those of its references.
+    """Verifies a caption's claims against its references.
 
-    Precision: the share of distinct claims that some reference makes. Recall: the share of the references' distinct
-    facts that the caption states. ``kinds``: which claims count, of `KINDS` and of `FINE_KINDS`.
+    Precision is the share of distinct claims that a reference makes. Recall is the share of the references' distinct
+    facts that the caption states. ``kinds``: which claims count, from `KINDS` and `FINE_KINDS`.
     """
 
     def counts(kind: str, claim: Tuple) -> bool:
@@ -231,9 +233,9 @@ def verify_references(
 
 @dataclass(frozen=True)
 class Unmatched:
-    """Claims of one kind, as texts, that a caption makes and no reference does, and the other way round.
+    """Claims of one kind, as texts, that only the caption or only the references make.
 
-    ``matched``: how many distinct claims both make.
+    ``matched``: the number of distinct claims that both make.
     """
 
     matched: int
@@ -241,9 +243,9 @@ class Unmatched:
     known: tuple[str, ...]
 
     def verdict(self, feature_MD: np.ndarray, row: Mapping[str, int]) -> Verdict:
-        """Counts each claim by its largest cosine with those left on the other side, at least 0.
+        """Scores each claim by its largest cosine with an unmatched claim of the other side, at least 0.
 
-        feature_MD: L2-normalised features of texts; ``row`` numbers them.
+        feature_MD: L2-normalised features of texts. row: maps texts to rows.
         """
         soft_MK = np.zeros((len(self.made), len(self.known)))
         if self.made and self.known:
@@ -254,7 +256,7 @@ class Unmatched:
 
 
 def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms, kind: str) -> Unmatched:
-    """Returns what `verify_references` finds in a caption alone and in its references alone, of one of `KINDS`."""
+    """Returns the claims of one of `KINDS` that `verify_references` finds only in the caption or only in references."""
     known = _known(tuple(references), synonyms.name, synonyms).of(kind)
     made = frozenset(claim for own, claim, _ in claims_of(extract(caption), synonyms) if own == kind)
     alone, others = (
@@ -264,7 +266,7 @@ def unmatched_claims(caption: str, references: Sequence[str], synonyms: Synonyms
 
 
 def claim_phrase(kind: str, claim: Tuple) -> str:
-    """Returns the claim as words: "red ball", "ball on grass"."""
+    """Formats the claim as words: "red ball", "ball on grass"."""
     return f"{claim[1]} {claim[0]}" if kind == "attribute" else " ".join(claim)
 
 
@@ -280,11 +282,10 @@ def _known(references: tuple[str, ...], name: str, synonyms: Synonyms) -> Facts:
     return _CACHE[key]
 
 
-# A scorer as verifier: a claim is as likely true as its sentence is likelier here than at other pictures.
+# A scorer as verifier: a claim's support is how often its sentence fits this picture better than other pictures.
 #
-# Support of a claim: the share of the other pictures at which the scorer's cosine with the claim's sentence is
-# lower, so
-# 0.5 is chance. It needs no references and no threshold; it cannot say what a caption leaves out.
+# The support of a claim is the share of other pictures with a lower cosine to the claim's sentence, so chance is 0.5.
+# It needs no references and no threshold, but cannot measure what a caption leaves out.
 
 CHANCE = 0.5
 UNLIKELY = "likelier at other pictures"
@@ -292,22 +293,22 @@ _BLOCK = 512
 _SENTENCE = re.compile(r"[^\s.!?][^.!?]*(?:[.!?](?=\S)[^.!?]*)*[.!?]*")
 
 
-Parts = list[tuple[str, tuple[tuple[int, int], ...]]]  # texts, and where the caption says them
+Parts = list[tuple[str, tuple[tuple[int, int], ...]]]  # texts, and their positions in the caption
 
 
 def whole_sentences(caption: str) -> Parts:
-    """The sentences of a caption as they stand."""
+    """Returns the sentences of a caption as written."""
     found = [(match[0], match.start()) for match in _SENTENCE.finditer(caption)]
     return [(text.strip(), ((start, start + len(text.rstrip())),)) for text, start in found if text.strip()]
 
 
 def claim_sentences(caption: str) -> Parts:
-    """`sentences_of` the claims of a caption."""
+    """Returns `sentences_of` the claims of a caption."""
     return sentences_of(extract(caption))
 
 
 def sentences_of(extraction: Extraction) -> Parts:
-    """A short text for every claim, with the claim's places: "a dog", "a red dog", "a dog on a sofa"."""
+    """Returns a short text per claim, with the claim's positions: "a dog", "a red dog", "a dog on a sofa"."""
     found: dict[str, tuple[tuple[int, int], ...]] = {}
     names = [mention.text for mention in extraction.mentions]
     for name, mention in zip(names, extraction.mentions, strict=True):
@@ -327,10 +328,12 @@ def verify_scorer(
     encode: Callable[[Sequence[str]], np.ndarray],
     parts_of: Callable[[str], Parts] = claim_sentences,
 ) -> list[Verdict]:
-    """The graded precision of each caption's claims at its own picture. Features are normalised.
+    """Computes the graded precision of each caption's claims at its own picture. Features are L2-normalised.
 
-    ``parts_of``: what is verified, its claims or `whole_sentences`. ``encode``: texts to features, M×D. Raises
-    `ValueError` for fewer than two pictures.
+    encode: maps texts to features, M×D.
+    parts_of: extracts the parts to verify: claims, or `whole_sentences`.
+
+    Raises `ValueError` for fewer than two pictures.
     """
     if len(image_ND) < 2:
         raise ValueError("a claim is compared at other pictures: there must be at least two")
@@ -374,22 +377,22 @@ _IRREGULAR = {
     "men": "man", "women": "woman", "children": "child", "mice": "mouse", "geese": "goose", "knives": "knife",
     "feet": "foot", "teeth": "tooth", "oxen": "ox", "calves": "calf", "halves": "half", "lives": "life",
 }  # fmt: skip
-Found = tuple[str, int, int]  # an object's name, and where the caption names it
+Found = tuple[str, int, int]  # an object's name, and its position in the caption
 
 
 @dataclass
 class Chair:
-    """CHAIR over one vocabulary. ``instances``: objects of a picture by its id, beside those of its references."""
+    """CHAIR over one vocabulary. ``instances``: objects by picture id, in addition to those of the references."""
 
     synonyms: Synonyms
     instances: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Prepare the two-word objects."""
+        """Prepares the two-word objects."""
         self._pairs = two_words(self.synonyms)
 
     def objects(self, text: str) -> list[Found]:
-        """Every object that a text names, with its place; one that is named twice is there twice."""
+        """Returns every object mention in a text with its position, including repeats."""
         words = [(self._singular(match[0]), match.start(), match.end()) for match in _WORD.finditer(text.lower())]
         joined: list[Found] = []
         at = 0
@@ -402,13 +405,13 @@ class Chair:
                 joined.append(words[at])
                 at += 1
         names = {name for name, _, _ in joined}
-        if {"toilet", "seat"} <= names:  # a toilet seat is no chair
+        if {"toilet", "seat"} <= names:  # a toilet seat is not a chair
             joined = [found for found in joined if found[0] != "seat"]
         known = self.synonyms.object_of
         return [(known[name], start, end) for name, start, end in joined if name in known]
 
     def verify(self, caption: str, references: Sequence[str], picture: str = "") -> Verdict:
-        """A caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
+        """Verifies a caption's objects against the picture's. Precision is 1 - CHAIR_i, recall is coverage."""
         there = {name for text in references for name, _, _ in self.objects(text)}
         there |= self.instances.get(picture, frozenset())
         named = self.objects(caption)
@@ -417,7 +420,7 @@ class Chair:
         return Verdict(len(named), len(named) - len(false), len(there), recalled, tuple(false))
 
     def _singular(self, word: str) -> str:
-        """The form of a word that the vocabulary has; the word itself where it has none."""
+        """Returns the form of a word that is in the vocabulary, or the word itself."""
         forms = [word, _IRREGULAR.get(word, word)]
         if word.endswith("ies"):
             forms.append(word[:-3] + "y")
@@ -434,7 +437,7 @@ class Chair:
 
 
 def read_instances(path: Path, synonyms: Synonyms) -> dict[str, frozenset[str]]:
-    """Objects of every picture of a COCO ``instances_*.json``, by id and by file name. Raises `UsageError`."""
+    """Reads the objects of each picture of a COCO ``instances_*.json``, by id and file name. Raises `UsageError`."""
     try:
         value = parse_json(path.read_text(encoding="utf-8"))
         names = {category["id"]: synonyms.canonical(category["name"]) for category in value["categories"]}
