@@ -27,11 +27,11 @@ def gallery(results: Results, items: Sequence[Item] | None = None, k: int = 24) 
 
     ``{"sets": [{"target", "candidates", "references", "systems": {name: {"caption", "scores", "picked"}}}]}``:
     pictures are given by id, the target is the first candidate, and scores are cosines by candidate. If the ground
-    truth of the items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which marks
-    the characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, claims that a metric of facts
-    could not verify. The first system is the baseline. Sets where a later system hits and the baseline misses ("won"),
-    the reverse ("lost"), where all miss and where all hit have fixed shares, each spread evenly over the data. Empty
-    if no look-alike metric was computed.
+    truth of the items is known, a system also has ``"claims": {"correct", "of", "false": [[start, end, why]]}``, which
+    marks the characters of false claims (`tellapart.scenes.truth.mark_caption`); otherwise, claims that a metric of
+    facts could not verify. The first system is the baseline. Sets where a later system hits and the baseline misses
+    ("won"), the reverse ("lost"), where all miss and where all hit have fixed shares, each spread evenly over the data.
+    Empty if no look-alike metric was computed.
     """
     found: dict[str, Retrieval] = results.extra.get("lookalike", {})
     if not found:

@@ -1,4 +1,4 @@
-"""Captions that people rated or compared, read from every published layout (`read_judgements`)."""
+"""Reads human ratings and comparisons of captions from every published layout (`read_judgements`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tellapart.utils.messages import parse_json
 
 @dataclass(frozen=True)
 class RatedCaption:
-    """One caption of one picture, its references, and people's ratings: none where it was only compared."""
+    """A caption of a picture with references and human ratings, which are empty if it was only compared."""
 
     picture: str
     caption: str
@@ -34,9 +34,9 @@ class RatedCaption:
 
 @dataclass(frozen=True)
 class ComparedPair:
-    """Two captions of one picture, by their places in `Judgements.captions`; people prefer ``better``.
+    """Two captions of one picture, by index in `Judgements.captions`; people prefer ``better``.
 
-    tied: as many prefer the one as the other, so a metric is right with either half of the time.
+    tied: equally many prefer each, so a metric is right half of the time with either.
     """
 
     better: int
@@ -47,11 +47,13 @@ class ComparedPair:
 
 @dataclass(frozen=True)
 class Judgements:
-    """A published set. ``tau``: the variant ("b" or "c") that papers print; "" where they print accuracy on pairs.
+    """A published set of human judgements.
 
-    table: the key of `tellapart.evaluation.published_agreement`, where it is not the layout.
+    tau: the variant ("b" or "c") that papers report; "" if they report accuracy on pairs.
+    table: the key of `tellapart.evaluation.published_agreement`, if it is not the layout.
 
-    rule: what was done with captions that are themselves a reference, for the signature. judges: who rated.
+    rule: the treatment of captions that are also a reference, for the signature.
+    judges: who rated.
     """
 
     layout: str
@@ -65,11 +67,11 @@ class Judgements:
 
     @property
     def ratings(self) -> int:
-        """The number of ratings."""
+        """Returns the number of ratings."""
         return sum(len(caption.ratings) for caption in self.captions)
 
     def with_pairs_of_ratings(self) -> Judgements:
-        """Adds pairs where there are ratings alone: every two captions of a picture whose mean ratings differ."""
+        """Adds pairs if there are only ratings: every two captions of a picture with different mean ratings."""
         if self.pairs:
             return self
         of_picture: dict[str, list[int]] = {}
@@ -88,14 +90,14 @@ class Judgements:
 
 
 def without_reference_captions(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """The captions that are no reference of their picture (Flickr8k-Expert and -CF)."""
+    """Returns the captions that are not a reference of their picture (Flickr8k-Expert and -CF)."""
     return tuple(row for row in rows if _same(row.caption) not in {_same(text) for text in row.references})
 
 
 def without_own_reference(rows: Sequence[RatedCaption]) -> tuple[RatedCaption, ...]:
-    """All captions; one that is a reference is taken out of its references (Composite, THumB, FOIL).
+    """Returns all captions; removes a caption from its own references (Composite, THumB, FOIL).
 
-    A picture that has no other reference keeps nothing, and is left out.
+    Leaves out captions that then have no reference.
     """
     kept = [
         replace(row, references=tuple(text for text in row.references if _same(text) != _same(row.caption)))
@@ -108,13 +110,13 @@ def _same(text: str) -> str:
     return " ".join(text.split()).rstrip(" .").lower()
 
 
-# References by the many names that published judgements have for a picture.
+# References, found by the various picture names in published judgements.
 
 _COCO_NAME = re.compile(r"(?:COCO_\w+_)?0*(\d+)")
 
 
 class PictureReferences:
-    """References of pictures, found by id, file name, stem, or COCO's number; and captions by Flickr8k's ``name#k``."""
+    """References by id, file name, stem or COCO number, and captions by Flickr8k's ``name#k``."""
 
     def __init__(self, texts: dict[str, list[str]], files: dict[str, str]) -> None:
         self._texts = {name: own for id_, own in texts.items() for name in _names_of(id_)}
@@ -122,14 +124,14 @@ class PictureReferences:
         self.missing: list[str] = []
 
     def of(self, *names: str) -> tuple[str, ...]:
-        """All references of a picture by one of its names; () where there are none, which `require` tells."""
+        """Returns all references of a picture by one of its names, or (), which `require` reports."""
         known = (self._texts[each] for name in names for each in _names_of(name) if each in self._texts)
         if not (found := tuple(next(known, ()))):
             self.missing.append(names[-1])
         return found
 
     def caption(self, caption_id: str) -> str | None:
-        """The text of ``name.jpg#k``, the k-th reference of a picture."""
+        """Returns the text of ``name.jpg#k``, the k-th reference of a picture."""
         picture, _, place = caption_id.rpartition("#")
         own = self.of(picture)
         if place.isdigit() and int(place) < len(own):
@@ -139,7 +141,7 @@ class PictureReferences:
         return None
 
     def require(self, judged: Path, rows: int) -> None:
-        """Raises `UsageError` if a picture of the judgements had no reference; ``rows``: how many judgements had."""
+        """Raises `UsageError` if a judged picture had no reference. ``rows``: number of judgements with references."""
         if self.missing:
             raise UsageError(
                 f"{judged}: {len(self.missing):,} of {rows + len(self.missing):,} judged captions have no reference or "
@@ -148,9 +150,9 @@ class PictureReferences:
 
 
 def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str], why: str) -> PictureReferences:
-    """The references of ``--references``, else of the first of the ``expected`` files beside the judgements.
+    """Reads ``--references``, or else the first existing one of the ``expected`` files next to the judgements.
 
-    Raises `UsageError` where there is neither; ``why`` says what they are for.
+    Raises `UsageError` if there is neither; ``why`` explains what they are needed for.
     """
     found = list(paths) or [judged.parent / name for name in expected if (judged.parent / name).is_file()][:1]
     if not found:
@@ -162,26 +164,26 @@ def open_references(paths: Sequence[Path], judged: Path, expected: Sequence[str]
 
 
 def _names_of(name: str) -> list[str]:
-    """Returns a picture's possible names, the most exact first."""
+    """Returns a picture's possible names, most specific first."""
     file = PurePosixPath(name.replace("\\", "/")).name
     stem = re.sub(r"\.(jpe?g|png|webp|gif|bmp)$", "", file, flags=re.IGNORECASE)
     number = _COCO_NAME.fullmatch(stem)
     return list(dict.fromkeys([name, file, stem, *([f"#{number[1]}"] if number else [])]))
 
 
-# Pascal-50S: two captions of a picture, and 48 votes on which is more like a reference (Vedantam et al. 2015).
+# Pascal-50S: pairs of captions with 48 votes on which is more similar to a reference (Vedantam et al. 2015).
 
-VOTES = 48  # triplets of each pair, a reference and a vote in each
-REFERENCES = 5  # drawn of the 48, as papers do
+VOTES = 48  # triplets per pair, each with a reference and a vote
+REFERENCES = 5  # sampled from the 48, as in papers
 SEED = 0
 CATEGORIES = {1: "HC", 2: "HI", 3: "HM", 4: "MM"}
 
 
 def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
-    """``pair_pascal.mat`` with ``consensus_pascal.mat`` beside it; five of the 48 references, drawn by a fixed seed.
+    """Reads ``pair_pascal.mat`` and ``consensus_pascal.mat``; samples five of the 48 references with a fixed seed.
 
-    Categories: two captions of people, both correct (HC); one of another picture (HI); one of a person and one of a
-    machine (HM); two of machines (MM). Raises `UsageError`, and `MissingExtra` without scipy.
+    Categories: two correct human captions (HC); two human captions, one of them of another picture (HI); one human and
+    one machine caption (HM); two machine captions (MM). Raises `UsageError`, and `MissingExtra` without scipy.
     """
     pairs_file, triplets_file = path.parent / "pair_pascal.mat", path.parent / "consensus_pascal.mat"
     for file in (pairs_file, triplets_file):
@@ -217,13 +219,13 @@ def pascal_50s(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def _triplet(row: Any) -> tuple[str, str]:
-    """A reference, and the caption that was preferred as more like it."""
+    """Returns a reference, and the caption that was judged more similar to it."""
     reference, first, second, vote = (row[name] for name in row.dtype.names[:4]) if row.dtype.names else row.ravel()[:4]
     return _string(reference), _string(first if int(np.ravel(vote)[0]) == 1 else second)
 
 
 def _string(cell: Any) -> str:
-    """The text in however many arrays MATLAB has put around it."""
+    """Unwraps a text from MATLAB's nested arrays."""
     while isinstance(cell, np.ndarray):
         cell = cell.ravel()[0] if cell.size else ""
     return str(cell).strip()
@@ -241,7 +243,7 @@ def _load(path: Path) -> dict[str, Any]:
     return found
 
 
-# Readers of human judgements in the layouts in which they were published.
+# Readers of human judgements in their published layouts.
 #
 # | layout | file | looks like |
 # |---|---|---|
@@ -264,7 +266,7 @@ _TAKEN_OUT = "captions-that-are-references:out-of-their-references"
 
 
 def read_judgements(path: Path, layout: str | None = None, references: Sequence[Path] = ()) -> Judgements:
-    """Human judgements of a file. Its layout is recognised unless it is named. Raises `UsageError`."""
+    """Reads human judgements. Infers the layout unless it is given. Raises `UsageError`."""
     if layout is not None and layout not in LAYOUTS:
         raise UsageError(f"no layout of judgements is called '{layout}'{nearest(layout, LAYOUTS)}")
     if not path.is_file():
@@ -276,7 +278,7 @@ def read_judgements(path: Path, layout: str | None = None, references: Sequence[
             raise TypeError(f"a caption is {odd[0]!r}")
     except TellapartError:
         raise
-    except Exception as error:  # damaged, or of another layout: whatever its reader did not find
+    except Exception as error:  # the file is damaged or has another layout
         what = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         raise UsageError(f"{path}: cannot be read in the layout {name} ({what}); name another with --layout") from None
     if not found.captions:
@@ -319,7 +321,7 @@ def _is_record(line: str) -> bool:
 
 
 def _is_share(row: list[str]) -> bool:
-    """A row of CrowdFlower's: the third number is the fourth over the sum of the last two."""
+    """Returns whether it is a row of CrowdFlower's: the third number is the fourth over the sum of the last two."""
     try:
         share, yes, no = map(float, row[2:5])
     except ValueError:
@@ -328,13 +330,13 @@ def _is_share(row: list[str]) -> bool:
 
 
 def flickr8k_expert(path: Path, references: Sequence[Path]) -> Judgements:
-    """Three experts' ratings from 1 to 4, each of them a judgement of its own (Hodosh et al. 2013)."""
+    """Reads three experts' ratings from 1 to 4, each a separate judgement (Hodosh et al. 2013)."""
     rows = _flickr8k_rows(path, references, lambda cells: tuple(float(cell) for cell in cells))
     return Judgements("flickr8k-expert", without_reference_captions(rows), rule=_DROPPED, judges="experts, 1-4")
 
 
 def flickr8k_crowdflower(path: Path, references: Sequence[Path]) -> Judgements:
-    """The share of people who say that the caption describes the picture; papers print tau-b."""
+    """Reads the share of people who say that the caption describes the picture; papers report tau-b."""
     rows = _flickr8k_rows(path, references, lambda cells: (float(cells[1]) / (float(cells[1]) + float(cells[2])),))
     kept = without_reference_captions(rows)
     return Judgements("flickr8k-cf", kept, tau="b", rule=_DROPPED, judges="crowd, share of yes")
@@ -367,7 +369,7 @@ def _flickr8k_rows(
 
 
 def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
-    """The JSON of the CLIPScore authors: a rating a record; records of one caption are joined."""
+    """Reads the CLIPScore authors' JSON with one rating per record; merges records of the same caption."""
     joined: dict[tuple[str, str], tuple[tuple[str, ...], list[float]]] = {}
     for entry in _entries(path, _json(path), dict):
         own = tuple(" ".join(text.split()) for text in entry.get("ground_truth", ()))
@@ -383,7 +385,7 @@ def clipscore_json(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def composite(path: Path, references: Sequence[Path]) -> Judgements:
-    """Correctness or thoroughness from 1 to 5 (Aditya et al. 2018); one rating for each caption."""
+    """Reads correctness or thoroughness from 1 to 5 (Aditya et al. 2018), one rating per caption."""
     expected = (*_FLICKR8K, "results_20130124.token", "captions_val2014.json")
     known = open_references(references, path, expected, "it has no references")
     rows = []
@@ -400,7 +402,7 @@ def composite(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def thumb(path: Path, references: Sequence[Path]) -> Judgements:
-    """THumB 1.0's total score of precision and recall, minus penalties (Kasai et al. 2022)."""
+    """Reads THumB 1.0's total score of precision and recall, minus penalties (Kasai et al. 2022)."""
     beside = path.parent / "mscoco_references.json"
     if not references and beside.is_file():
         lines = [parse_json(line) for line in _text(beside).splitlines() if line.strip()]
@@ -420,7 +422,7 @@ def thumb(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def foil(path: Path, references: Sequence[Path]) -> Judgements:
-    """A right caption against the same one with a wrong word (Shekhar et al. 2017): accuracy on pairs."""
+    """Reads pairs of a correct caption and a copy with one wrong word (Shekhar et al. 2017), for pair accuracy."""
     known = open_references(references, path, ("captions_val2014.json",), "it has no references")
     by_caption: dict[str, dict[bool, list[dict[str, Any]]]] = {}
     for annotation in _entries(path, _json(path).get("annotations", ()), dict):
@@ -436,16 +438,16 @@ def foil(path: Path, references: Sequence[Path]) -> Judgements:
                 if not (kept := without_own_reference([own])):
                     known.missing += [picture] if own.references else []
                     continue
-                # Both are measured against the references without the right caption.
+                # Both are scored against the references without the correct caption.
                 pairs.append(ComparedPair(len(rows), len(rows) + 1, str(wrong.get("target_word", ""))))
                 rows += [kept[0], RatedCaption(picture, wrong["caption"], kept[0].references)]
     known.require(path, len(pairs))
-    one = tuple(ComparedPair(pair.better, pair.worse) for pair in pairs)  # words are too many for columns of a table
+    one = tuple(ComparedPair(pair.better, pair.worse) for pair in pairs)  # a table cannot have a column per word
     return Judgements("foil", tuple(rows), one, tau="", rule=_TAKEN_OUT, judges="by construction")
 
 
 def detailcaps(path: Path, references: Sequence[Path]) -> Judgements:
-    """Detailed captions of three models with scores of GPT-4, as the public file has them (Dong et al. 2024)."""
+    """Reads detailed captions of three models with GPT-4 scores, as in the public file (Dong et al. 2024)."""
     rows, without = [], 0
     for number, record in enumerate(_detailcaps_records(path)):
         own = tuple(str(text) for key, text in record.items() if key.startswith("GT_Caption") and text)
@@ -472,20 +474,20 @@ def _detailcaps_records(path: Path) -> Iterator[dict[str, Any]]:
         yield from batch.to_pylist()
 
 
-# Polaris, Nebula and LongCap-Arena: a caption, its references and one score in each row of CSV or Parquet.
+# Polaris, Nebula and LongCap-Arena: CSV or Parquet rows with a caption, its references and one score.
 
 SCORES = ("score", "human_score")
 _ASPECTS = {"desc": "descriptiveness", "rel": "relevance", "flu": "fluency"}
-_SPLITS = {"val": "a", "test": "b"}  # the paper's names of the halves of DCI
+_SPLITS = {"val": "a", "test": "b"}  # the paper's names for the halves of DCI
 
 
 def polaris(path: Path, references: Sequence[Path]) -> Judgements:
-    """Captions rated by a crowd for fit, mean of their ratings, 0 to 1 (Wada et al. 2024)."""
+    """Reads mean crowd ratings of fit, 0 to 1 (Wada et al. 2024)."""
     return Judgements("polaris", tuple(_scored_captions(path)), judges="crowd, 0-1")
 
 
 def nebula(path: Path, references: Sequence[Path]) -> Judgements:
-    """As Polaris (Matsuda et al. 2024). Scores are corrected by Spica's files, if these are beside the file."""
+    """Like `polaris` (Matsuda et al. 2024). Corrects scores by Spica's files, if they are next to the file."""
     rows, corrections = _scored_captions(path), _spica_scores(path)
     if not corrections:
         note = "published figures are of scores corrected by Spica; put spica_train.csv, … beside the file"
@@ -497,7 +499,7 @@ def nebula(path: Path, references: Sequence[Path]) -> Judgements:
 
 
 def longcap_arena(path: Path, references: Sequence[Path]) -> Judgements:
-    """Long captions rated for one aspect; the file's name has the aspect and the split (Matsuda et al. 2025)."""
+    """Reads ratings of long captions for one aspect; the file name has aspect and split (Matsuda et al. 2025)."""
     parts = re.split(r"[_.-]", path.name)
     aspect = next((name for name in _ASPECTS if name in parts), "")
     split = next((_SPLITS[name] for name in parts if name in _SPLITS), "")
@@ -523,7 +525,7 @@ def _scored_captions(path: Path) -> list[RatedCaption]:
         given = ast.literal_eval(record["refs"]) if isinstance(record["refs"], str) else record["refs"]
         refs = tuple(" ".join(str(text).split()) for text in given)
         names = (record.get(name) for name in ("imgid", "file_name", "image_path", "image", "path"))
-        # Polaris' Parquet names no picture; captions of one picture have the same references.
+        # Polaris' Parquet does not identify pictures, but captions of one picture have the same references.
         picture = next((str(name) for name in names if isinstance(name, str | int)), " | ".join(refs))
         rows.append(RatedCaption(picture, " ".join(str(caption).split()), refs, (_rating(path, score),)))
     return rows
@@ -539,7 +541,7 @@ def _scored_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _spica_scores(path: Path) -> dict[tuple[str, str], float]:
-    """Returns mean scores by picture and caption, of the ``spica_*.csv`` beside a file."""
+    """Returns mean scores by picture and caption from the ``spica_*.csv`` files next to a file."""
     scores: dict[tuple[str, str], list[float]] = {}
     for file in sorted(path.parent.glob("spica_*.csv")):
         for record in csv.DictReader(io.StringIO(_text(file))):
@@ -592,7 +594,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        return path.read_text(encoding="latin-1")  # Composite's files are of a spreadsheet
+        return path.read_text(encoding="latin-1")  # Composite's files come from a spreadsheet
 
 
 Reader = Callable[[Path, Sequence[Path]], Judgements]

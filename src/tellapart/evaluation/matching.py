@@ -1,4 +1,4 @@
-"""Caption files, references and data of an evaluation, matched by the ids that all have."""
+"""Matches caption files, references and data of an evaluation by common ids."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
-    """Systems are called by the stem of their file, with as many folders before it as tell them apart.
+    """Names systems by the stem of their file, prefixed with folders as needed to make names unique.
 
-    Raises `UsageError` for one file twice, and for files of one stem in one folder.
+    Raises `UsageError` for duplicate files, and for files with the same stem in the same folder.
     """
     whole = [Path(path).absolute().with_suffix("").parts for path in paths]
     for parts in range(1, max(map(len, whole), default=1) + 1):
@@ -41,9 +41,9 @@ def name_systems(paths: Sequence[Path]) -> dict[str, Path]:
 
 
 def read_references(paths: Path | Sequence[Path] | None) -> CaptionFile | None:
-    """The references of every id, of all files together; None where there is no file."""
+    """Reads the references of each id from all files; None without files."""
     files = [read_reference_file(path) for path in ([paths] if isinstance(paths, str | Path) else paths or ())]
-    files.sort(key=lambda file: file.numbered)  # those with ids first: lines are matched with them by their place
+    files.sort(key=lambda file: file.numbered)  # files with ids first, because lines are matched with them by position
     if len(files) < 2:
         return files[0] if files else None
     whole = CaptionFile("the references", {}, {}, numbered=all(file.numbered for file in files))
@@ -64,11 +64,11 @@ def match_files(
     min_overlap: float,
     needed: Collection[str] = (),
 ) -> tuple[dict[str, dict[str, list[str]]], dict[str, list[str]] | None, list[str]]:
-    """Captions and references by the ids that all have; `UsageError` where some differ and may not.
+    """Returns captions and references by common ids, and notes. Raises `UsageError` for disallowed differences.
 
-    The ids are those of the data, else of the references, else of the first system. The notes say how files that name
-    pictures differently were matched. ``needed``: the pictures that candidate sets ask for; ``min_overlap`` is a share
-    of them then, not of all pictures of the data.
+    The ids are those of the data, else of the references, else of the first system. The notes tell how files with
+    different picture names were matched. ``needed``: the targets of candidate sets, to which ``min_overlap`` then
+    refers instead of all pictures of the data.
     """
     notes = dataset.report() if dataset is not None else []
     if references is not None:
@@ -111,9 +111,9 @@ def match_files(
 
 
 def _unreadable(dataset: Dataset, ids: Sequence[str], captions: Sequence[Mapping[str, list[str]]]) -> set[str]:
-    """The ids that some system has no caption of because the picture cannot be read: `caption` left them out.
+    """Returns ids without a caption in some system because `caption` skipped their unreadable picture.
 
-    Pictures are opened only where most have captions: else the files are about other ones, which is said elsewhere.
+    Opens pictures only if most have captions; otherwise the files concern other pictures, which is reported elsewhere.
     """
     lacking = {key for key in ids if not all(texts.get(key) for texts in captions)}
     if 2 * len(lacking) > len(ids):
@@ -126,13 +126,13 @@ def _without(texts: dict[str, list[str]], ids: set[str]) -> dict[str, list[str]]
 
 
 def files_of(dataset: Iterable[Item]) -> dict[str, str]:
-    """The file of each picture that is one."""
+    """Returns the file of each picture that is a file."""
     paths = ((item.id, getattr(item.picture, "path", None)) for item in dataset)
     return {id_: str(path) for id_, path in paths if path is not None}
 
 
 def need_references(metrics: Sequence[str] | None, human: str | None) -> bool:
-    """Returns whether some of the named metrics, or people's references as a system, cannot do without references."""
+    """Returns whether any of the named metrics, or references as a human system, require references."""
     table = METRICS.builtin()
     named = [table[key] for name in metrics or () for key in resolve(name, table)]
     return human is not None or any("references" in metric.needs for metric in named)
@@ -141,10 +141,10 @@ def need_references(metrics: Sequence[str] | None, human: str | None) -> bool:
 def with_references(
     systems: Mapping[str, dict[str, list[str]]], dataset: Dataset, allow_missing: bool
 ) -> tuple[dict[str, dict[str, list[str]]], list[str]]:
-    """Returns the captions of pictures that have a reference in the data, and notes on the others.
+    """Returns the captions of pictures with a reference in the data, and notes on the others.
 
-    Raises `UsageError` for these others without ``allow_missing``. Where no picture has a reference, nothing is left
-    out: what needs references says so itself.
+    Raises `UsageError` for the others unless ``allow_missing``. If no picture has a reference, nothing is left out:
+    metrics that need references report it themselves.
     """
     ids = next(iter(systems.values()), {})
     lacking = {item.id for item in dataset if item.id in ids and not item.references}
@@ -162,5 +162,5 @@ def with_ids(dataset: Dataset | None, ids: Sequence[str]) -> Dataset | None:
 
 
 def note_of(how: str | None) -> list[str]:
-    """Returns a note on how a file was matched; none if its ids were those of the other side."""
+    """Returns a note on how a file was matched, or none if the ids were identical."""
     return [] if how is None else [how]

@@ -1,1 +1,1 @@
-"""Judges behind a server: questions about captions, asked of a model, with every answer kept in a ledger."""
+"""Judges behind a server: ask a model questions about captions, and store every answer in a ledger."""

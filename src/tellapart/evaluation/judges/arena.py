@@ -1,7 +1,7 @@
-"""The arena: systems' captions of one picture, two at a time, in both orders; strengths by Bradley and Terry.
+"""The arena: compares two systems' captions of a picture in both orders; Bradley-Terry strengths.
 
-A pair is won where both orders name the same caption; where they contradict each other, or say that both are equal, it
-is a tie. The share of contradictions is the judge's position bias, and is printed.
+A caption wins if it is preferred in both orders. If the orders contradict each other, or call both captions equal, it
+is a tie. The share of contradictions, which is printed, is the judge's position bias.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tellapart.evaluation.matching import match_files, name_systems, with_ids
 from tellapart.metrics.statistics import bootstrap_weights
 from tellapart.types import Picture
 
-ELO = 400 / np.log(10)  # points of a factor e in the odds; 1,000 is the mean of all systems
+ELO = 400 / np.log(10)  # points per factor e in the odds; the mean over systems is 1,000
 MEAN = 1000.0
-_PRIOR = 0.5  # half a win of each system over each other one: an unbeaten system has a finite strength
+_PRIOR = 0.5  # half a win of each system over each other, so that an unbeaten system has a finite strength
 
 
 @dataclass(frozen=True)
 class Strength:
-    """A system's strength in points with its 95 % interval over pictures, and its battles."""
+    """A system's strength in points with its 95 % interval over pictures, and its battle counts."""
 
     value: float
     low: float
@@ -44,7 +44,7 @@ class Strength:
 
 @dataclass
 class ArenaResult:
-    """Strengths by system. contradictions: battles that the two orders decide differently; abstained: left out."""
+    """Strengths by system. contradictions: battles in which the two orders disagree. abstained: battles left out."""
 
     strengths: dict[str, Strength]
     battles: int
@@ -55,12 +55,12 @@ class ArenaResult:
     notes: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """``{"systems": {NAME: {"value", "low", "high", "wins", "ties", "losses"}}, "battles", …}``."""
+        """Returns ``{"systems": {NAME: {"value", "low", "high", "wins", "ties", "losses"}}, "battles", …}``."""
         value = asdict(self)
         return {"systems": value.pop("strengths"), **value}
 
     def table(self) -> rich.table.Table:
-        """Systems by strength."""
+        """Returns a table of systems by strength."""
         biased = f"{self.contradictions:,} decided by the order, {self.abstained:,} abstained"
         title = f"arena by {self.judge}: {self.battles:,} battles in both orders, {biased}"
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, min_width=len(title))
@@ -81,7 +81,7 @@ def arena(
     resamples: int = 1000,
     seed: int = 0,
 ) -> ArenaResult:
-    """Every two systems' captions of every picture. Equal captions are a tie that nobody is asked about."""
+    """Compares the captions of every two systems for every picture. Equal captions are a tie without a question."""
     if len(systems) < 2:
         raise UsageError("an arena needs two systems; give a second --captions FILE")
     prompt = read_prompt("arena", judge.prompts)
@@ -97,7 +97,7 @@ def arena(
     backward = dict(zip(asked, answers[1::2], strict=True))
     names = list(systems)
     row = {name: number for number, name in enumerate(names)}
-    score_NSS = np.zeros((len(ids), len(names), len(names)))  # what the first system won of each battle
+    score_NSS = np.zeros((len(ids), len(names), len(names)))  # points of the first system in each battle
     contradictions = abstained = 0
     won = {name: [0, 0, 0] for name in names}
     for battle in battles:
@@ -133,9 +133,9 @@ def _share(text: str | None) -> float | None:
 
 
 def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
-    """Strengths of S systems in Elo points, mean 1,000, from what each won of each other (ties: half).
+    """Computes strengths of S systems in Elo points, mean 1,000, from pairwise wins (ties: half).
 
-    Maximum likelihood by Hunter's (2004) MM algorithm, with half a win for and against every pair as a prior.
+    Uses maximum likelihood by Hunter's (2004) MM algorithm, with half a win for and against every pair as a prior.
     """
     score_SS = score_SS + _PRIOR * (1 - np.eye(len(score_SS)))
     games_SS, wins_S = score_SS + score_SS.T, score_SS.sum(1)
@@ -151,7 +151,7 @@ def bradley_terry(score_SS: np.ndarray, steps: int = 200) -> np.ndarray:
     return elo_S
 
 
-# ``tellapart study arena``: caption files against each other.
+# ``tellapart study arena``: compares caption files.
 
 
 def run_arena(
@@ -163,7 +163,7 @@ def run_arena(
     seed: int = 0,
     allow_missing: bool = False,
 ) -> ArenaResult:
-    """The first caption of every picture of each file, in the arena. Raises `UsageError`."""
+    """Runs the arena on the first caption of every picture in each file. Raises `UsageError`."""
     systems = {name: read_caption_file(path) for name, path in name_systems(captions).items()}
     dataset = open_data(data)
     kept, _, notes = match_files(systems, None, dataset, allow_missing, 0.5)

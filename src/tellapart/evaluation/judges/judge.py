@@ -1,9 +1,9 @@
-"""A model as a judge: it answers questions about captions, and every answer is kept in a ledger.
+"""A model as a judge: answers questions about captions, and stores every answer in a ledger.
 
-The ledger is that of `tellapart.boost`: an answer is kept under its prompt, the model, the picture and the question. An
-interrupted evaluation asks nothing twice. An answer that cannot be read is asked once more; where that cannot be read
-either, the judge has abstained, which is counted. Beside the ledger, ``LEDGER.dates.json`` has the days on which each
-model was asked: a served model changes, so the days are part of a metric's name.
+The ledger of `tellapart.boost` stores answers by prompt, model, picture and question, so an interrupted evaluation asks
+nothing twice. An unparsable answer is retried once; if that fails, the judge abstains, which is counted. Next to the
+ledger, ``LEDGER.dates.json`` has the dates on which each model was asked. They are part of a metric's name, because
+a served model may change.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_text
 from tellapart.utils.messages import Progress, parse_json, say
 
-# The judges' prompts: files with ``$places``, those of the package or one's own.
+# The judges' prompts: files with ``$placeholders``, from the package or the user.
 
-# By name: how many tokens an answer may have. The places that a text must have are those of the package's.
+# Maximum answer tokens by name. A prompt must have the same placeholders as the package's prompt.
 PROMPTS = {
     "clair": 256,
     "dcscore_units": 2048,
@@ -54,7 +54,7 @@ _OURS = Path(__file__).parent / "texts"
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt's whole text. ``own``: it is the user's."""
+    """The text of a prompt. ``own``: whether it is the user's."""
 
     name: str
     text: str
@@ -62,18 +62,18 @@ class Prompt:
     own: bool = False
 
     def fill(self, values: Mapping[str, str]) -> str:
-        """The text with its places filled; what is filled in is taken as it stands."""
+        """Returns the text with its placeholders replaced by the unmodified values."""
         return Template(self.text).substitute(values).strip()
 
     @property
     def signature(self) -> str:
-        """Whose prompt, and which: part of a metric's signature."""
+        """Identifies the prompt and its origin, as part of a metric's signature."""
         digest = hashlib.blake2b(self.text.encode(), digest_size=4).hexdigest()
         return f"prompt:{'own' if self.own else 'tellapart'}@{digest}"
 
 
 def read_prompt(name: str, folder: Path | None = None) -> Prompt:
-    """``NAME.txt`` of a folder where it is there, else the package's. Raises `UsageError` for a place that it lacks."""
+    """Reads ``NAME.txt`` from a folder, else from the package. Raises `UsageError` for a missing placeholder."""
     ours = _OURS / f"{name}.txt"
     own = folder is not None and (folder / ours.name).is_file()
     path = folder / ours.name if folder is not None and own else ours
@@ -88,20 +88,20 @@ def read_prompt(name: str, folder: Path | None = None) -> Prompt:
 
 
 def check_folder(folder: Path | None) -> None:
-    """Raise `UsageError` for a folder of prompts with none of ours."""
+    """Raises `UsageError` for a folder that has none of our prompts."""
     if folder is not None and not any((folder / f"{name}.txt").is_file() for name in PROMPTS):
         raise UsageError(f"{folder}: has none of {', '.join(f'{name}.txt' for name in PROMPTS)}")
 
 
-# What a judge's answer says: JSON in it, a number, a letter.
+# Parsers of a judge's answer: JSON, a number, a letter.
 
 _LETTER = re.compile(r"\b([A-Z])\b")
-_LED = re.compile(r"^\W*(?:[Aa]nswer\W*)?([A-Z])[.)]\W*\w")  # "B. A red car": the option is repeated
+_LED = re.compile(r"^\W*(?:[Aa]nswer\W*)?([A-Z])[.)]\W*\w")  # "B. A red car", which repeats the option
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
 def json_in(text: str) -> Any:
-    """The first JSON object or list in an answer, past words and code fences; None where there is none."""
+    """Returns the first JSON object or list in an answer, ignoring other text and code fences, or None."""
     decoder = json.JSONDecoder()
     for match in re.finditer(r"[\[{]", text):
         try:
@@ -112,9 +112,9 @@ def json_in(text: str) -> Any:
 
 
 def number_in(text: str, low: float, high: float, key: str = "score") -> float | None:
-    """The number under ``key``, else the only one in the answer; None where it is outside ``low`` … ``high``.
+    """Returns the number under ``key``, else the only number in the answer; None if outside ``low`` … ``high``.
 
-    JSON that is damaged still names its ``key``. Several numbers without a name are no answer.
+    Finds ``key`` in damaged JSON, too. Several numbers without a key are not a valid answer.
     """
     value = json_in(text)
     found = value.get(key) if isinstance(value, dict) else None
@@ -131,7 +131,7 @@ def number_in(text: str, low: float, high: float, key: str = "score") -> float |
 
 
 def strings_in(text: str) -> list[str] | None:
-    """A list of distinct texts, in order; None where the answer is no such list."""
+    """Parses a list of distinct texts, in order; None if the answer is not such a list."""
     value = json_in(text)
     if not isinstance(value, list) or not all(isinstance(part, str) for part in value):
         return None
@@ -139,14 +139,14 @@ def strings_in(text: str) -> list[str] | None:
 
 
 def flags_in(text: str, count: int) -> list[bool] | None:
-    """``count`` times true or false; None where the answer is no such list."""
+    """Parses a list of ``count`` booleans; None if the answer is not such a list."""
     value = json_in(text)
     whole = isinstance(value, list) and len(value) == count and all(isinstance(part, bool) for part in value)
     return value if whole else None
 
 
 def places_in(text: str, count: int, most: int) -> list[int] | None:
-    """``count`` whole numbers from 0 to ``most``; None where the answer is no such list."""
+    """Parses a list of ``count`` integers from 0 to ``most``; None if the answer is not such a list."""
     value = json_in(text)
     if not isinstance(value, list) or len(value) != count:
         return None
@@ -154,9 +154,9 @@ def places_in(text: str, count: int, most: int) -> list[int] | None:
 
 
 def letter_in(text: str, options: int) -> int | None:
-    """The place of the option that an answer names by its letter; None where it names none.
+    """Returns the index of the option that an answer names by its letter, or None.
 
-    The last line counts first: models that explain themselves end with the letter.
+    The last line takes precedence, because models that explain themselves end with the letter.
     """
     lines = [line for line in text.strip().splitlines() if line.strip()]
     for line in reversed(lines):
@@ -169,13 +169,13 @@ def letter_in(text: str, options: int) -> int | None:
 
 
 RETRY_TEMPERATURE, RETRY_SEED = 0.7, 1  # at temperature 0 the same question gets the same answer
-RETRY_STEP = 1000  # between the seeds of repeats, of which each may retry
-Check = Callable[[str], bool]  # whether an answer can be read
+RETRY_STEP = 1000  # between the seeds of repeats, each of which may retry
+Check = Callable[[str], bool]  # whether an answer can be parsed
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question: what stands in the prompt's places, and the picture that is shown with it, if any."""
+    """One question: the values of the prompt's placeholders, and the picture shown with it, if any."""
 
     id: str
     values: Mapping[str, str]
@@ -183,16 +183,16 @@ class Question:
 
 
 class NoPicture:
-    """Stands where a question has no picture."""
+    """Placeholder for questions without a picture."""
 
     name = "no picture"
 
     def key(self) -> str:
-        """The same for all."""
+        """Returns the same key for all instances."""
         return "none"
 
     def image(self) -> Image.Image:
-        """Raises `PictureError`: there is none to see."""
+        """Raises `PictureError`, because there is no picture."""
         raise PictureError("the question has no picture")
 
 
@@ -200,8 +200,8 @@ class NoPicture:
 class Judge:
     """A backend with its ledger. ``abstained`` counts questions without a usable answer, ``tally`` all, by prompt.
 
-    repeat: 0 asks as the backend is set up; 1, 2, … ask the same questions again, sampled at temperature 0.7 by a seed
-    of their own, and have answers of their own in the ledger.
+    repeat: 0 asks with the backend's settings; 1, 2, … ask the same questions again at temperature 0.7, each with its
+    own seed and its own answers in the ledger.
     retry: options of `tellapart.boost.retries.RetryingBackend`.
     """
 
@@ -217,20 +217,20 @@ class Judge:
 
     @property
     def model(self) -> str:
-        """The model's name without the kind of its backend."""
+        """Returns the model's name without the kind of its backend."""
         return self.backend.name.partition(":")[2].rsplit("/", 1)[-1] or self.backend.name
 
     def tag(self) -> str:
-        """Model and days, as they stand behind a metric's name: "gpt-4o 2026-11-22"."""
+        """Returns model and dates, as in a metric's name: "gpt-4o 2026-11-22"."""
         days = self._dates().get(self.backend.name, [])
         when = days[0] if len(days) == 1 else f"{days[0]}…{days[-1]}" if days else _today()
         return f"{self.model} {when}"
 
     def ask(self, prompt: Prompt, questions: Sequence[Question], usable: Check) -> list[str | None]:
-        """The answer to each question in order; None where the judge abstains.
+        """Returns the answer to each question in order, None where the judge abstains.
 
-        Prints what is going to be asked, and the price where the backend has prices. Raises `TellapartError` where the
-        server failed; the answers up to then are kept, and the same call asks for the others only.
+        Prints what it will ask, and the cost if the backend has prices. Raises `TellapartError` if the server fails;
+        the answers so far are stored, and repeating the call asks only for the others.
         """
         items = {f"{number}:{question.id}": question for number, question in enumerate(questions)}
         stage = self._stage(prompt, items, usable)
@@ -257,7 +257,7 @@ class Judge:
         return found
 
     def notes(self) -> list[str]:
-        """Abstentions, where there were some."""
+        """Returns notes on abstentions, if any."""
         return [
             f"{self.model} abstained from {count:,} of {self.questions[name]:,} questions ({name})"
             for name, count in self.abstained.items()
@@ -281,7 +281,7 @@ class Judge:
         )
 
     def _announce(self, prompt: Prompt, stage: Stage, items: Mapping[str, Question], ledger: Ledger) -> None:
-        """Prints the number of new requests, their tokens, and the cost, expected and at most."""
+        """Prints the number of new requests, their tokens, and the expected and maximum cost."""
         new: dict[str, Request] = {}
         again: dict[str, Request] = {}
         for id_, question in items.items():
@@ -326,9 +326,9 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-# What judges measure of one caption: CLAIR, DCScore, a rating from 1 to 10, and answers to questions from it.
+# Judge metrics of one caption: CLAIR, DCScore, a rating from 1 to 10, and question answering from the caption.
 #
-# NaN where the judge abstains, everywhere. The prompts' wording is ours, or that of ``Judge.prompts``.
+# All are NaN where the judge abstains. The prompts' wording is ours, or that of ``Judge.prompts``.
 
 References = Sequence[Sequence[str]]
 REQUEST = "Describe the following image."  # paper 1, appendix D
@@ -338,7 +338,7 @@ _YES_NO = word_set("is are was were do does did have has had can could will woul
 
 
 def clair(judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References) -> np.ndarray:
-    """CLAIR (Chan et al. 2023): how likely the caption describes the references' picture, 0..1, N."""
+    """Computes CLAIR (Chan et al. 2023): how likely the caption describes the references' picture, 0..1, N."""
     questions = [
         Question(id_, {"candidate": f"- {caption}", "references": _bullets(texts)})
         for id_, caption, texts in zip(ids, captions, references, strict=True)
@@ -355,10 +355,10 @@ def rating(
     references: References,
     requests: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """The rating by GPT-4 of paper 1's appendix B, 1..10, N: the caption against the first reference as the answer of
-    another assistant, by helpfulness, relevance, accuracy and detail (after Vicuna's evaluation).
+    """Computes the GPT-4 rating of paper 1's appendix B, 1..10, N. The judge compares the caption with the first
+    reference as another assistant's answer, by helpfulness, relevance, accuracy and detail (after Vicuna's evaluation).
 
-    requests: what each answers, N; by default the request for a description of the picture."""
+    requests: the instruction that each caption answers, N; by default a request to describe the picture."""
     questions = _pairs(ids, captions, references, requests)
     read = partial(number_in, low=1, high=10)
     answers = judge.ask(read_prompt("rating", judge.prompts), questions, lambda text: read(text) is not None)
@@ -372,7 +372,7 @@ def ratings(
     references: References,
     requests: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Ratings N×2, 1..10, of the caption and of the first reference, as Vicuna's evaluation asks for both at once."""
+    """Returns ratings N×2, 1..10, of the caption and the first reference, asked together as in Vicuna's evaluation."""
 
     def read(text: str) -> list[float] | None:
         found = json_in(text)
@@ -399,11 +399,11 @@ def _pairs(
 def dcscore(
     judge: Judge, ids: Sequence[str], captions: Sequence[str], references: References, pictures: Sequence[Picture]
 ) -> list[Verdict | None]:
-    """DCScore (Ye et al. 2025): the caption's units of information, which of them are true of the picture, and which of
-    the references' units they say. None where the judge abstains at any step.
+    """Computes DCScore (Ye et al. 2025): decomposes the caption into units of information, and verifies them against
+    the picture and the references' units. None where the judge abstains at any step.
 
-    Precision is true units / units; recall (Q + T) / (O + T), with O the references' units, Q those that a true unit
-    says, and T the true units that say none of them.
+    Precision is true units / units. Recall is (Q + T) / (O + T), where O is the number of reference units, Q that of
+    reference units stated by a true unit, and T that of true units that state none of them.
     """
     prompt = read_prompt("dcscore_units", judge.prompts)
     texts = [text for text in dict.fromkeys([*captions, *map(_bullets, references)]) if text.strip()]
@@ -450,7 +450,7 @@ def _dcscore(true: Sequence[bool], places: Sequence[int]) -> Verdict:
 
 @dataclass(frozen=True)
 class ChoiceQuestion:
-    """A question of CaptionQA: its choices, and the place of the right one."""
+    """A question of CaptionQA with its choices and the index of the correct one."""
 
     question: str
     choices: tuple[str, ...]
@@ -458,7 +458,7 @@ class ChoiceQuestion:
 
 
 def read_questions(path: Path) -> dict[str, list[ChoiceQuestion]]:
-    """CaptionQA's file: ``{picture: [{"question", "choices", "answer"}]}``, the answer as one of the choices.
+    """Reads CaptionQA's file ``{picture: [{"question", "choices", "answer"}]}``; the answer is one of the choices.
 
     Raises `UsageError` for anything else.
     """
@@ -497,10 +497,10 @@ def captionqa(
     questions: Mapping[str, Sequence[ChoiceQuestion]],
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """CaptionQA (Yang et al. 2025): what a reader of the caption alone answers. Two arrays N: score and accuracy.
+    """Computes CaptionQA (Yang et al. 2025), question answering from the caption only. Returns score N and accuracy N.
 
-    A right answer scores 1; "cannot answer from the caption", which is offered except for yes-no questions, 1 over the
-    number of choices plus 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
+    A correct answer scores 1. "cannot answer from the caption", an option except for yes-no questions, scores
+    1 / number of choices + 0.05. Choices are shuffled by ``seed``. NaN for a picture without a usable answer.
     """
     asked: list[Question] = []
     keys: list[tuple[int, ChoiceQuestion, list[str]]] = []
@@ -532,7 +532,7 @@ ANSWERS = ("yes", "no", "not mentioned")
 
 
 def answers_in(text: str, count: int) -> list[str] | None:
-    """``count`` of `ANSWERS`; None where the answer is no such list."""
+    """Parses a list of ``count`` of `ANSWERS`; None if the answer is not such a list."""
     value = json_in(text)
     if not isinstance(value, list) or len(value) != count:
         return None
@@ -541,10 +541,10 @@ def answers_in(text: str, count: int) -> list[str] | None:
 
 
 def checklist(judge: Judge, ids: Sequence[str], captions: Sequence[str], facts: Sequence[Sequence[str]]) -> np.ndarray:
-    """Counts N×3 of a picture's facts that the caption states, contradicts, and does not mention, to a judge.
+    """Lets a judge count a picture's facts that the caption states, contradicts and does not mention, N×3.
 
-    A caption is asked about once, with all facts of its picture as one checklist (as CAPEval, 2026). NaN where the
-    judge abstains; zeros for a picture without facts.
+    Asks one question per caption, with all facts of its picture as a checklist (as in CAPEval, 2026). NaN where the
+    judge abstains, zeros for a picture without facts.
     """
     prompt = read_prompt("checklist", judge.prompts)
     rows = [number for number, own in enumerate(facts) if own]
