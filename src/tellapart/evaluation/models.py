@@ -1,4 +1,4 @@
-"""The models of an evaluation: scorers with their features of the pictures, a language model, text encoders."""
+"""Loads the models of an evaluation: scorers with picture features, a language model, text encoders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def load_scorers(
     device: str | torch.device = "auto",
     precision: str = "auto",
 ) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
-    """Each scorer with its features of the items; items whose picture cannot be read are left out, with a note."""
+    """Loads scorers with their features of the items. Leaves out items with unreadable pictures, with a note."""
     from tellapart.features.store import FeatureStore
     from tellapart.models import names as model_names
     from tellapart.scorers import load_scorer
@@ -54,9 +54,9 @@ def load_scorers(
 
 
 def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Scorer, notes: list[str]) -> CandidateInputs:
-    """Returns the candidates without pictures that cannot be read, with notes. ``items``: the captioned ones that can.
+    """Returns the candidates without unreadable pictures, with notes. ``items``: the readable captioned items.
 
-    A hard pool has so many pictures less; other sets with such a picture are left out.
+    A hard pool only loses the unreadable pictures; other sets with such a picture are left out.
     """
     from tellapart.features.store import FeatureStore
 
@@ -74,7 +74,7 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
 
 
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
-    """Returns the inputs with loaded models and without unreadable pictures, and the hardware that models run on."""
+    """Returns the inputs with loaded models and readable pictures, and the hardware that the models run on."""
     others = options.eval_scorers or []
     if not options.models:
         return replace(inputs, judge=options.judge.open()), {}

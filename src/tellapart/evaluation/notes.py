@@ -1,4 +1,4 @@
-"""Notes on results: what their readers have to know, and what looks like a mistake."""
+"""Notes on results: caveats, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def plain_words(text: str) -> str:
 
 
 def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | None) -> list[str]:
-    """A note on each system whose captions fit the references of their pictures as shuffled ones do."""
+    """Returns a note on each system whose captions fit their pictures' references no better than shuffled ones."""
     lines = []
     for system, captions in results.captions.items():
         if references is not None and system != HUMAN and (fit := measure_fit(captions, references)) and fit.doubtful:
@@ -31,11 +31,11 @@ def notes_on_pairing(results: Results, references: Sequence[Sequence[str]] | Non
     return lines
 
 
-VERBATIM = 0.05  # from this share on a note says that captions are queries
+VERBATIM = 0.05  # share of captions equal to queries from which on a note warns
 
 
 def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
-    """For each system a line on what its captions find, and one where many of them are the queries themselves."""
+    """Returns a line per system on what its captions find, and a warning if many captions equal the queries."""
     lines = []
     queries = [{plain_words(text) for text in context.inputs.queries.get(id_, ())} for id_ in context.ids]
     for system, found in results.systems.items():
@@ -53,7 +53,7 @@ def notes_on_queries(results: Results, context: EvalContext) -> list[str]:
 
 
 def notes_on_cider(chosen: Iterable[str], context: EvalContext) -> list[str]:
-    """Returns a note where CIDEr's document frequencies say nothing: all pictures have the same references."""
+    """Returns a note if CIDEr's document frequencies are meaningless because all pictures have equal references."""
     named = [name for name in ("cider", "cider_plain") if name in chosen]
     if not named or context.references is None or len({frozenset(texts) for texts in context.references}) > 1:
         return []

@@ -1,6 +1,6 @@
-"""The settings of an evaluation, each spelled once: the command line is made of them, and `evaluate` takes them.
+"""The settings of an evaluation, from which the command line is generated, and which `evaluate` accepts.
 
-A field is an option of ``tellapart eval`` (`typer.Option`), or a key of its ``--set KEY=VALUE`` (a line of help alone).
+A field is an option of ``tellapart eval`` (`typer.Option`), or a key of ``--set KEY=VALUE`` (with one line of help).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEDGER = Path("judge.ledger.jsonl")
 
 
 def metric_names(incomplete: str) -> list[str]:
-    """Completes the names of metrics in a shell, the last of several with commas between them."""
+    """Completes metric names in a shell, for the last name in a comma-separated list."""
     metrics = import_module("tellapart.metrics.registry").METRICS  # whose types are those of an evaluation's context
     before, comma, begun = incomplete.rpartition(",")
     return [before + comma + name for name in ("all", "list", *metrics) if name.startswith(begun)]
@@ -34,7 +34,7 @@ def metric_names(incomplete: str) -> list[str]:
 
 @dataclass(frozen=True)
 class JudgeInputs:
-    """The options of commands that ask a judge; nothing is opened before it is needed."""
+    """The options of commands that ask a judge; files are opened only when needed."""
 
     llm_judge: Annotated[
         str | None,
@@ -48,7 +48,7 @@ class JudgeInputs:
     ] = None
 
     def open(self) -> Judge | None:
-        """Returns the judge; None where none is named. Raises `UsageError`."""
+        """Returns the judge, or None if none is named. Raises `UsageError`."""
         if self.llm_judge is None:
             if self.prompts is not None:
                 raise UsageError("prompts: only a judge reads them; add --llm-judge openai:MODEL@URL")
@@ -62,11 +62,13 @@ class JudgeInputs:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSettings:
-    """Says what is measured and how, for files of captions (`EvalOptions`) and for programs (`EvalInputs`).
+    """Settings common to caption files (`EvalOptions`) and programs (`EvalInputs`).
 
-    Without ``metrics`` all are computed that the inputs allow (`tellapart.evaluation.chosen_metrics.choose`). ``human``
-    scores the references as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper
-    2); it is left out of the references then. Raises `UsageError` for an invalid value.
+    metrics: by default, all metrics that the inputs allow (`tellapart.evaluation.chosen_metrics.choose`).
+    human: score a reference as a system: the "first" (paper 3), a "random" one (paper 1), or the "mean" over all (paper
+    2). It is then removed from the references.
+
+    Raises `UsageError` for an invalid value.
     """
 
     metrics: Annotated[
@@ -108,22 +110,24 @@ class EvalSettings:
                 raise UsageError(f"{name} is '{choice}'; expected one of {', '.join(filter(None, known))}")
 
     def settings(self) -> dict[str, Any]:
-        """Returns the settings alone, without what a subclass adds."""
+        """Returns only the settings, without fields of a subclass."""
         return {each.name: getattr(self, each.name) for each in fields(EvalSettings)}
 
 
 @dataclass(frozen=True)
 class EvalFiles:
-    """Files, specifications and names, none of which is opened yet.
+    """Files, specifications and names, none of which is opened here.
 
-    ``captions`` are files, each a system named after its file. ``references`` is a file, or several whose references of
-    an id are joined; ``data`` a specification such as ``coco:FOLDER?split=test`` (its references are used where no file
-    is given). ``scorer``, ``eval_scorers``, ``language_model`` and ``bertscore`` are model folders or names.
-    ``allow_missing`` scores what all systems have; where two sides share less than ``min_overlap`` of the larger one's
-    ids, that is an error all the same. ``bags`` are files of candidate sets (`tellapart.evaluation.file_sets`),
-    ``distractors`` the specification of further pictures that compete with every caption's own. ``synonyms`` is a file
-    of objects in the layout of CHAIR's, ``instances`` COCO's ``instances_*.json``. Models run on ``device`` in
-    ``precision``, of which ``auto`` is fp32 here (`tellapart.models.devices`).
+    captions: caption files, each a system named after its file.
+    references: a file, or several whose references of an id are joined.
+    data: a specification such as ``coco:FOLDER?split=test``; its references are used if no file is given.
+    scorer, eval_scorers, language_model, bertscore: model folders or names.
+    allow_missing: score the pictures that all systems have. It is still an error if two sides share less than
+    ``min_overlap`` of the larger one's ids.
+    bags: files of candidate sets (`tellapart.evaluation.file_sets`).
+    distractors: the specification of further pictures that compete with every caption's own.
+    synonyms: a file of objects in CHAIR's layout. instances: COCO's ``instances_*.json``.
+    device, precision: where and how models run; the precision ``auto`` is fp32 here (`tellapart.models.devices`).
     """
 
     captions: Annotated[
@@ -168,13 +172,13 @@ class EvalFiles:
 
     @property
     def models(self) -> list[str]:
-        """The names of all models but judges."""
+        """Returns the names of all models except judges."""
         models = (self.scorer, *(self.eval_scorers or ()), self.language_model, self.bertscore, self.query_encoder)
         return [model for model in models if model is not None]
 
     @property
     def judge(self) -> JudgeInputs:
-        """The judge's model and files."""
+        """Returns the judge's model and files."""
         return JudgeInputs(self.llm_judge, self.ledger, self.prompts)
 
 
@@ -183,7 +187,7 @@ class EvalOptions(EvalSettings, EvalFiles):
     """The options of ``tellapart eval``."""
 
     def with_captions(self, files: Sequence[Path]) -> EvalOptions:
-        """Returns the options with files that captioners have written on ``device``, which no other model may need."""
+        """Adds files that captioners wrote on ``device``; resets ``device`` if no other model uses it."""
         device = self.device if self.models or self.precision != "auto" else "auto"
         return replace(self, captions=[*(self.captions or ()), *files], device=device)
 

@@ -1,7 +1,7 @@
-"""Calibration of claims: whether the share of a picture's captions that make a claim predicts that it is true.
+"""Calibration of claims: how well the share of a picture's captions that make a claim predicts its truth.
 
-All captions of a picture are samples. The confidence q of a distinct claim is the share of them that make it; y is 1 if
-a reference makes it, or if it is true of the scene. Each distinct claim of a picture counts once.
+All captions of a picture are samples. The confidence q of a distinct claim is the share of samples that make it, and y
+is 1 if a reference makes it, or if it is true of the scene. Each distinct claim of a picture counts once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Judge = Callable[[EvalContext, list[list[str]]], list[list[Judged]]]
 
 
 def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims of each caption of each picture; those that a reference makes are true."""
+    """Returns the claims of each caption of each picture; a claim is true if a reference makes it."""
     from tellapart.rewards.calibration import judged_by_references
 
     pairs = list(zip(lists, context.references or [], strict=True))
@@ -39,7 +39,7 @@ def by_references(context: EvalContext, lists: list[list[str]]) -> list[list[Jud
 
 
 def by_truth(context: EvalContext, lists: list[list[str]]) -> list[list[Judged]]:
-    """Returns the claims of each caption of each picture; the scene says which are true."""
+    """Returns the claims of each caption of each picture; a claim is true if the scene confirms it."""
     from tellapart.rewards.calibration import judged_by_scene
 
     assert context.items is not None
@@ -91,7 +91,7 @@ def expected_calibration_error(level_G: np.ndarray, count_RC: np.ndarray) -> np.
     """
     false_RG, true_RG = np.split(count_RC, 2, axis=-1)
     excess_RG = (false_RG + true_RG) * level_G - true_RG
-    # Confidences are ratios of small integers: rounding keeps 0.3 of three in ten in the bin that it closes.
+    # Confidences are ratios of small integers; rounding keeps 3/10 in the bin whose upper end is 0.3.
     bin_G = np.ceil(np.round(BINS * level_G, 9)).astype(int) - 1
     inside_GB = bin_G[:, None] == np.arange(BINS)
     return _ratio(np.abs(excess_RG @ inside_GB).sum(-1), count_RC.sum(-1))
@@ -103,12 +103,12 @@ def _ratio(above_R: np.ndarray, below_R: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationMetric(Metric):
-    """A number of the confidences and truths of claims: ``factory(level_G, count_RC) -> number_R``."""
+    """A metric of the confidences and truth of claims: ``factory(level_G, count_RC) -> number_R``."""
 
     judge: Judge
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """Returns the number of a system's claims; None where it has one caption of each picture."""
+        """Measures a system's claims. Returns None if it has only one caption per picture."""
         if len(slots) < 2:
             return None
         claims_N = context.once(
@@ -123,7 +123,7 @@ class CalibrationMetric(Metric):
 
 
 def _by_name() -> None:
-    """Computed where it is named only: without sampled captions it says little."""
+    """Passes; having a check makes a metric opt-in. Without sampled captions this one is not informative."""
 
 
 def _signature(verifier: str, measure: str, context: EvalContext) -> str:

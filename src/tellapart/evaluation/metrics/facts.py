@@ -1,6 +1,6 @@
-"""Claims of captions: objects, attributes and relations, verified by references, by a scene's truth, or by a scorer.
+"""Metrics of claims (objects, attributes, relations), verified by references, a scene's ground truth, or a scorer.
 
-One extractor (`tellapart.language.claims`), three verifiers; the name of a metric says which.
+There is one extractor (`tellapart.language.claims`) and three verifiers, which the metric's name indicates.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ _CAPTURE_WEIGHTS = {"object": 5, "attribute": 5, "relation": 2}  # CAPTURE's (Do
 
 
 def by_references(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """A claim is true where a reference makes it."""
+    """Verifies claims by references: a claim is true if a reference makes it."""
     return _each(context, slot, "facts", partial(verifiers.verify_references, synonyms=context.inputs.synonyms))
 
 
 def by_references_of(kind: str, context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """`by_references`, of one kind of claim."""
+    """Like `by_references`, for one kind of claim."""
     verify = partial(verifiers.verify_references, synonyms=context.inputs.synonyms, kinds=(kind,))
     return _each(context, slot, f"facts:{kind}", verify)
 
 
 def by_objects(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """CHAIR: objects against those of the references, and of COCO's instances where they are given."""
+    """Verifies objects by CHAIR, against those of the references and, if given, of COCO's instances."""
     chair = verifiers.Chair(context.inputs.synonyms, context.inputs.instances)
     names = iter(names_in(context.inputs.instances, context.ids, context.items))
     return _each(context, slot, "chair", lambda caption, references: chair.verify(caption, references, next(names)))
 
 
 def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """The exact truth of `scenes`."""
+    """Verifies claims by the exact ground truth of `scenes`."""
 
     assert context.items is not None
     pairs = list(zip(slot.captions, context.items, strict=True))
@@ -60,7 +60,7 @@ def by_truth(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """A claim is as likely true as it is likelier here than at the other pictures."""
+    """Scores claims by the share of other pictures that they fit worse, according to the scorer."""
     return context.once(
         ("verdicts", "scorer", id(slot)),
         lambda: verifiers.verify_scorer(slot.captions, context.images, context.texts.encode),
@@ -68,7 +68,7 @@ def by_scorer(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
 
 
 def by_sentences(context: EvalContext, slot: CaptionSlot) -> list[Verdict]:
-    """As `by_scorer`, of the caption's sentences."""
+    """Like `by_scorer`, for the caption's sentences."""
     return context.once(
         ("verdicts", "sentences", id(slot)),
         lambda: verifiers.verify_scorer(slot.captions, context.images, context.texts.encode, verifiers.whole_sentences),
@@ -86,7 +86,7 @@ def _each(
 
 
 def rate(verify: Verify, which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Precision, recall or F × 100; of a corpus, counts are summed over captions before dividing."""
+    """Computes precision, recall or F × 100; corpus scores sum counts over captions before dividing."""
     verdicts = verify(context, slot)
     counts_N4 = np.array([verdict.counts() for verdict in verdicts])
     return Measurement(100 * verifiers.rates(verdicts)[:, which], verifiers.rate_statistic(counts_N4, which))
@@ -99,7 +99,7 @@ def _extractor(context: EvalContext) -> str:
 
 
 def _nothing_missing() -> None:
-    """For a metric that is computed where it is named only, and needs no tagger."""
+    """Passes; having a check makes a metric opt-in. For metrics that need no tagger."""
 
 
 fact_metric = partial(context_metric, direction="higher", group=CLOSE, check=check_tagger, bounds=PERCENT)
@@ -170,7 +170,7 @@ fact_metric(
 def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes (5 F of objects + 5 F of attributes + 2 F of relations) / 12 × 100 against the references' claims.
 
-    The weights are CAPTURE's; its parser is not here, and its soft matching is `capture_soft`.
+    Uses CAPTURE's weights, but a different parser. `capture_soft` adds its soft matching.
     """
     return _capture({kind: by_references_of(kind, context, slot) for kind in _CAPTURE_WEIGHTS})
 
@@ -178,7 +178,7 @@ def capture_like(context: EvalContext, slot: CaptionSlot) -> Measurement:
 def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
     value_N = np.zeros(len(verdicts["object"]))
     for kind, weight in _CAPTURE_WEIGHTS.items():
-        # A kind that neither side has claims of is no disagreement.
+        # If neither side has claims of a kind, they do not disagree.
         f_N = [v.f if v.expected else float(not v.claims) for v in verdicts[kind]]
         value_N += weight * np.array(f_N)
     return Measurement(100 * value_N / sum(_CAPTURE_WEIGHTS.values()))
@@ -195,10 +195,10 @@ def _capture(verdicts: Mapping[str, Sequence[Verdict]]) -> Measurement:
     help="as capture_like, where a claim that no reference makes counts by its cosine with the nearest one left",
 )
 def capture_soft(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes `capture_like` with CAPTURE's soft matching: what matches nothing counts by its nearest meaning.
+    """Computes `capture_like` with CAPTURE's soft matching of unmatched claims by similarity of meaning.
 
-    A sentence encoder embeds the claims ("brown dog", "dog on sofa") that are left on each side. In precision each of
-    the caption's counts by its largest cosine with the references', in recall the other way round, each in 0..1.
+    A sentence encoder embeds the unmatched claims ("brown dog", "dog on sofa") of each side. For precision, each claim
+    of the caption counts by its largest cosine with the references' claims, for recall vice versa, each in 0..1.
     """
     pairs = list(zip(slot.captions, slot.references or [], strict=True))
     left = [
@@ -233,7 +233,7 @@ chair_metric = partial(fact_metric, needs=("references", "synonyms"), check=_not
     aliases=("chair",),
 )
 def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes the share of named objects that are not there × 100, summed over captions before dividing."""
+    """Computes the share of hallucinated objects × 100, from counts summed over captions."""
     verdicts = by_objects(context, slot)
     wrong_N4 = np.array([(v.claims - v.correct, v.claims, 0.0, 0.0) for v in verdicts])
     return Measurement(100 * (1 - verifiers.rates(verdicts)[:, 0]), verifiers.rate_statistic(wrong_N4, 0))
@@ -247,7 +247,7 @@ def chair_i(context: EvalContext, slot: CaptionSlot) -> Measurement:
     direction="lower",
 )
 def hallucinates(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Returns 100 for a caption with an object that is not there, else 0."""
+    """Returns 100 for a caption with a hallucinated object, else 0."""
     return Measurement(np.array([100.0 * (v.correct < v.claims) for v in by_objects(context, slot)]))
 
 
@@ -260,11 +260,11 @@ chair_metric(
 )(partial(rate, by_objects, 1))
 
 
-# Captions against the exact truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
+# Metrics against the exact ground truth of `scenes`: precision, recall, hallucination, binding, scene-graph F.
 
 
 def truth_rate(above: str, below: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Percent: one count of `scenes.truth.ClaimCounts` over another, both summed over captions before dividing."""
+    """Computes the ratio of two counts of `scenes.truth.ClaimCounts` × 100, each summed over captions."""
     return _truth_rate(above, below, context.claim_counts(slot))
 
 
@@ -276,7 +276,7 @@ def _truth_rate(above: str, below: str, counts: Sequence[ClaimCounts | KindCount
 
 
 def percentage(counts_N2: np.ndarray) -> Sums:
-    """Returns 100 · summed first count / summed second count; NaN where the second is 0."""
+    """Computes 100 · summed first count / summed second count; NaN if the second is 0."""
     return Sums(counts_N2, _percent, bounds=(0.0, 100.0))
 
 
@@ -316,16 +316,16 @@ for _name, (_above, _below, _label, _help, _better) in _RATES.items():
 
 
 def kind_rate(above: str, below: str, kind: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """`truth_rate` of one kind of claim (`scenes.truth.KINDS`)."""
+    """Computes `truth_rate` for one kind of claim (`scenes.truth.KINDS`)."""
     kinds = [c.kinds[kind] for c in context.claim_counts(slot)]
     return _truth_rate(above, below, kinds)
 
 
-_KIND_NAMES = {"shape": "object", "number": "count"}  # as those of `facts_recall_object` and its kin
+_KIND_NAMES = {"shape": "object", "number": "count"}  # as in `facts_recall_object` and similar names
 for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "ground", "number"):
     for _name in ("attribute_precision", "attribute_recall"):
         if (_kind, _name) == ("number", "attribute_recall"):
-            continue  # "three things" states no fact of its own, so none is left out
+            continue  # "three things" states no fact of its own, so there is no recall
         _above, _below, _label, _help, _better = _RATES[_name]
         _shown = _KIND_NAMES.get(_kind, _kind)
         context_metric(
@@ -352,7 +352,7 @@ for _kind in ("shape", "colour", "size", "texture", "motion", "relation", "groun
     bounds=PERCENT,
 )
 def scene_graph_f(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """F of scene-graph tuples × 100 in the manner of SPICE, with the scene's own truth for references."""
+    """Computes SPICE-like F of scene-graph tuples × 100, with the scene's ground truth as reference."""
     from tellapart.scenes.truth import scene_graph_f
 
     assert context.items is not None

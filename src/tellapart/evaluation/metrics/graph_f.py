@@ -1,9 +1,10 @@
-"""Scene-graph F against references without Java: our own parser's tuples, matched by lemma and by WordNet.
+"""Scene-graph F against references without Java: tuples from our own parser, matched by lemma and WordNet synset.
 
-The form is SPICE's (Anderson et al. 2016, section 3): a caption is an object for each noun phrase, (object, attribute)
-and (object, relation, object); the references' tuples are merged; F of precision and recall. Parser and numbers are
-others than SPICE's, so it has another name. Tuples are those of `tellapart.language.claims`; two match where
-word for word they have the same lemma or share a synset of WordNet, read from METEOR's tables.
+It has the form of SPICE (Anderson et al. 2016, section 3): a caption becomes (object) for each noun phrase, (object,
+attribute) and (object, relation, object); the references' tuples are merged; the score is F of precision and recall.
+Because the parser and hence the scores differ from SPICE's, it has another name. Tuples are those of
+`tellapart.language.claims`. Two match if, word for word, they have the same lemma or share a WordNet synset, read from
+METEOR's tables.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from tellapart.utils.messages import track
 
 
 def check_parts() -> None:
-    """Raises `MissingExtra` where the tagger or METEOR's tables are not installed."""
+    """Raises `MissingExtra` if the tagger or METEOR's tables are not installed."""
     check_tagger()
     find_tables()
 
@@ -50,9 +51,9 @@ def _signature(_: EvalContext) -> str:
     check=check_parts,
 )
 def graph_f(captions: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[float, np.ndarray]:
-    """Computes the mean, and each caption's F of scene-graph tuples, 0 to 1; 0 for a caption without a noun.
+    """Computes F of scene-graph tuples, 0 to 1, mean and per caption; 0 for a caption without a noun.
 
-    Raises `MissingExtra` where the tagger (extra ``words``) or METEOR's tables (extra ``meteor``) are not installed.
+    Raises `MissingExtra` if the tagger (extra ``words``) or METEOR's tables (extra ``meteor``) are not installed.
     """
     check_parts()
     check(captions, references)
@@ -75,7 +76,7 @@ def tuples_of(texts: Iterable[str]) -> list[Tuple]:
 
 
 class Synonymy:
-    """Tells which tuples mean the same: word for word one lemma, or a synset in common."""
+    """Decides which tuples are synonymous: word for word the same lemma, or a common synset."""
 
     def __init__(self, lexicon: Lexicon) -> None:
         self._lexicon = lexicon
@@ -86,7 +87,7 @@ class Synonymy:
         return one == other or not self._of(one).isdisjoint(self._of(other))
 
     def match(self, one: Tuple, other: Tuple) -> bool:
-        """Returns whether two tuples of one length match word for word."""
+        """Returns whether two tuples of equal length match word for word."""
         return len(one) == len(other) and all(map(self.words, one, other))
 
     def merged(self, tuples: Iterable[Tuple]) -> list[Tuple]:
@@ -98,7 +99,7 @@ class Synonymy:
         return kept
 
     def f(self, caption: Sequence[Tuple], references: Sequence[Tuple]) -> float:
-        """Returns F of the shares of the caption's tuples that the references have, and of theirs that it has."""
+        """Computes F from the shares of the caption's tuples in the references and of theirs in the caption."""
         right = sum(self._in(one, references) for one in caption)
         said = sum(self._in(one, caption) for one in references)
         if not right or not said:

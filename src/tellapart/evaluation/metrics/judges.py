@@ -1,4 +1,4 @@
-"""Metrics that a judge behind a server measures; its name and the days of its answers are part of their names."""
+"""Metrics by a judge behind a server; the judge's name and the dates of its answers are part of their names."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _RATES = ("precision", "recall", "f")
 
 @dataclass(frozen=True, kw_only=True)
 class JudgeMetric(ContextMetric):
-    """A metric of one caption by a judge. ``prompts``: those that it asks with, for the signature."""
+    """A judge's metric of one caption. ``prompts``: the prompts that it uses, for the signature."""
 
     prompts: tuple[str, ...] = ()
 
     def tag(self, context: EvalContext) -> str:
-        """The judge and the days on which it answered."""
+        """Returns the judge and the dates on which it answered."""
         return context.loaded_judge.tag()
 
     def variant(self, context: EvalContext) -> str:
-        """Returns the computation, its prompts, the judge and the days."""
+        """Returns the computation, its prompts, the judge and the dates."""
         judge = context.loaded_judge
         prompts = ",".join(judges.read_prompt(name, judge.prompts).signature for name in self.prompts)
         return f"{self.signature}|{prompts}|judge:{judge.tag()}|abstained:{judge.abstained[self.prompts[0]]}"
@@ -44,7 +44,7 @@ class JudgeMetric(ContextMetric):
 
 
 def _by_name() -> None:
-    """Computed where it is named only: it costs money."""
+    """Passes; having a check makes a metric opt-in. Judges cost money."""
 
 
 judge_metric = partial(metric, kind=JudgeMetric, direction="higher", group=CLOSE, check=_by_name)
@@ -82,7 +82,7 @@ def rating(context: EvalContext, slot: CaptionSlot) -> Measurement:
 
 
 def requests_of(context: EvalContext) -> list[str] | None:
-    """Returns the instructions that captions answer; None where they describe pictures."""
+    """Returns the instructions that captions answer, or None if captions describe pictures."""
     pictures = [item.picture for item in context.items or ()]
     texts = [picture.asked for picture in pictures if isinstance(picture, instructions.TextPicture)]
     return texts if texts and len(texts) == len(pictures) else None
@@ -93,7 +93,7 @@ CATEGORIES = ("generic", "knowledge", "roleplay", "common-sense", "fermi", "coun
 
 
 def relative_rating(category: str | None, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes 100 × the sum of a judge's ratings of captions / that of its ratings of the references."""
+    """Computes 100 × summed ratings of the captions / summed ratings of the references."""
 
     def rate() -> np.ndarray:
         judge, requests = context.loaded_judge, requests_of(context)
@@ -120,7 +120,7 @@ for _category in (None, *CATEGORIES):
 
 
 def dcscore(rate: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """A part of DCScore × 100, mean over captions."""
+    """Computes a component of DCScore × 100, averaged over captions."""
     return Measurement(np.array([np.nan if v is None else 100 * getattr(v, rate) for v in _verdicts(context, slot)]))
 
 
@@ -134,7 +134,7 @@ def _verdicts(context: EvalContext, slot: CaptionSlot) -> list[Verdict | None]:
 
 
 def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """CaptionQA's score (0) or accuracy (1) × 100, mean over pictures weighted by their questions."""
+    """Computes CaptionQA's score (0) or accuracy (1) × 100, averaged over pictures weighted by number of questions."""
     questions, judge = context.inputs.questions, context.loaded_judge
     found = context.once(
         ("captionqa", id(slot)),
@@ -147,7 +147,7 @@ def captionqa(which: int, context: EvalContext, slot: CaptionSlot) -> Measuremen
 def checklist(which: int, context: EvalContext, slot: CaptionSlot) -> Measurement:
     """Computes the coverage (0) or the precision (1) of a checklist of the references' facts × 100.
 
-    Pictures count by their facts, or by those of them that the caption mentions.
+    Pictures are weighted by their number of facts, or of facts that the caption mentions.
     """
     facts = [
         [

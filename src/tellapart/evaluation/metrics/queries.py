@@ -1,8 +1,8 @@
-"""Captions as an index for search: how often a query of the picture finds its caption among all, without its pixels.
+"""Captions as a search index: how often a query for a picture finds its caption among all, without its pixels.
 
-By BM25 (Robertson and Zaragoza 2009, in Lucene's form), by a sentence encoder, and, as a yardstick without captions,
-by the scorer from the query to the picture itself. Equal scores share their ranks: a caption that two pictures have is
-found first every second time. A caption without a word of the query is not found.
+Searches by BM25 (Robertson and Zaragoza 2009, in Lucene's form), by a sentence encoder, and, as a baseline without
+captions, by the scorer from the query to the picture. Equal scores share their ranks, so a caption shared by two
+pictures ranks first half of the time. A caption without a word of the query is not found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tellapart.metrics.results import APART
 from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import PERCENT, Measurement
 
-BLOCK = 512  # queries that are scored at once
+BLOCK = 512  # queries scored at once
 
 
 def _first(many: int) -> Callable[[np.ndarray], np.ndarray]:
@@ -40,7 +40,7 @@ GAINS: dict[str, tuple[str, str, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the place of each query's caption, Q×2, by BM25."""
+    """Returns the BM25 rank counts (see `places`) of each query's caption, Q×2."""
     index = BM25(slot.captions)
     texts, target_Q = context.flat_queries
     words = [query_words(text) for text in ptb_tokenize(texts)]
@@ -48,7 +48,7 @@ def by_bm25(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the place of each query's caption, Q×2, by a sentence encoder; an empty one is not found."""
+    """Returns the rank counts of each query's caption, Q×2, by a sentence encoder; empty captions are not found."""
     texts, target_Q = context.flat_queries
     encoder = context.loaded_query_encoder
     query_QD = context.once("queries encoded", lambda: encoder.features(texts))
@@ -59,7 +59,7 @@ def by_encoder(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
 
 
 def by_scorer(context: EvalContext, slot: CaptionSlot) -> np.ndarray:
-    """Returns the place of each query's picture, Q×2, by the scorer's cosine; no caption is read."""
+    """Returns the rank counts of each query's picture, Q×2, by the scorer's cosine, ignoring captions."""
     texts, target_Q = context.flat_queries
     query_QD = context.once("queries by the scorer", lambda: context.texts.encode(texts))
     return _blocks(target_Q, lambda part: query_QD[part] @ context.images.T, zero=False)
@@ -74,10 +74,10 @@ Rank = Callable[[EvalContext, CaptionSlot], np.ndarray]
 
 
 def search(rank: Rank, way: str, name: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Measures one number of a way to search: for each picture the mean over its queries × 100, NaN without one.
+    """Measures one search metric: the mean over each picture's queries × 100, NaN without queries.
 
-    A picture counts as often as it has queries, so that the number is the mean over queries; intervals are over
-    pictures, as the queries of one picture are not independent.
+    Pictures are weighted by their number of queries, so that the score is the mean over queries. Intervals are over
+    pictures, because the queries of one picture are dependent.
     """
     owner = "" if way == "scorer" else id(slot)
     place_Q2 = context.once(("search", way, owner), lambda: rank(context, slot))

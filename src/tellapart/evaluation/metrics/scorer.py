@@ -1,4 +1,4 @@
-"""Retrieval of a picture by its caption: recall, mean rank, recall of clips by EMScore, and the exact listener."""
+"""Metrics of retrieval by caption: recall, mean rank, clip recall by EMScore, and the exact listener."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tellapart.metrics.statistics import PERCENT, Measurement
 from tellapart.scenes.truth import listener_probabilities
 from tellapart.utils.messages import track
 
-# EMScore against the frames of clips (Shi et al. 2022), ×100 as paper 1 prints it.
+# EMScore against the frames of clips (Shi et al. 2022), ×100 as in paper 1.
 
 _PARTS = {
     "emscore_p": ("precision", "precision", "likeness of the caption's words to their nearest frames"),
@@ -32,12 +32,12 @@ _PARTS = {
 
 
 def emscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """One of precision, recall and F (`tellapart.metrics.emscore`)."""
+    """Computes EMScore's precision, recall or F (`tellapart.metrics.emscore`)."""
     return Measurement(said(slot) * 100 * getattr(context.clips.emscore(slot), part)[1])
 
 
 def said(slot: CaptionSlot) -> np.ndarray:
-    """Returns 1 for each caption with text and 0 for an empty one, which scores 0 whatever the scorer makes of it."""
+    """Returns 1 for each non-empty caption and 0 for an empty one, which scores 0 regardless of the scorer."""
     return np.array([float(bool(text.strip())) for text in slot.captions])
 
 
@@ -62,7 +62,7 @@ for _name, (_part, _label, _help) in _PARTS.items():
     )(partial(emscore, _part))
 
 
-# Caption against picture: CLIPScore, RefCLIPScore and ClipSc, by the features of a scorer.
+# Caption-picture similarity by a scorer's features: CLIPScore, RefCLIPScore and ClipSc.
 
 _PREFIX = f"prefix:{CLIPSCORE_PREFIX.strip()}"
 
@@ -124,7 +124,7 @@ def clipsc(context: EvalContext, slot: CaptionSlot) -> Measurement:
     check=lambda: None,
 )
 def tokens(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Computes tokens per caption, however long it is (paper 2, Table 9)."""
+    """Computes the number of tokens per caption, without truncation (paper 2, Table 9)."""
     return Measurement(np.array(context.loaded_scorer.lengths(slot.captions), dtype=float))
 
 
@@ -145,7 +145,7 @@ _ALIASES = {
 
 
 def recall(k: int, pools: str) -> ContextMetric:
-    """Percent of captions by which the scorer ranks their own picture among the first k of a candidate set."""
+    """Returns the metric recall@k in percent: captions whose own picture the scorer ranks among the first k."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -160,7 +160,7 @@ def recall(k: int, pools: str) -> ContextMetric:
 
 
 def clip_recall(k: int) -> ContextMetric:
-    """Clips retrieved by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
+    """Returns the metric recall@k of clips by their captions among all clips, by EMScore's F (paper 1, Table 6)."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         rank_N = context.clips.emscore_ranks(slot)
@@ -174,7 +174,7 @@ def clip_recall(k: int) -> ContextMetric:
 
 
 def mean_rank(pools: str) -> ContextMetric:
-    """The rank of the picture among its candidates, from 1."""
+    """Returns the metric of the picture's mean rank among its candidates, from 1."""
 
     def measure(context: EvalContext, slot: CaptionSlot) -> Measurement:
         found = context.retrieval(slot, pools)
@@ -207,7 +207,7 @@ def mean_rank(pools: str) -> ContextMetric:
 
 
 def among(pools: str) -> str:
-    """Names the candidates of a recall, with ``{size}`` for their number where the name does not say it."""
+    """Describes the candidates of a recall, with ``{size}`` for their number if the name does not contain it."""
     if random := re.fullmatch(r"random(\d+)(-shuffled)?", pools):
         return f"{random[1]} random pictures{', shuffled' if random[2] else ''}"
     if bag := re.fullmatch(r"bag(\d+)", pools):
@@ -216,7 +216,7 @@ def among(pools: str) -> str:
 
 
 def order_digest(ids: Sequence[str]) -> str:
-    """Eight hex digits of ids in their order."""
+    """Returns an eight-digit hex hash of the ids in their order."""
     return hashlib.blake2b(json.dumps(list(ids)).encode(), digest_size=4).hexdigest()
 
 
@@ -233,7 +233,7 @@ def _recall_entry(k: int, pools: str, measure: Measure, signature: Signature, ne
         direction="higher",
         group=APART,
         aliases=_ALIASES.get(name, ()),
-        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed where it is named
+        check=(lambda: None) if pools.endswith("-shuffled") else None,  # computed only if named
         families=("recall", f"recall@{k}", f"r@{k}", *(("truematch",) if k == 1 and pools.startswith("bag") else ())),
         short=f"recall@{k}",
         bounds=PERCENT,
@@ -248,14 +248,14 @@ def _chance(k: int, pools: str, context: EvalContext) -> np.ndarray:
 
 
 def _pools_signature(context: EvalContext, pools: str, scorer: str = "") -> str:
-    """Returns the candidates of a metric. scorer: who ranks them; look-alikes of its own need no further name."""
+    """Describes the candidates of a metric. scorer: the ranking scorer, not needed for look-alikes that it mined."""
     for own in context.inputs.candidates.sets:
         if own.name == pools:
             return f"pools:{pools}x{len(own.sets)}|{own.origin}"
     miner = (context.primary or context).scorer_name()
     more = f"|mined-by:{miner}" if pools == "lookalike" and miner != scorer else ""
     if pools.startswith("random"):
-        more = f"|order:{order_digest(context.ids)}"  # the reader's order decides who stands in a pool
+        more = f"|order:{order_digest(context.ids)}"  # the reader's order determines the pools
     return f"pools:{context.sets(pools).name}{more}"
 
 
@@ -279,7 +279,7 @@ for _k in (1, 5):
     chance=partial(_chance, 1, "lookalike"),
 )
 def listener_accuracy(context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """Percent: the probability with which an exact listener picks the target from its look-alike set."""
+    """Computes the probability, in percent, that an exact listener picks the target from its look-alike set."""
 
     items, sets = context.items, context.sets("lookalike")
     assert items is not None

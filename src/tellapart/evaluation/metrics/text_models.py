@@ -59,7 +59,7 @@ _PARTS = {
 
 
 def bertscore(part: str, context: EvalContext, slot: CaptionSlot) -> Measurement:
-    """One of precision, recall and F1 (`tellapart.metrics.bertscore`)."""
+    """Computes BERTScore's precision, recall or F1 (`tellapart.metrics.bertscore`)."""
     return Measurement(100 * getattr(context.bertscore(slot), part)[1])
 
 
