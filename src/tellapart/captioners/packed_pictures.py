@@ -1,10 +1,11 @@
-"""Pictures that keep their own shapes, packed into rows of one length: grids of patches, and tiles.
+"""Packs pictures of varying shapes into rows of equal length: grids of patches, and tiles.
 
-Qwen-VL cuts a picture into a grid of patches; LLaVA-NeXT, Idefics3, SmolVLM and InternVL show it whole and in tiles.
+Qwen-VL splits a picture into a grid of patches; LLaVA-NeXT, Idefics3, SmolVLM and InternVL use the whole picture and
+tiles.
 
-A row of a grid holds the picture's (t, h, w), then its t×h×w patches (or the tower's tokens, one for merge×merge of
-them), then zeros: (1 + most)×width. A row of tiles holds the token ids that stand for the picture and the shapes of its
-tensors, then their values, then zeros; it depends on no prompt. Both are in full precision.
+A grid row contains the picture's (t, h, w), then its t×h×w patches (or the tower's tokens, one per merge×merge
+patches), then zeros: (1 + most)×width. A tile row contains the picture's placeholder token ids and tensor shapes, then
+the tensor values, then zeros; it does not depend on the prompt. Both are in full precision.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from tellapart.errors import PictureError
 
 @dataclass(frozen=True)
 class Grids:
-    """Describes how one processor cuts pictures: ``patch`` pixels a side, ``merge``² patches a token, at most ``most``
-    tokens.
+    """Describes how a processor splits pictures: ``patch`` pixels per side, ``merge``² patches per token, at most
+    ``most`` tokens.
     """
 
     patch: int
@@ -33,9 +34,9 @@ class Grids:
 
     @staticmethod
     def of(processor: Any, most: int) -> Grids | None:
-        """The grids of this processor, which makes no more than ``most`` tokens of a picture from now on.
+        """Returns the grids of a processor after limiting it to ``most`` tokens per picture.
 
-        None where all its pictures have one shape.
+        Returns None if all its pictures have the same shape.
         """
         if Grids.limit(processor) is None:
             return None
@@ -49,7 +50,7 @@ class Grids:
 
     @staticmethod
     def limit(processor: Any) -> int | None:
-        """The most tokens that a processor of grids makes of a picture; None for another one."""
+        """Returns the maximum number of tokens per picture of a grid processor; None for other processors."""
         if "image_grid_thw" not in processor.model_input_names:
             return None
         cells: int = processor.size["longest_edge"] // (processor.patch_size * processor.merge_size) ** 2
@@ -57,7 +58,7 @@ class Grids:
 
     @property
     def side(self) -> int:
-        """The side in pixels of the largest square picture."""
+        """Side of the largest square picture, in pixels."""
         return int(self.most**0.5) * self.patch * self.merge
 
     def tokens(self, grid_B3: torch.Tensor) -> list[int]:
@@ -66,20 +67,20 @@ class Grids:
     def pack_picture(self, image: Image.Image, processor: Any) -> torch.Tensor:
         try:
             read = processor(images=[image], return_tensors="pt")
-        except ValueError as error:  # Qwen-VL's: an aspect ratio of 200 or more
+        except ValueError as error:  # Qwen-VL rejects aspect ratios of 200 or more
             raise PictureError(f"a picture of {image.width}×{image.height}: {error}") from None
         if len(read["pixel_values"]) > self.most * self.merge**2:
             raise PictureError(f"a picture of {image.width}×{image.height} is too long for {self.most} tokens")
         return self._row(read["image_grid_thw"][0], read["pixel_values"], self.most * self.merge**2)
 
     def pack_cells(self, grid_B3: torch.Tensor, cells: torch.Tensor) -> torch.Tensor:
-        """Tokens of all the pictures, one after the other, as a row for each picture."""
+        """Packs the concatenated tokens of all pictures into one row per picture."""
         counts = self.tokens(grid_B3)
         pairs = zip(grid_B3, cells.split(counts), strict=True)
         return torch.stack([self._row(grid_3, cells_of_picture, self.most) for grid_3, cells_of_picture in pairs])
 
     def unpack(self, rows: torch.Tensor, *, merged: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """grid_B3, and the cells of all the pictures one after the other; ``merged``: they are tokens."""
+        """Returns grid_B3 and the concatenated cells of all pictures; ``merged``: the cells are tokens."""
         grid_B3 = rows[:, 0, :3].round().long()
         counts = self.tokens(grid_B3) if merged else grid_B3.prod(-1).tolist()
         return grid_B3, torch.cat([row[1 : 1 + count] for row, count in zip(rows, counts, strict=True)])
@@ -93,18 +94,18 @@ class Grids:
 
 TEXT = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 PIXELS = "pixel_values"
-SHAPE = 6  # places of a tensor's shape in a row: the number of its dimensions (0: it is not there), then each of them
-EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # of pictures among which the one with the most tokens is sought
+SHAPE = 6  # entries per tensor shape in a row: the number of dimensions (0 if absent), then the sizes
+EDGES = (64, 256, 512, 768, 1024, 1536, 2048, 4096)  # picture edges that are tried to find the most tokens
 PROBES = ((64, 64), (64, 16), (16, 64), (2048, 2048), (1024, 768), (768, 1024))
-LIGHT = 2**21  # values of a row; of lighter ones many are kept in memory
+LIGHT = 2**21  # values per row; many rows below this size are kept in memory
 
 
 @dataclass
 class Tiles:
-    """Describes how a processor ``whole`` of pictures and text reads one picture, whose place in a text is ``marker``.
+    """Describes how the processor ``whole`` of pictures and text reads one picture; ``marker`` marks it in a text.
 
-    ``names``: the tensors of a picture. ``most_tokens`` and ``most_tiles`` are of the largest picture, ``most`` counts
-    the values of its tensors. ``blank`` is the size of a small picture with few tiles.
+    ``names``: the tensors of a picture. ``most_tokens``, ``most_tiles`` and ``most``: numbers of tokens, tiles and
+    tensor values of the largest picture. ``blank``: size of a small picture with few tiles.
     """
 
     whole: Any
@@ -117,8 +118,10 @@ class Tiles:
 
     @staticmethod
     def of(whole: Any, marker: str, accepted: Collection[str], always: bool) -> Tiles | None:
-        """``accepted``: the inputs of the model. None where every picture gives one tensor of one shape, unless
-        ``always``."""
+        """Returns the tiles of a processor; ``accepted``: the inputs of the model.
+
+        Returns None if every picture gives one tensor of the same shape, unless ``always``.
+        """
         tiles = Tiles(whole, marker, (), PROBES[0])
         read = {size: tiles.read(Image.new("RGB", size)) for size in PROBES[:3]}
         shapes = {tuple(each[PIXELS].shape) for each in read.values()}
@@ -134,7 +137,7 @@ class Tiles:
         return tiles
 
     def _largest(self) -> Collection[tuple[int, int]]:
-        """Sizes of pictures, as width and height, among which are those with the most tokens and the most tiles."""
+        """Returns (width, height) of pictures that include the ones with the most tokens and the most tiles."""
         if not hasattr(self.whole, "_get_num_multimodal_tokens"):
             return PROBES
         sizes = [(height, width) for height in EDGES for width in EDGES]
@@ -143,13 +146,13 @@ class Tiles:
         return {PROBES[3], *(sizes[count.index(max(count))][::-1] for count in counts)}
 
     def read(self, image: Image.Image) -> dict[str, torch.Tensor]:
-        """The processor's output for a picture without any words around it."""
+        """Runs the processor on a picture without surrounding text."""
         text: dict[str, Any] = {"text": [self.marker], "add_special_tokens": False, "return_tensors": "pt"}
         return dict(self.whole(images=[image], **text))
 
     @property
     def key(self) -> str:
-        """Returns what rows depend on beside the settings of the processor of pictures."""
+        """Returns a key of everything that rows depend on besides the settings of the image processor."""
         ids = self.read(Image.new("RGB", self.blank))["input_ids"][0].tolist()
         return f"tiles {self.most_tokens} {self.most_tiles} {self.most} {ids}"
 
@@ -162,7 +165,7 @@ class Tiles:
         return self._row(read["input_ids"][0], {name: read[name] for name in self.names if name in read}, self.most)
 
     def unpack(self, rows: torch.Tensor) -> tuple[list[torch.Tensor], list[dict[str, torch.Tensor]]]:
-        """The token ids and the tensors of every picture."""
+        """Returns the token ids and the tensors of each picture."""
         ids: list[torch.Tensor] = []
         tensors: list[dict[str, torch.Tensor]] = []
         for row in rows:
@@ -179,7 +182,7 @@ class Tiles:
         return ids, tensors
 
     def encoded(self, rows: torch.Tensor, tower: Any) -> torch.Tensor:
-        """Rows with what the ``tower`` makes of the tiles …×3×side×side in place of their pixels."""
+        """Replaces the pixels of tiles …×3×side×side in the rows by the output of the ``tower``."""
         ids, tensors = self.unpack(rows)
         states = tower(torch.cat([tensors_of_picture[PIXELS].flatten(0, -4) for tensors_of_picture in tensors]))
         packed, done = [], 0
@@ -194,7 +197,7 @@ class Tiles:
 
     @staticmethod
     def batch(tensors: Sequence[dict[str, torch.Tensor]], dtype: torch.dtype) -> dict[str, torch.Tensor]:
-        """The tensors of several pictures, one after the other; zeros where one has fewer tiles than another."""
+        """Concatenates the tensors of several pictures, padding pictures that have fewer tiles with zeros."""
         joined = {}
         for name in dict.fromkeys(name for named in tensors for name in named):
             each = [named[name] if name in named else torch.ones_like(named[PIXELS].select(-3, 0)) for named in tensors]
@@ -211,7 +214,7 @@ class Tiles:
         return sum(x.numel() for name, x in tensors.items() if name != PIXELS)
 
     def _row(self, ids_T: torch.Tensor, tensors: dict[str, torch.Tensor], most: int) -> torch.Tensor:
-        every = tensors[PIXELS].select(-3, 0).shape  # of a mask of pixels, which `batch` makes again
+        every = tensors[PIXELS].select(-3, 0).shape  # shape of the pixel mask, which `batch` recreates
         tensors = {n: x for n, x in tensors.items() if not (n.endswith("_mask") and x.shape == every and x.all())}
         header = [float(len(ids_T))]
         for name in self.names:
@@ -228,6 +231,6 @@ class Tiles:
 
 
 def _padded(x: torch.Tensor, most: Sequence[int]) -> torch.Tensor:
-    """With zeros behind, up to ``most`` in every dimension but the first."""
+    """Pads with zeros at the end, up to ``most`` in every dimension except the first."""
     missing = [size for length, all in zip(x.shape[:0:-1], most[:0:-1], strict=True) for size in (0, all - length)]
     return F.pad(x, missing)

@@ -1,6 +1,6 @@
-"""Parts of captioners: vision encoders and language models by name, and what changes a captioner's own in place.
+"""Parts of captioners: loads vision encoders and language models by name, and modifies captioners in place.
 
-A captioner is given new words, dropout and gradient checkpointing here; LoRA is in `lora`.
+Adds new words, dropout and gradient checkpointing to a captioner; LoRA is in `lora`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tellapart.models.tokens import with_new_words
 
 
 def load_vision(name: str) -> tuple[Any, Any]:
-    """Any vision encoder of transformers, or that of a scorer, or CLIP's ResNet from a file of its weights, and its
-    processor. Raises as `load_captioner`.
+    """Loads a vision encoder and its processor: any of transformers, a scorer's, or CLIP's ResNet from a weights file.
 
-    ``NAME?pixels=192``: its processor makes pictures of 192 × 192; a CNN takes any number.
+    ``NAME?pixels=192`` makes its processor resize pictures to 192 × 192; a CNN accepts any size. Raises the errors of
+    `load_captioner`.
     """
 
     bare, _, written = name.partition("?")
@@ -48,7 +48,7 @@ def load_vision(name: str) -> tuple[Any, Any]:
 
 
 def load_language_model(name: str) -> tuple[Any, Any]:
-    """Loads any causal language model of transformers, in fp32, and its tokenizer. Raises as `load_captioner`."""
+    """Loads any causal language model of transformers in fp32, and its tokenizer; errors as in `load_captioner`."""
     where = checked_model_folder(name, "language model")
     with loading_errors(name, "a causal language model such as gpt2"):
         model = load_whole(transformers.AutoModelForCausalLM, where, dtype=torch.float32)
@@ -59,10 +59,10 @@ def load_language_model(name: str) -> tuple[Any, Any]:
 
 
 def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int:
-    """Give the captioner the words of ``texts`` that it lacks and that occur so often, in place; how many there are.
+    """Adds the words of ``texts`` that occur at least ``min_count`` times to the captioner, in place; returns how many.
 
-    A new word begins as the word for what is unknown, which it was read as before. Raises `UsageError` where the
-    tokenizer or the language model is of a kind that cannot grow.
+    New words are initialized with the unknown word, as which they were read before. Raises `UsageError` if the
+    tokenizer or the language model cannot grow.
     """
     before = len(captioner.tokenizer)
     try:
@@ -89,7 +89,7 @@ def add_words(captioner: Captioner, texts: Iterable[str], min_count: int) -> int
 
 
 def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Linear:
-    """An embedding or an output layer with more rows; the old ones are as they were."""
+    """Returns an embedding or output layer with more rows, keeping the old ones."""
     new: nn.Embedding | nn.Linear
     if isinstance(table, nn.Embedding):
         new = nn.Embedding(size, table.embedding_dim)
@@ -103,9 +103,9 @@ def resized(table: nn.Embedding | nn.Linear, size: int) -> nn.Embedding | nn.Lin
 
 
 def set_dropout(captioner: Captioner, rate: float) -> None:
-    """Sets the rate of every dropout layer of the language model. What is saved keeps its configuration.
+    """Sets the rate of every dropout layer of the language model. The saved configuration does not change.
 
-    Raises `UsageError` for a language model that has no such layer.
+    Raises `UsageError` if the language model has no dropout layer.
     """
     modules = captioner.parts()["language_model"].modules()
     layers = [module for module in modules if isinstance(module, torch.nn.Dropout)]
@@ -116,9 +116,9 @@ def set_dropout(captioner: Captioner, rate: float) -> None:
 
 
 def enable_gradient_checkpointing(captioner: Captioner) -> None:
-    """The language model keeps the states between its blocks alone, and computes the others again for the gradient.
+    """Enables gradient checkpointing: the language model stores only the states between blocks and recomputes the rest.
 
-    Raises `UsageError` for a language model that cannot.
+    Raises `UsageError` if the language model does not support it.
     """
     language_model: Any = captioner.parts()["language_model"]
     if not getattr(language_model, "supports_gradient_checkpointing", False):
@@ -126,6 +126,6 @@ def enable_gradient_checkpointing(captioner: Captioner) -> None:
             f"training.gradient_checkpointing: the language model of {captioner.name} "
             f"({type(language_model).__name__}) cannot; leave it out, or set training.gradient_accumulation_steps"
         )
-    # Renamed within transformers 5; the older name goes with 6.
+    # Renamed in transformers 5; the old name is removed in 6.
     enable = getattr(language_model, "activation_checkpointing_enable", language_model.gradient_checkpointing_enable)
     enable({"use_reentrant": False})

@@ -1,4 +1,4 @@
-"""The prompt of a model of transformers, with places for a picture."""
+"""Prompts of transformers models, with placeholders for a picture."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellapart.models.chat import rendered
 
 
 def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) -> str:
-    """The text before a caption, the picture's token ``image`` in it: by the chat template where there is one."""
+    """Returns the text before a caption, including the picture token ``image``; uses the chat template if any."""
     asked = layout.prompt if prompt is None else prompt
     if getattr(processor, "chat_template", None):
         content = [{"type": "image"}, {"type": "text", "text": asked}]
@@ -26,13 +26,13 @@ def prompt_text(layout: Layout, prompt: str | None, processor: Any, image: str) 
 
 
 def image_token(processor: Any, config: Any) -> str:
-    """The token that stands for a picture in a text; empty where there is none."""
+    """Returns the token that represents a picture in a text; empty if there is none."""
     places = placeholders(config)
     return str(processor.tokenizer.convert_ids_to_tokens(places[0])) if places else ""
 
 
 def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
-    """Returns what stands for a picture in the text that ``processor`` is given; None where texts name no picture."""
+    """Returns the marker of a picture in the text passed to ``processor``; None if texts contain no marker."""
     text = prompt_text(layout, None, processor, image_token(processor, config))
     names = ("image_token", "boi_token")
     usual = [getattr(owner, name, None) for name in names for owner in (processor, processor.tokenizer)]
@@ -40,24 +40,24 @@ def picture_marker(layout: Layout, processor: Any, config: Any) -> str | None:
 
 
 def placeholders(config: Any) -> list[int]:
-    """Ids of the tokens in whose place the model reads a picture, the usual one first: never part of a caption."""
+    """Returns ids of the picture placeholder tokens, the usual one first; they are never part of a caption."""
     names = ("image_token_id", "image_token_index", "video_token_id", "video_token_index", "audio_token_id")
     ids = [getattr(config, name, None) for name in names]
-    ids += getattr(config, "visual_indicator_token_ids", ())  # Ovis' marks of the edges of tiles
+    ids += getattr(config, "visual_indicator_token_ids", ())  # Ovis marks the edges of tiles
     return list(dict.fromkeys(int(i) for i in ids if i is not None))
 
 
 def padded_left(rows: list[list[int]], fill: int) -> torch.Tensor:
-    """Rows of ids R×L, each at the right end of its row."""
+    """Pads rows of ids on the left, R×L."""
     width = max(map(len, rows))
     return torch.tensor([[fill] * (width - len(row)) + row for row in rows])
 
 
 class PicturePrompt:
-    """The prompt ``text`` (None: the layout's own) of a model, as its ``processor`` of pictures and text writes it.
+    """The prompt ``text`` (None: the layout's default) of a model, formatted by its ``processor`` of pictures and text.
 
-    ``accepted``: the names of inputs that the model takes. ``blank`` makes a picture without content. ``places`` are
-    the ids of tokens that stand for a picture's; they are never part of a caption.
+    ``accepted``: names of the model's inputs. ``blank``: creates a picture without content. ``places``: ids of the
+    picture placeholder tokens; they are never part of a caption.
     """
 
     def __init__(
@@ -76,15 +76,15 @@ class PicturePrompt:
 
     @property
     def written(self) -> str:
-        """The prompt as the processor is given it."""
+        """Returns the prompt as passed to the processor."""
         return prompt_text(self.layout, self.text, self.processor, image_token(self.processor, self.config))
 
     @cached_property
     def of_blank(self) -> dict[str, torch.Tensor]:
-        """Returns what the model reads of one blank picture and the prompt, but for the pixels."""
+        """Returns the model's inputs, except pixels, for one blank picture and the prompt."""
         if self.config.model_type == "vision-encoder-decoder":
             return {}
-        if self.config.model_type == "git":  # its tokenizer would end the text before the caption
+        if self.config.model_type == "git":  # GIT's tokenizer would end the text before the caption
             ids = self.tokenizer(self.text or "", add_special_tokens=False)["input_ids"]
             ids = torch.tensor([[self.tokenizer.cls_token_id, *ids]])
             return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
@@ -97,7 +97,7 @@ class PicturePrompt:
 
     @cached_property
     def blank_ids(self) -> list[int]:
-        """The ids in `of_blank` that stand for the blank picture."""
+        """Returns the ids in `of_blank` that represent the blank picture."""
         ids: list[int] = self.of_blank["input_ids"][0].tolist()
         if self.tiles is None:
             return [i for i in ids if i == self.places[0]]
@@ -112,13 +112,13 @@ class PicturePrompt:
         return picture_ids
 
     def with_picture(self, picture: Sequence[int]) -> list[int]:
-        """The prompt's ids with the ids ``picture`` in the blank picture's place."""
+        """Returns the prompt's ids with the blank picture's ids replaced by ``picture``."""
         ids, picture_ids = self.of_blank["input_ids"][0].tolist(), self.blank_ids
         at = next(at for at in range(len(ids)) if ids[at : at + len(picture_ids)] == picture_ids)
         return [*ids[:at], *picture, *ids[at + len(picture_ids) :]]
 
     def rows(self, pictures: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
-        """The prompt for R ``pictures``, given by their ids, aligned at the right."""
+        """Returns the right-aligned prompts of R ``pictures``, given by their ids."""
         rows = [self.with_picture(picture) for picture in pictures]
         ids_RP = padded_left(rows, self.tokenizer.pad_token_id)
         inputs = {"input_ids": ids_RP, "attention_mask": padded_left([[1] * len(row) for row in rows], 0)}

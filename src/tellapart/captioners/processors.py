@@ -1,4 +1,4 @@
-"""Processors of pictures and text, as transformers has them, for pictures alone."""
+"""Loads transformers' processors of pictures and text without video support."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from transformers.models.auto import processing_auto
 
 
 def whole_processor(where: str, config: Any) -> Any:
-    """A folder's (or hub name's) processor of pictures and text.
+    """Loads the processor of pictures and text from a folder or hub name.
 
-    A processor of videos needs torchvision, which nothing here uses: it is left out. Where a family has no processor
-    of its own, tokenizer and picture processor stand in for one. Raises what transformers raises for missing files.
+    Omits video processors because they need torchvision. If a family has no combined processor, pairs the tokenizer
+    with the image processor. Raises transformers' errors for missing files.
     """
     pictures = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
     if type(config) not in processing_auto.PROCESSOR_MAPPING:
@@ -27,7 +27,7 @@ def whole_processor(where: str, config: Any) -> Any:
 
 
 class Pair(SimpleNamespace):
-    """A tokenizer and a picture processor that no processor of transformers holds together."""
+    """A tokenizer and an image processor for families without a combined processor in transformers."""
 
     def save_pretrained(self, folder: Any) -> None:
         for part in (self.tokenizer, self.image_processor):
@@ -35,13 +35,13 @@ class Pair(SimpleNamespace):
 
 
 def without_videos(family: Any) -> Any:
-    """The class of a processor as it is for pictures alone, by the same name."""
+    """Returns a processor class of the same name without video support."""
     whole = family.get_attributes()
     if "video_processor" not in whole:
         return family
     kept = [name for name in whole if name != "video_processor"]
     module = vars(sys.modules[family.__module__])
-    if module.get("num2words", True) is None:  # SmolVLM asks for this package, for the length of a video in words
+    if module.get("num2words", True) is None:  # SmolVLM needs this package only for video lengths in words
         module["num2words"] = str
 
     def arguments(cls: Any, *names: Any, **settings: Any) -> list[Any]:
@@ -61,6 +61,6 @@ def without_videos(family: Any) -> Any:
     members = {
         "get_attributes": classmethod(lambda cls: kept),
         "_get_arguments_from_pretrained": classmethod(arguments),
-        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # what SmolVLM's chat template asks of it
+        "video_processor": SimpleNamespace(num_frames=None, fps=None),  # SmolVLM's chat template reads these
     }
     return type(family.__name__, (family, base), members)

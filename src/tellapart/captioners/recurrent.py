@@ -1,8 +1,8 @@
-"""The captioner of paper 4: features of a picture and an LSTM, or one that attends to regions (Anderson et al. 2018).
+"""The captioner of paper 4: picture features and an LSTM, optionally with attention (Anderson et al. 2018).
 
-A picture is one vector or several (cells of a grid, detected regions, frames of a clip). Without attention the LSTM
-starts from their mean, brought to its width by one linear layer: section 4.3 of the paper. With attention it also
-chooses among them at every word, as the Top-Down captioner does.
+A picture is one or several vectors (grid cells, detected regions, frames of a clip). Without attention, the LSTM starts
+from their mean, projected to its width by a linear layer (section 4.3 of the paper). With attention, it also attends to
+them at every word, like the Top-Down captioner.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from tellapart.captioners.teacher_forcing import hidden_cached
 from tellapart.models.saved import load_whole
 from tellapart.models.vision import cells_of, pooled_of
 
-State = tuple[torch.Tensor, ...]  # what an LSTM remembers: each R×H
+State = tuple[torch.Tensor, ...]  # LSTM states, each R×H
 
 
 class RecurrentConfig(PreTrainedConfig):
-    """Describes what a recurrent captioner is made of; the widths are paper 4's.
+    """Configuration of a recurrent captioner; the default widths are paper 4's.
 
-    ``vision_config``: any vision encoder of transformers; None where features come from files, ``visual_size``
-    numbers each. ``attention``: look at every cell or region at each word; else at their mean, once.
+    ``vision_config``: any vision encoder of transformers; None if features come from files, with ``visual_size``
+    values each. ``attention``: whether to attend to all cells or regions at each word; otherwise uses their mean once.
     """
 
     model_type = "recurrent_captioner"
@@ -50,7 +50,7 @@ class RecurrentConfig(PreTrainedConfig):
 
 
 class PooledDecoder(nn.Module):
-    """An LSTM that sees a picture once: its first hidden state is the mean of what it was given (paper 4, 4.3)."""
+    """An LSTM whose initial hidden state is the mean of the picture's vectors (paper 4, section 4.3)."""
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class PooledDecoder(nn.Module):
     def forward(
         self, tokens_RT: torch.Tensor, state: State, values_RPH: torch.Tensor, there_RP: torch.Tensor
     ) -> tuple[torch.Tensor, State]:
-        """hidden_RTH after each token, and what is remembered after the last."""
+        """Returns hidden_RTH after each token, and the state after the last one."""
         h_RH, c_RH = state
         words_RTH = self.dropout(self.embed(tokens_RT))
         hidden_RTH, (h_1RH, c_1RH) = self.lstm(words_RTH, (h_RH[None].contiguous(), c_RH[None].contiguous()))
@@ -73,9 +73,9 @@ class PooledDecoder(nn.Module):
 
 
 class AttentionDecoder(nn.Module):
-    """Top-Down (Anderson et al. 2018, section 3.2): one LSTM says where to look, a second one the next word.
+    """Top-Down (Anderson et al. 2018, section 3.2): one LSTM attends to regions, a second one predicts the next word.
 
-    In step 0 the first one's hidden state is the mean of the regions, as without attention.
+    The initial hidden state of the first LSTM is the mean of the regions, as without attention.
     """
 
     def __init__(self, config: RecurrentConfig) -> None:
@@ -87,7 +87,7 @@ class AttentionDecoder(nn.Module):
         self.dropout, self.head = nn.Dropout(config.dropout), nn.Linear(H, config.vocab_size)
 
     def start(self, values_RPH: torch.Tensor, there_RP: torch.Tensor) -> State:
-        """h and c of both, and the keys of the regions, which are the same at every word."""
+        """Returns h and c of both LSTMs, and the keys of the regions, which do not change between words."""
         mean_RH = mean_of(values_RPH, there_RP)
         none_RH = torch.zeros_like(mean_RH)
         return mean_RH, none_RH, none_RH, none_RH, self.key(values_RPH)
@@ -95,7 +95,7 @@ class AttentionDecoder(nn.Module):
     def forward(
         self, tokens_RT: torch.Tensor, state: State, values_RPH: torch.Tensor, there_RP: torch.Tensor
     ) -> tuple[torch.Tensor, State]:
-        """hidden_RTH after each token, and what is remembered after the last."""
+        """Returns hidden_RTH after each token, and the state after the last one."""
         h1_RH, c1_RH, h2_RH, c2_RH, key_RPH = state
         mean_RH, states = mean_of(values_RPH, there_RP), []
         for word_RH in self.dropout(self.embed(tokens_RT)).unbind(1):
@@ -109,16 +109,16 @@ class AttentionDecoder(nn.Module):
 
 
 def mean_of(values_RPH: torch.Tensor, there_RP: torch.Tensor) -> torch.Tensor:
-    """The mean of those that are there, R×H."""
+    """Averages the vectors that are present, R×H."""
     share_RP = there_RP / there_RP.sum(1, keepdim=True)
     return torch.einsum("rp,rph->rh", share_RP.to(values_RPH.dtype), values_RPH)
 
 
 def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """A picture's vectors B×P×D, and which of them are there, B×P.
+    """Returns the vectors of each picture, B×P×D, and a mask B×P of those present.
 
-    One vector B×D is one region; frames with cells B×F×P×D are all cells. Rows of zeros fill up pictures that have
-    fewer regions than others of their batch.
+    One vector B×D becomes one region; the cells of frames, B×F×P×D, are flattened. Rows of zeros are padding for
+    pictures with fewer regions than others in the batch.
     """
     visual_BPD = visual[:, None] if visual.ndim == 2 else visual.flatten(1, -2)
     there_BP = visual_BPD.ne(0).any(2)
@@ -127,9 +127,9 @@ def regions(visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class LstmState:
-    """The state of an LSTM for N rows, and the regions that it attends to.
+    """The state of an LSTM for N rows, and the regions it attends to.
 
-    ``hidden_N1H`` is computed with the start token when it is first needed: each caption has dropout of its own.
+    ``hidden_N1H`` is computed lazily from the start token, so that each caption has its own dropout.
     """
 
     prompt_tokens = 1  # the start token
@@ -155,7 +155,7 @@ class LstmState:
         return chosen
 
     def decode(self, tokens_NT: torch.Tensor) -> torch.Tensor:
-        """Computes hidden_NTH after each of these further tokens."""
+        """Computes hidden_NTH after each of the new tokens."""
         decoder = self.model.language_model
         hidden_NTH: torch.Tensor
         hidden_NTH, self.state = decoder(tokens_NT, self.state, self.values_NPH, self.there_NP)
@@ -177,12 +177,12 @@ class RecurrentModel(PreTrainedModel):
         PreTrainedModel.post_init(self)
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Features of pictures: their spatial mean B×D, or B×cells×D with attention."""
+        """Computes picture features: the spatial mean B×D, or B×cells×D with attention."""
         output = self.vision(pixel_values=pixels_BCHW)
         return cells_of(output) if self.config.attention else pooled_of(output)
 
     def look(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """values_BPH, what the decoder sees of each region, and there_BP."""
+        """Returns values_BPH, the projected regions, and there_BP, the mask of regions that are present."""
         visual_BPD, there_BP = regions(visual)
         return self.mapper(visual_BPD), there_BP
 
@@ -223,7 +223,7 @@ class Recurrent(Captioner):
         return self.model.language_model.head
 
     def parts(self) -> dict[str, nn.Module]:
-        """``mapper`` is the linear layer in front of the LSTM, which is the ``language_model``."""
+        """Returns the parts; ``mapper`` is the linear layer before the LSTM, the ``language_model``."""
         vision = {} if self.model.vision is None else {"vision": self.model.vision}
         return {**vision, "mapper": self.model.mapper, "language_model": self.model.language_model}
 
@@ -233,7 +233,7 @@ AutoModel.register(RecurrentConfig, RecurrentModel)
 
 
 def load_recurrent(folder: str) -> tuple[Any, type[Captioner]]:
-    """Loads the model in ``folder``, in float32; returns it with the class of its captioner."""
+    """Loads the model in ``folder`` in float32; returns it with its captioner class."""
     return load_whole(RecurrentModel, folder, dtype=torch.float32), Recurrent
 
 

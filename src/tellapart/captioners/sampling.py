@@ -1,4 +1,4 @@
-"""Greedy decoding and sampling, token by token; and what every kind of decoding needs of a captioner."""
+"""Greedy decoding and sampling, and the protocols that decoding requires of a captioner."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from tellapart.models.decoding import Decoding
 
 
 class DecoderState(Protocol):
-    """State of a decoder for N rows after the tokens so far; `decode` of its captioner updates it in place."""
+    """State of a decoder for N rows after the tokens so far; the captioner's `decode` updates it in place."""
 
     def __len__(self) -> int: ...
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of token ids before the first generated token: start token, prompt, and prefix of the picture."""
+        """Number of token ids before the first generated token: start token, prompt, and picture prefix."""
         ...
 
     @property
     def hidden_N1H(self) -> torch.Tensor:
-        """Last hidden state after `prefill`, from which the first token is scored."""
+        """Last hidden state after `prefill`, which scores the first token."""
         ...
 
     def select(self, row_M: torch.Tensor) -> Self:
-        """Returns the state of these rows, each as often as it is named; this one stays as it is."""
+        """Returns a new state of these rows, which may repeat; does not change this state."""
         ...
 
 
 class Decoder(Protocol):
-    """A captioner as decoding uses it; see `Captioner` for its members."""
+    """The interface of captioners that decoding uses; see `Captioner` for its members."""
 
     name: str
     tokenizer: Any
@@ -48,14 +48,14 @@ class Decoder(Protocol):
 
 
 def suppress(score_NV: torch.Tensor, tokens: torch.Tensor | None) -> torch.Tensor:
-    """Returns the scores with -inf for ``tokens``, which are never generated."""
+    """Sets the scores of ``tokens`` to -inf so that they are never generated."""
     return score_NV if tokens is None else score_NV.index_fill(-1, tokens, -torch.inf)
 
 
 def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Tensor | None) -> torch.Tensor:
     """Chooses the next token of each row: the likeliest, or by inverse transform sampling with ``uniform_R``.
 
-    Each row takes one number, so that its token does not depend on the other rows.
+    Each row uses one random number, so its token does not depend on other rows.
     """
     if uniform_R is None:
         return logits_RV.argmax(-1)
@@ -65,9 +65,9 @@ def next_token(logits_RV: torch.Tensor, decoding: Decoding, uniform_R: torch.Ten
 
 
 class SampleSearch:
-    """One caption for each of R = B·samples rows, token by token: greedy, or drawn with ``uniform_RT``.
+    """Generates one caption for each of R = B·samples rows: greedily, or sampled with ``uniform_RT``.
 
-    ``running_N``: which of the N rows in the batch have not stopped. Tokens after a row's first stop token are
+    ``running_N``: True for rows of the batch that have not stopped. Tokens after a row's first stop token are
     undefined.
     """
 
@@ -97,7 +97,7 @@ class SampleSearch:
         self.running_N = self.running_N & ~self.stop_V[self.token_N]
 
     def keep(self, kept_N: torch.Tensor) -> None:
-        """Leaves the other rows out from now on."""
+        """Drops all other rows from the batch."""
         self.state, self.row_N = self.state.select(kept_N), self.row_N[kept_N]
         self.token_N, self.running_N = self.token_N[kept_N], self.running_N[kept_N]
 
@@ -112,12 +112,12 @@ class SampleSearch:
 
 
 def token_ids(tokens: Sequence[int], device: torch.device) -> torch.Tensor | None:
-    """Returns ids on the device; None for none."""
+    """Returns the ids as a tensor on the device; None if there are none."""
     return torch.tensor(list(tokens), device=device) if tokens else None
 
 
 def token_table(tokens: Sequence[int], logits_NV: torch.Tensor) -> torch.Tensor:
-    """Returns a table of the V tokens, True for these; ids beyond the vocabulary are never generated."""
+    """Returns a boolean table over V that is True for ``tokens``; skips ids beyond the vocabulary."""
     known = [token for token in tokens if token < logits_NV.shape[-1]]
     table_V = torch.zeros(logits_NV.shape[-1], dtype=torch.bool)
     table_V[known] = True

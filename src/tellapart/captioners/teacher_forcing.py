@@ -1,6 +1,6 @@
-"""Teacher forcing: hidden states of given captions, after a picture that is read once.
+"""Teacher forcing: computes hidden states of given captions while processing each picture once.
 
-Captions differ in length, and padding costs as much as words: captions of like length are scored together.
+Padding costs as much as words, so captions of similar length are processed together.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ import torch.nn.functional as F
 
 from tellapart.captioners.sampling import Decoder, DecoderState
 
-MANY_SCORES = 2**22  # scores: below so many, padding costs less than leaving it out
-GROUPS, AT_LEAST = 4, 32  # groups of like length in teacher forcing, and rows in one
+MANY_SCORES = 2**22  # number of scores below which padding is cheaper than skipping it
+GROUPS, AT_LEAST = 4, 32  # maximum number of length groups, and minimum rows per group
 
 
 def hidden_cached(
     captioner: Decoder, state: DecoderState, tokens_RT: torch.Tensor, length_R: torch.Tensor
 ) -> torch.Tensor:
-    """Computes hidden_RTH, teacher-forced, from the state after B pictures; R = B·S, a picture's S rows are adjacent.
+    """Computes hidden_RTH with teacher forcing from the state after B pictures; R = B·S, a picture's S rows adjacent.
 
-    Rows count up to their ``length``; beyond the longest of its group a row's hidden states are zero.
+    Rows are valid up to ``length_R``. Hidden states beyond the longest row of a group are zero.
     """
     S = len(tokens_RT) // len(state)
     groups, outputs = length_groups(length_R), []
@@ -34,7 +34,7 @@ def hidden_cached(
 
 
 def length_groups(length_R: torch.Tensor) -> list[torch.Tensor]:
-    """Returns the rows in groups of like length; in one on a GPU, where a launch costs more than padding."""
+    """Groups rows by similar length; uses a single group on a GPU, where a kernel launch costs more than padding."""
     count = min(GROUPS, len(length_R) // AT_LEAST) if length_R.device.type == "cpu" else 1
     return list(length_R.argsort(stable=True).tensor_split(count)) if count > 1 else [
         torch.arange(len(length_R), device=length_R.device)

@@ -1,7 +1,7 @@
-"""A language model without pictures, fine-tuned on instructions by the same loop (paper 1, appendix B).
+"""A text-only language model, fine-tuned on instructions by the same training loop (paper 1, appendix B).
 
-What a captioner sees of a picture is here the prompt; what it writes is the answer. So the prompt is neither in a loss
-nor in SMILE's subset, and every objective, decoding and checkpoint is what it is for captions.
+The prompt takes the place of the picture, and the answer that of the caption. The prompt is therefore excluded from
+losses and from SMILE's subset, and all objectives, decoding methods and checkpoints work as for captions.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tellapart.captioners.kv_cache import CACHE, KVCache, explain_no_cache, no_c
 from tellapart.errors import UsageError
 from tellapart.types import Encoder
 
-NONE = -1  # fills up the left of a prompt's row: no token, whatever the padding's id is
+NONE = -1  # left padding of prompt rows; differs from every token id, including the padding token's
 
 
 class TextOnly(Captioner):
-    """Any causal language model of transformers. ``visual`` is B×P: the tokens of the prompts, aligned at the right."""
+    """Any causal language model of transformers. ``visual`` is B×P: the right-aligned tokens of the prompts."""
 
     def __init__(self, model: Any, tokenizer: Any, processor: Any, name: str) -> None:
         super().__init__(model, tokenizer, processor, name)
@@ -52,14 +52,14 @@ class TextOnly(Captioner):
 
     @property
     def max_caption_tokens(self) -> int | None:
-        """Of an answer: half of the model's positions. Prompts have the rest."""
+        """Maximum answer length: half of the model's positions. The other half is for prompts."""
         return None if self.positions is None else self.positions // 2
 
     def prompt_rows(self, prompts: Sequence[tuple[str, str]]) -> np.ndarray:
-        """(id, text) of N prompts as int32 N×P. Raises `UsageError` for one that leaves no room for an answer."""
+        """Tokenizes N prompts (id, text) to int32 N×P. Raises `UsageError` if a prompt leaves no room for an answer."""
         rows = [list(row) for row in self.tokenizer([text for _, text in prompts])["input_ids"]]
         begin = self.end if self.tokenizer.bos_token_id is None else self.tokenizer.bos_token_id
-        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some end every text
+        rows = [(row[:-1] if row[-1:] == [self.end] else row) or [begin] for row in rows]  # some add an end token
         for (name, _), row in zip(prompts, rows, strict=True):
             if self.positions is not None and len(row) > self.positions - (self.positions // 2) + 1:
                 raise UsageError(
@@ -86,9 +86,7 @@ class TextOnly(Captioner):
         return self._outputs(self._run(inputs, use_cache=False))[:, P - 1 :]
 
     def _inputs(self, ids_NT: torch.Tensor, there_NP: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns what the model reads of ``ids`` whose first P are prompts; its positions begin where a prompt
-        begins.
-        """
+        """Returns the model's inputs for ``ids`` whose first P are prompts; positions start where the prompt starts."""
         mask_NT = F.pad(there_NP, (0, ids_NT.shape[1] - there_NP.shape[1]), value=True).long()
         inputs = {"input_ids": ids_NT, "attention_mask": mask_NT}
         if self.takes_positions:
@@ -99,7 +97,7 @@ class TextOnly(Captioner):
         return (self.model.base_model if self.linear else self.model)(**inputs, **settings)
 
     def _outputs(self, output: Any) -> torch.Tensor:
-        """Last states; logits where they are more than one layer of them."""
+        """Returns the last hidden states, or logits if they are not a single linear layer of the states."""
         outputs: torch.Tensor = output.last_hidden_state if self.linear else output.logits
         return outputs
 
@@ -127,8 +125,8 @@ class TextOnly(Captioner):
 
     @property
     def linear(self) -> bool:
-        """Returns whether scores are one linear layer of the last states; some models scale or squeeze them. Tried
-        once.
+        """Returns whether logits are a single linear layer of the last states; some models scale or squash them.
+        Tested once.
         """
         if self._linear is None:
             layer, training = self.model.get_output_embeddings(), self.model.training
@@ -148,7 +146,7 @@ class TextOnly(Captioner):
         return self._linear
 
     def prompts(self, visual: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids_BP, which are tokens, and there_BP; no wider than the longest prompt of the batch."""
+        """Returns token ids_BP and their mask there_BP, trimmed to the longest prompt of the batch."""
         there_BP = visual != NONE
         width = int(there_BP.sum(1).max())
         ids_BP, there_BP = visual[:, -width:].long(), there_BP[:, -width:]

@@ -1,4 +1,4 @@
-"""Any model that ``AutoModelForImageTextToText`` loads, as a captioner: one adapter for all the families."""
+"""Wraps any model that ``AutoModelForImageTextToText`` loads as a captioner, with one adapter for all families."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.models.saved import load_whole
 from tellapart.utils.files import write_sums
 
-TOLERANCE = 1e-3  # of outputs after a cached prompt, in float32
+TOLERANCE = 1e-3  # tolerance for outputs after a cached prompt, in float32
 
 
 def identity(states: torch.Tensor) -> torch.Tensor:
@@ -35,15 +35,15 @@ def identity(states: torch.Tensor) -> torch.Tensor:
 
 
 class Hf(PicturesOfHf):
-    """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and their kin.
+    """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and similar models.
 
-    ``visual`` is what the vision tower gives (B×patches×D), so that a picture is encoded once while the projector
-    behind the tower still learns. Of a family whose layout is not known (`layouts`) it is the pixels themselves, and
-    the tower runs in every step. Where pictures keep their own shapes (Qwen-VL) rows are as `grids` packs them, of at
-    most ``visual_tokens`` tokens a picture; where they are cut into tiles or of an unknown family, as `tiles` does.
+    ``visual`` is the output of the vision tower (B×patches×D), so a picture is encoded once even if the projector after
+    the tower is trained. For families of unknown layout (`layouts`), it is the pixels, and the tower runs in every
+    step. If pictures keep their shapes (Qwen-VL), rows are packed by `grids`, with at most ``visual_tokens`` tokens per
+    picture; if they are split into tiles or the family is unknown, rows are packed by `tiles`.
 
-    ``prompt``: what the model is asked, put into its chat template where it has one. Captions are what it answers:
-    no loss is on the prompt or the picture's tokens, and the latter are never written.
+    ``prompt``: the question to the model, inserted into its chat template if it has one. Captions are the answers. The
+    loss excludes the prompt and the picture tokens, and picture tokens are never generated.
     """
 
     options: ClassVar = {"prompt": str, "visual_tokens": int}
@@ -57,7 +57,7 @@ class Hf(PicturesOfHf):
         prompt: str | None = None,
         visual_tokens: int | None = None,
     ) -> None:
-        """``processor`` is the whole one, of pictures and text."""
+        """Wraps the model; ``processor`` is the combined one, for pictures and text."""
         super().__init__(model, tokenizer, processor, name, visual_tokens)
         self.text_config = model.config.get_text_config(decoder=True)
         self.is_encoder_decoder = bool(
@@ -74,9 +74,7 @@ class Hf(PicturesOfHf):
         self.before = PicturePrompt(config, self.whole, self.layout, prompt, self.accepted, self.blank, self.tiles)
 
     def _inputs(self, visual: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns what the model reads of R pictures from their rows in ``visual``, prompts aligned at their right
-        ends.
-        """
+        """Returns the model's inputs for R pictures from their rows in ``visual``, with right-aligned prompts."""
         if self.tiles is not None:
             ids, tensors = self.tiles.unpack(visual)
             inputs = self.before.rows([row.tolist() for row in ids], self.device)
@@ -96,7 +94,7 @@ class Hf(PicturesOfHf):
     # Captions
     @cached_property
     def ends(self) -> list[int]:
-        """The model's own end tokens, the one that captions are taught with first."""
+        """The model's own end tokens; the first one ends training captions."""
         whose: Any = (self.model.generation_config, getattr(self.model, "language_model", None), self.text_config)
         settings = [getattr(owner, "generation_config", owner) for owner in whose]
         ids = next((s.eos_token_id for s in settings if getattr(s, "eos_token_id", None) is not None), None)
@@ -121,7 +119,7 @@ class Hf(PicturesOfHf):
         if self.is_encoder_decoder:
             return max_tokens_after(self.text_config, self._begun(1).shape[1])
         before = self.before.of_blank["input_ids"].shape[1]
-        if self.grids is not None:  # of another shape a picture may take more places than the blank one did
+        if self.grids is not None:  # other shapes may take more positions than the blank picture
             before += self.visual_tokens - len(self.before.blank_ids)
         if self.tiles is not None:
             before += self.tiles.most_tokens - len(self.before.blank_ids)
@@ -136,11 +134,9 @@ class Hf(PicturesOfHf):
 
     @cached_property
     def plain(self) -> bool:
-        """Returns whether scores are nothing but the output layer of the states before it (some models squash or
-        scale).
-        """
+        """Returns whether logits are exactly the output layer of the last states (some models squash or scale them)."""
         if hasattr(self._last_layer, "base_layer"):
-            return False  # LoRA stands beside it
+            return False  # LoRA adapts it
         device = self.device.type
         training = self.model.training
         self.model.eval()
@@ -171,9 +167,9 @@ class Hf(PicturesOfHf):
 
     @cached_property
     def cache_is_right(self) -> bool:
-        """Returns whether outputs after a cached prompt are those of one pass, for two captions of a blank picture.
+        """Returns whether outputs after a cached prompt match a single pass, for two captions of a blank picture.
 
-        Families with a layout are tested to give the same outputs; any other is tried.
+        Families with a layout are covered by tests; other families are checked at run time.
         """
         training = self.model.training
         self.model.eval()
@@ -186,7 +182,7 @@ class Hf(PicturesOfHf):
                 cached_RTH = hidden_cached(self, self.prefill(visual, 3), tokens_RT, valid_RT.sum(1)).float()
             gap = TOLERANCE if self.model.dtype == torch.float32 else 100 * TOLERANCE
             return torch.allclose(cached_RTH, plain_RTH, rtol=gap, atol=gap)
-        except Exception:  # a family that nobody has tried raises anything
+        except Exception:  # untested families may raise anything
             return False
         finally:
             self.model.train(training)
@@ -197,11 +193,11 @@ class Hf(PicturesOfHf):
             return self._run(visual_R, tokens_RT, valid_RT)
 
     def without_head(self) -> AbstractContextManager[None]:
-        """For the moment the model's output is what its output layer reads, where `head` says that this is enough."""
+        """Makes the model return the input of its output layer within the context, if `plain`."""
         return replaced_forward(self._last_layer, identity) if self.plain else nullcontext()
 
     def _run(self, visual_R: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """The model's output at the T positions that score ``tokens``."""
+        """Computes the model's output at the T positions that score ``tokens``."""
         inputs, T = self._inputs(visual_R), tokens_RT.shape[1]
         with self._precomputed_vision():
             if self.is_encoder_decoder:
@@ -213,20 +209,18 @@ class Hf(PicturesOfHf):
             return logits_RTV
 
     def _longer(self, name: str, x: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """An input of the prompt with that of the caption after it; the last token of a caption is not read."""
+        """Extends an input of the prompt by the caption; the last token of a caption is not fed to the model."""
         if name == "input_ids":
             return torch.cat([x, tokens_RT[:, :-1]], dim=1)
         if name == "attention_mask":
             return torch.cat([x, valid_RT[:, :-1].to(x.dtype)], dim=1)
         if name in ("token_type_ids", "mm_token_type_ids"):
-            of_text = int(self.model.config.model_type == "paligemma")  # 0 there is the prefix, which sees itself whole
+            of_text = int(self.model.config.model_type == "paligemma")  # in PaliGemma, 0 marks the bidirectional prefix
             return torch.cat([x, x.new_full((len(x), tokens_RT.shape[1] - 1), of_text)], dim=1)
         return x
 
     def _begun(self, rows: int) -> torch.Tensor:
-        """Returns what a decoder has read before a caption: where it starts, and the token that it must begin with
-        (BART).
-        """
+        """Returns the decoder's input before a caption: the start token and any forced first token (BART)."""
         owners = (self.model, getattr(self.model, "language_model", None))
         settings = [getattr(owner, "generation_config", None) for owner in owners]
         settings += [self.model.config, self.text_config]
@@ -237,7 +231,7 @@ class Hf(PicturesOfHf):
 
     @property
     def pads_prompts(self) -> bool:
-        """Returns whether pictures take different numbers of places, so that shorter prompts are padded at the left."""
+        """Returns whether pictures take different numbers of positions, so that shorter prompts are left-padded."""
         return self.grids is not None or self.tiles is not None
 
     def prefill(self, visual: torch.Tensor, max_tokens: int) -> KVCache:
@@ -258,7 +252,7 @@ class Hf(PicturesOfHf):
             return state
         if mask_BP is not None and self.pads_prompts:
             state.mask_NP = mask_BP
-        if self.model.config.model_type == "git":  # the picture has no places in the text
+        if self.model.config.model_type == "git":  # GIT has no picture tokens in the text
             state.position_N1 = torch.full((len(visual), 1), inputs["input_ids"].shape[1], device=self.device)
         deltas_B1 = getattr(self.model.base_model, "rope_deltas", None)
         if "image_grid_thw" in inputs and deltas_B1 is not None:
@@ -276,16 +270,16 @@ class Hf(PicturesOfHf):
                     more["attention_mask"] = mask_NP
                 if state.position_N1 is not None:
                     position_NT = state.positions(tokens_NT.shape[1])
-                    axes = self.grids is not None  # time, height and width, which are one for words
+                    axes = self.grids is not None  # time, height and width, which are equal for words
                     more["position_ids"] = position_NT.expand(3, -1, -1) if axes else position_NT
-                if hasattr(model.config, "num_query_tokens"):  # BLIP-2 and InstructBLIP want a picture each time
+                if hasattr(model.config, "num_query_tokens"):  # BLIP-2 and InstructBLIP require a picture in every pass
                     model = model.language_model
                 hidden_NTH = model(input_ids=tokens_NT, **more).logits
         state.decoded += tokens_NT.shape[1]
         return hidden_NTH
 
     def _decode_beside_encoder(self, state: KVCache, tokens_NT: torch.Tensor, more: dict[str, Any]) -> torch.Tensor:
-        """Computes `decode` of an encoder-decoder, whose encoder's keys and values are in the cache."""
+        """Computes `decode` of an encoder-decoder; the cache contains the encoder's keys and values."""
         model = self.model
         if model.config.model_type == "vision-encoder-decoder":
             output = model.decoder(input_ids=tokens_NT, encoder_hidden_states=state.encoded_NPD, **more)
@@ -318,10 +312,10 @@ class Hf(PicturesOfHf):
 
 
 def load_any(where: str, kind: str, name: str, dtype: torch.dtype) -> tuple[Any, type[Captioner], Any, Any]:
-    """Loads a model that ``AutoModelForImageTextToText`` or ``AutoModelForCausalLM`` knows.
+    """Loads a model that ``AutoModelForImageTextToText`` or ``AutoModelForCausalLM`` supports.
 
-    Returns it with the class of its captioner, its tokenizer, and its whole processor: None where it sees no pictures.
-    Raises `TellapartError` for a model of any other kind.
+    Returns the model, its captioner class, its tokenizer, and its combined processor (None for text-only models).
+    Raises `TellapartError` for any other kind of model.
     """
     if kind in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
         model = load_whole(transformers.AutoModelForImageTextToText, where, dtype=dtype)

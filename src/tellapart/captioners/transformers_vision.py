@@ -1,4 +1,4 @@
-"""The half of a captioner of transformers that reads pictures."""
+"""The picture-reading half of the transformers captioner."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VISUAL_TOKENS = 256
 
 
 class PicturesOfHf(Captioner):
-    """The half of `Hf` that reads pictures. ``processor`` is the whole one, of pictures and text."""
+    """The picture-reading half of `Hf`. ``processor`` is the combined one, for pictures and text."""
 
     pixels_in_threads = True
 
@@ -83,11 +83,11 @@ class PicturesOfHf(Captioner):
         return torch.cat(rows)
 
     def blank_visual(self) -> torch.Tensor:
-        """Returns what `encode` gives of one blank picture."""
+        """Returns the output of `encode` for one blank picture."""
         return self._encode_frozen(self.pixels([self.blank()]))
 
     def blank(self) -> Image.Image:
-        """A picture without content."""
+        """Creates a picture without content."""
         if self.tiles is not None:
             return Image.new("RGB", self.tiles.blank)
         side = self.grids.side if self.grids else 64
@@ -95,12 +95,12 @@ class PicturesOfHf(Captioner):
 
     @cached_property
     def _row_shape(self) -> torch.Size:
-        """1×… : what the processor makes of one picture."""
+        """Shape 1×… of the processor's output for one picture."""
         shape = self.processor(images=[self.blank()], return_tensors="pt")["pixel_values"].shape
         return torch.Size([1, *shape[1:]])
 
     def inputs(self, visual: torch.Tensor) -> torch.Tensor:
-        packed = self.grids is not None or self.tiles is not None  # with shapes, which do not survive bf16
+        packed = self.grids is not None or self.tiles is not None  # packed rows contain shapes, which bf16 cannot represent
         return visual.to(self.device) if packed else super().inputs(visual)
 
     @property
@@ -113,7 +113,7 @@ class PicturesOfHf(Captioner):
         return None if self.grids is None else self.grids.tokens(visual[:, 0, :3].round().long())
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """The tower's output B×patches×D; packed rows where pictures keep their shapes."""
+        """Computes the tower's output B×patches×D, or packed rows if pictures keep their shapes."""
         pixels = self.inputs(pixels_BCHW)
         if self.tower is None:
             return pixels
@@ -126,7 +126,7 @@ class PicturesOfHf(Captioner):
         return self._states(pixels)
 
     def _states(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """That output of the tower which the rest of the model reads, B×patches×D."""
+        """Returns the tower output that the rest of the model reads, B×patches×D."""
         if self.layout.output == "hidden_states":
             layer = self.model.config.vision_feature_layer
             states_BPD: torch.Tensor = self.tower(pixels_BCHW, output_hidden_states=True).hidden_states[layer]
@@ -136,12 +136,12 @@ class PicturesOfHf(Captioner):
 
     @contextmanager
     def _precomputed_vision(self) -> Iterator[None]:
-        """For the moment the tower hands on what it is given, which is what it gave before."""
+        """Makes the tower pass its input through within the context, because the input is its precomputed output."""
         try:
             with replaced_forward(self.tower, self._pass_through) if self.tower is not None else nullcontext():
                 yield
         except ValueError as error:
-            if "do not match" not in str(error):  # the words of transformers for too few or too many places
+            if "do not match" not in str(error):  # transformers' wording for a placeholder mismatch
                 raise
             raise TellapartError(f"{self.name}: its processor does not fit the model: {error}") from None
 

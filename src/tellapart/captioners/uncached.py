@@ -1,4 +1,4 @@
-"""Decoding without a KV cache: every step runs over all tokens so far, which is right for any captioner, and slow."""
+"""Decoding without a KV cache: every step processes all tokens so far, which is slow but works for any captioner."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tellapart.errors import UsageError
 
 
 class Uncached:
-    """A captioner without a KV cache as a decoder: every step runs ``hidden`` over all tokens so far.
+    """Adapts a captioner without a KV cache to the decoder interface.
 
-    Right for any captioner, fast for none.
+    Every step runs ``hidden`` over all tokens so far, which works for any captioner but is slow.
     """
 
     def __init__(self, captioner: Any) -> None:
@@ -31,15 +31,15 @@ class Uncached:
         return self.hidden(state)[:, -tokens_NT.shape[1] :]
 
     def hidden(self, state: TokenHistory) -> torch.Tensor:
-        """Computes hidden_N(T+1)H before and after each of the T tokens so far."""
-        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last one is not read
+        """Computes hidden_N(T+1)H before the first and after each of the T tokens so far."""
+        tokens_NT = F.pad(state.tokens_NT, (0, 1), value=self.captioner.end)  # the last token is not read
         hidden: torch.Tensor = self.captioner.hidden(state.visual, tokens_NT, torch.ones_like(tokens_NT).bool())
         return hidden
 
 
 @dataclass
 class TokenHistory:
-    """State of an `Uncached` captioner: the pictures' features, and the tokens so far."""
+    """State of an `Uncached` captioner: the picture features and the tokens so far."""
 
     captioner: Uncached
     visual: torch.Tensor
