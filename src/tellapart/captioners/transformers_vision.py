@@ -100,7 +100,7 @@ class PicturesOfHf(Captioner):
         return torch.Size([1, *shape[1:]])
 
     def inputs(self, visual: torch.Tensor) -> torch.Tensor:
-        packed = self.grids is not None or self.tiles is not None  # packed rows contain shapes, which bf16 cannot represent
+        packed = self.grids is not None or self.tiles is not None  # bf16 cannot represent their shapes
         return visual.to(self.device) if packed else super().inputs(visual)
 
     @property

@@ -1,8 +1,8 @@
-"""Features of pictures: each picture is encoded once, and the rows are kept on disk.
+"""Picture features: encodes each picture once and keeps the rows on disk.
 
-`store` is the way in and encodes what is missing; `rows` keeps rows on disk, and `encoded` carries them to another
-machine. `views` reads features that other programs wrote, and gives a captioner one of these as its input, or rows that
-are made anew each time; `nearest` searches nearest neighbours.
+`store` is the entry point and encodes missing rows. `rows` stores rows on disk; `encoded` transfers them to another
+machine. `views` provides a captioner's input: stored features, feature files written by other programs, or rows that
+are recomputed each time. `nearest` searches nearest neighbours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows of features as a file, which carries them to the store of another machine."""
+"""Saves feature rows to a file to transfer them to the store of another machine."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from tellapart.types import Encoder, Item
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Rows N×… of items; ``label`` and ``precision`` of the table that they are of. ``files`` (address, size, time of
-    change in ns, content key) are those of the pictures that lie in files."""
+    """Rows N×… of items, with the ``label`` and ``precision`` of their table.
+
+    ``files``: (address, size, modification time in ns, content key) of pictures that are files.
+    """
 
     label: str
     precision: str
@@ -29,7 +31,7 @@ class EncodedRows:
     files: list[tuple[str, int, int, str]]
 
     def save(self, path: Path) -> None:
-        """As an ``.npz`` whose bytes depend on the content alone."""
+        """Saves an ``.npz`` file whose bytes depend only on the content."""
         texts = {"ids": self.ids, "keys": self.keys, "addresses": [file[0] for file in self.files]}
         texts |= {"contents": [file[3] for file in self.files], "label": [self.label], "precision": [self.precision]}
         arrays = {name: np.frombuffer("\n".join(lines).encode("utf-8"), np.uint8) for name, lines in texts.items()}
@@ -39,9 +41,9 @@ class EncodedRows:
 
     @classmethod
     def load(cls, path: Path) -> EncodedRows:
-        """Raises `UsageError` where it is none."""
+        """Loads a file that `save` wrote. Raises `UsageError` for any other file."""
         try:
-            with np.load(path) as arrays:  # never unpickles: an object array is an error
+            with np.load(path) as arrays:  # never unpickles: object arrays raise an error
 
                 def lines(name: str) -> list[str]:
                     text = arrays[name].tobytes().decode("utf-8")
@@ -53,12 +55,12 @@ class EncodedRows:
                     for address, (size, time), content in zip(lines("addresses"), sizes, lines("contents"), strict=True)
                 ]
                 return cls(lines("label")[0], lines("precision")[0], lines("ids"), lines("keys"), arrays["rows"], files)
-        except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
+        except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
             raise UsageError(f"{path}: no rows of a feature store ({error})") from None
 
 
 def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tuple[EncodedRows, list[PictureError]]:
-    """Encodes what is not in the store. Returns the rows of readable pictures, and the errors of the others."""
+    """Encodes the rows that the store lacks. Returns the rows of readable pictures, and the errors of the others."""
     maker = encoder_rows(encoder)
     filling = Filling(store, maker, items, BATCH)
     for _ in filling.run():
@@ -74,10 +76,10 @@ def encode_rows(store: RowStore, items: Sequence[Item], encoder: Encoder) -> tup
 
 
 def take_rows(store: RowStore, encoded: EncodedRows) -> None:
-    """Adds rows to the store that it does not have."""
+    """Adds the rows that the store lacks."""
     known = store.known_rows(encoded.label, encoded.keys)
     new = [place for place, key in enumerate(encoded.keys) if key not in known]
-    first = {encoded.keys[place]: place for place in reversed(new)}  # of equal pictures one row
+    first = {encoded.keys[place]: place for place in reversed(new)}  # one row for equal pictures
     if first:
         places = sorted(first.values())
         keys = [encoded.keys[place] for place in places]
@@ -86,7 +88,7 @@ def take_rows(store: RowStore, encoded: EncodedRows) -> None:
 
 
 def _files(store: RowStore, kept: Sequence[tuple[Item, str]]) -> list[tuple[str, int, int, str]]:
-    """Returns what the store knows of the files of these pictures, those that are text by name."""
+    """Returns the store's records of these pictures' files, for file names that are valid text."""
     signatures: dict[str, tuple[int, int]] = {}
     for item, _ in kept:
         if isinstance(item.picture, StoredPicture):

@@ -1,7 +1,7 @@
-"""The pass that encodes what the feature store lacks: each file is opened at most once, and decoded only if its row is
+"""Encodes the rows that the feature store lacks. Opens each file at most once, and decodes it only if its row is
 missing.
 
-Two processes that encode the same pictures at the same time both do the work, and the first row is kept.
+Two processes that encode the same pictures concurrently both do the work; the first row is kept.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from tellapart.types import Encoder, Item, Picture
 from tellapart.utils.messages import detail, say
 
 BATCH = 64
-TOWER_ROWS = 256  # of a frozen encoder that are in memory at once
-WINDOW = 512  # items whose keys are looked up at once
-# A file changed less than this ago may change again within the clock's grain, and look unchanged.
+TOWER_ROWS = 256  # rows of a frozen encoder in memory at once
+WINDOW = 512  # number of items whose keys are looked up at once
+# A file modified more recently may change again within the clock's resolution and look unchanged.
 SETTLED_NS = 2_000_000_000
-# Rows go to disk together: a flush takes as long as encoding some pictures. A kill loses at most these seconds.
+# Rows are flushed together because a flush takes as long as encoding several pictures. A kill loses at most this time.
 APPEND_SECONDS = 2.0
 APPEND_BYTES = 64 << 20
-WAITING_BYTES = 256 << 20  # of pictures that are read and not yet encoded
-WORTH_TELLING = 1e9  # bytes to store from which on a line says so
+WAITING_BYTES = 256 << 20  # pictures that are read but not yet encoded
+WORTH_TELLING = 1e9  # bytes to store from which a message is printed
 
 
 @dataclass(frozen=True)
 class RowMaker:
-    """Pictures to rows: what an `Encoder` is, but in numpy. ``label`` names weights, preprocessing and kind.
+    """Converts pictures to rows, like an `Encoder` but in numpy. ``label`` identifies weights, preprocessing and kind.
 
-    ``prepare`` makes one picture, or ``frames`` frames of a clip, small (its own pixels may be a hundred times the
-    encoder's), ``rows`` a batch of what it gave into rows. ``precision`` and ``name``: of the model.
+    ``prepare`` reduces a picture, or ``frames`` frames of a clip, to the encoder's input, which may be a hundred times
+    smaller. ``rows`` converts a batch of its outputs to rows. ``precision`` and ``name`` describe the model.
     """
 
     label: str
@@ -51,46 +51,46 @@ class RowMaker:
     name: str = ""
 
     def of(self, picture: Picture) -> Any:
-        """Returns what ``prepare`` makes of a picture or clip. Raises `PictureError`."""
+        """Returns the output of ``prepare`` for a picture or clip. Raises `PictureError`."""
         return self.prepare(sample_frames(picture, self.frames))
 
     def key(self, picture: Picture, content: str) -> str:
-        """Returns the key of a picture's row, from that of its content."""
+        """Returns the key of a picture's row from its content key."""
         return f"{content}-{self.frames}" if is_clip(picture) else content
 
 
 @dataclass
 class _Wanted:
-    """A row to be made here: its picture, and the places of all items that it is for."""
+    """A row to compute: its picture, and the indices of all items that use it."""
 
     picture: Any
     places: list[int] = field(default_factory=list)
 
 
 class Filling:
-    """Brings the rows of items into the store. ``keys``: by item the row's key, None where it cannot be read."""
+    """Adds the rows of items to the store. ``keys``: the row key of each item; None if it cannot be read."""
 
     def __init__(self, rows: RowStore, maker: RowMaker, items: Sequence[Item], batch_size: int) -> None:
         self._rows, self._maker, self._items, self._batch_size = rows, maker, items, batch_size
         self._wanted: dict[str, _Wanted] = {}  # not yet encoded
-        self._encoded: dict[str, np.ndarray] = {}  # row's key to row, not yet on disk
+        self._encoded: dict[str, np.ndarray] = {}  # maps row keys to rows that are not yet on disk
         self._appended = time.monotonic()
         self._hashed: list[tuple[str, tuple[int, int], str]] = []
         self._told = False
         self._seen = 0
         self.keys: list[str | None] = [None] * len(items)
-        self._failed: dict[int, PictureError] = {}  # by place
-        self.errors: list[tuple[Item, PictureError]] = []  # in the order of the items, once it ran
+        self._failed: dict[int, PictureError] = {}  # by item index
+        self.errors: list[tuple[Item, PictureError]] = []  # in item order, set by `run`
 
     def run(self) -> Iterator[int]:
-        """Does it; yields how many more items are done."""
+        """Runs the pass; yields the number of newly finished items."""
         for start in range(0, len(self._items), WINDOW):
             yield from self._window(start)
         self._flush()
         self.errors = [(self._items[place], self._failed[place]) for place in sorted(self._failed)]
 
     def _window(self, start: int) -> Iterator[int]:
-        """Takes in some items."""
+        """Processes the window of items from ``start`` on."""
         items = self._items[start : start + WINDOW]
         signatures = self._signatures(items)
         known_keys = self._rows.known_files(dict(signatures.values()))
@@ -116,11 +116,11 @@ class Filling:
     def _one(
         self, place: int, item: Item, file: tuple[str, tuple[int, int]] | None, key: str | None, known: dict[str, int]
     ) -> None:
-        """Finds out an item's key, and whether its row is to be made."""
+        """Determines the key of an item and whether its row must be computed."""
         picture: Any = item.picture
         new = key is None
         if key is None:
-            picture = picture.read()  # the same bytes are hashed and decoded
+            picture = picture.read()  # so that the same bytes are hashed and decoded
             key = str(picture.key())
             if file is not None and time.time_ns() - file[1][1] > SETTLED_NS:
                 self._hashed.append((*file, key))
@@ -141,7 +141,7 @@ class Filling:
                 self._flush()
 
     def _encode(self) -> None:
-        """Makes the rows that are wanted, those except those that another process has stored meanwhile."""
+        """Computes the wanted rows, except those that another process has stored in the meantime."""
         missing, self._wanted = self._wanted, {}
         for key in self._rows.known_rows(self._maker.label, list(missing)):
             del missing[key]
@@ -167,7 +167,7 @@ class Filling:
             self._tell(np.asarray(rows))
 
     def _flush(self) -> None:
-        """Encodes what is wanted, and appends all that is encoded."""
+        """Encodes the wanted rows and appends all encoded rows to the store."""
         if self._wanted:
             self._encode()
         if self._encoded:
@@ -177,7 +177,7 @@ class Filling:
         self._appended = time.monotonic()
 
     def _tell(self, rows: np.ndarray) -> None:
-        """Says how much will be stored, once the shape of a row is known and before the rest is encoded."""
+        """Prints how much will be stored, once the row shape is known and before the rest is encoded."""
         self._told = True
         dtype = self._rows.dtype_of(self._maker.label) or smallest_dtype(rows, self._maker.precision)
         each = row_bytes(dtype, rows.shape[1:])
@@ -195,16 +195,16 @@ class Filling:
         (say if short or left * each > WORTH_TELLING else detail)(line)
 
     def _signatures(self, items: Sequence[Item]) -> dict[int, tuple[str, tuple[int, int]]]:
-        """Place in the window to (address, signature), of those pictures that are on disk and are there."""
+        """Maps indices in the window to (address, signature) for pictures that are existing files on disk."""
         signatures: dict[int, tuple[str, tuple[int, int]]] = {}
         for place, item in enumerate(items):
             if isinstance(item.picture, StoredPicture):
                 try:
-                    # fsencode: a path need not be text, and SQLite takes only text
+                    # Use fsencode because paths need not be valid text, but SQLite accepts only text.
                     address = os.fsencode(item.picture.address()).decode("utf-8", "backslashreplace")
                     signatures[place] = (address, item.picture.signature())
                 except PictureError:
-                    continue  # reading it says so again, where it is reported
+                    continue  # reading it raises again, and that error is reported
         return signatures
 
     def _encoded_bytes(self) -> int:
@@ -212,7 +212,7 @@ class Filling:
 
 
 def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
-    """Returns the features that an encoder gives of the rows of its ``tower``."""
+    """Computes an encoder's features from the rows of its ``tower``."""
     tower_NP = torch.from_numpy(rows_NP)
     with torch.no_grad():
         features = alone(lambda some_R: encoder.encode(tower_NP[some_R]), len(tower_NP))
@@ -222,9 +222,7 @@ def head_rows(encoder: Encoder, rows_NP: np.ndarray) -> np.ndarray:
 
 
 def encoder_rows(encoder: Encoder) -> RowMaker:
-    """Returns an encoder as the store uses it: float32 rows, without gradient. Half precision is kept as such on
-    disk.
-    """
+    """Adapts an encoder for the store: computes float32 rows without gradient. Half precision stays so on disk."""
 
     def rows(pixels_FCHW: Sequence[Any]) -> np.ndarray:
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Scorers: how well a text matches a picture (the papers' retriever)."""
+"""Scorers: measure how well a text matches a picture (the papers' retriever)."""
 
 from tellapart.scorers.base import Scorer
 from tellapart.scorers.load import SCORERS, ScorerEntry, load_scorer

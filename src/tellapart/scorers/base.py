@@ -22,10 +22,10 @@ from tellapart.utils.files import readable_weights, write_sums
 
 
 class Scorer:
-    """Measures how well a text matches a picture: cosine of normalised features, times ``scale``.
+    """Measures how well a text matches a picture: the cosine of L2-normalised features, times ``scale``.
 
-    ``model`` has ``get_image_features``, ``get_text_features`` and ``logit_scale``, as CLIP has. The feature of a clip
-    is the normalised mean of those of ``frames`` of its frames (CLIP4Clip's mean pooling, Luo et al. 2021).
+    ``model`` provides ``get_image_features``, ``get_text_features`` and ``logit_scale``, like CLIP. The feature of a
+    clip is the normalised mean over ``frames`` of its frames (CLIP4Clip's mean pooling, Luo et al. 2021).
     """
 
     frames = 8
@@ -34,8 +34,8 @@ class Scorer:
         self.model, self.tokenizer, self.processor, self.name = model, tokenizer, processor, name
         speed_up(model)
         self.window = text_window(model, tokenizer)
-        self.cut_texts = 0  # how many texts were longer than the window and were truncated
-        self.shared = False  # whether all ranks encode the same texts, and each takes a share of them
+        self.cut_texts = 0  # number of texts that were truncated to the window
+        self.shared = False  # whether all ranks encode the same texts and each takes a share
         self._fingerprint: str | None = None
 
     @property
@@ -50,12 +50,12 @@ class Scorer:
 
     @property
     def scale(self) -> float:
-        """The learned factor on the cosine (about 100 for CLIP; DiscriTune's `match` needs it)."""
+        """The learned scale of the cosine (about 100 for CLIP; DiscriTune's `match` needs it)."""
         return float(self.model.logit_scale.detach().exp())
 
     @property
     def fingerprint(self) -> str:
-        """A hash of all weights and the preprocessing; names the scorer in signatures."""
+        """Hash of all weights and the preprocessing; identifies the scorer in signatures."""
         if self._fingerprint is None:
             self._fingerprint = weights_fingerprint(self.model, self.processor)
         return self._fingerprint
@@ -67,14 +67,14 @@ class Scorer:
 
     @cached_property
     def _of_features(self) -> str:
-        """Names its features in the store and in signatures: another configuration computes others."""
+        """Identifies its features in the store and in signatures; includes the configuration, which affects them."""
         return hashlib.blake2b(f"{self.fingerprint} {settings_of(self.model)}".encode(), digest_size=12).hexdigest()
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """Returns PIL pictures as the model wants them: float B×C×height×width.
+        """Preprocesses PIL pictures for the model: float B×C×height×width.
 
-        SigLIP 2 in its NaFlex form keeps a picture's shape: B×patches×(pixels + 3), with each patch's validity and
-        the shape of the grid behind its pixels.
+        NaFlex variants of SigLIP 2 keep the shape of a picture: B×patches×(pixels + 3), with the validity of each patch
+        and the grid shape after its pixels.
         """
         read = self.processor(images=list(images), return_tensors="pt")
         pixels: torch.Tensor = read["pixel_values"]
@@ -84,8 +84,8 @@ class Scorer:
         return torch.cat([pixels, read["pixel_attention_mask"][..., None].to(pixels), shapes_BP2.to(pixels)], dim=2)
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features B×D of what `pixels` gives."""
-        pixels, shapes = pixels_BCHW.to(self.device), {}  # as float32: shapes of grids do not survive bf16
+        """Computes L2-normalised features B×D from the output of `pixels`."""
+        pixels, shapes = pixels_BCHW.to(self.device), {}  # in float32, because bf16 cannot represent grid shapes
         if pixels.ndim == 3:
             shapes = {"pixel_attention_mask": pixels[..., -3].long(), "spatial_shapes": pixels[:, 0, -2:].long()}
             pixels = pixels[..., :-3]
@@ -95,10 +95,10 @@ class Scorer:
     def text_features(self, texts: Sequence[str], batch_size: int | None = None) -> torch.Tensor:
         """Computes L2-normalised features N×D of whole captions, without gradient.
 
-        Equal texts are encoded once. Longer texts than the window are truncated and counted in
-        ``cut_texts``. Padded to the longest of a batch of similar lengths, not to the window: the
-        text towers are causal or masked, so the features are the same. A batch is 256 texts; on a CPU, where padding
-        costs more than calls do, 64.
+        Equal texts are encoded once. Texts longer than the window are truncated and counted in ``cut_texts``. Batches
+        group texts of similar length and are padded to the longest one instead of the window; text towers are causal or
+        masked, so the features do not change. The default batch size is 256 texts, or 64 on a CPU, where padding costs
+        more than calls.
         """
         batch_size = batch_size or (64 if self.device.type == "cpu" else 256)
         unique = list(dict.fromkeys(texts))
@@ -122,31 +122,31 @@ class Scorer:
         return features[torch.tensor([where[text] for text in texts], device=features.device)]
 
     def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns token ids with the special tokens of the model, at most ``window`` each."""
+        """Returns token ids including the model's special tokens, at most ``window`` per text."""
         rows = self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         self.cut_texts += sum(len(row) > self.window for row in rows)
         end = self.tokenizer.eos_token_id
         return [row if len(row) <= self.window else [*row[: self.window - 1], end or row[-1]] for row in rows]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Counts the tokens of each text, the special ones counted, however long it is."""
+        """Counts the tokens of each text, including special tokens, without truncation."""
         if not texts:
             return []
         return [len(row) for row in self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]]
 
     @property
     def has_token_features(self) -> bool:
-        """Returns whether single tokens have a place among pictures: the text tower projects the state of one token
-        (CLIP).
+        """Returns whether single tokens can be embedded among pictures: the text tower projects one token's state, as
+        in CLIP.
         """
         text = getattr(self.model.config, "text_config", None)
         return str(getattr(text, "model_type", "")).startswith("clip") and hasattr(self.model, "text_projection")
 
     def token_features(self, texts: Sequence[str], batch_size: int = 64) -> list[tuple[list[int], np.ndarray]]:
-        """Returns for each text its token ids, special ones included, and their L2-normalised features T×D float32.
+        """Returns the token ids of each text, including special tokens, and their L2-normalised features T×D, float32.
 
-        The state of each token goes through the same projection as that of the end token, which is the text's own
-        feature. Cut and counted as in `text_features`. Raises `TellapartError` where the model has no such states.
+        Each token's state is projected like the state of the end token, which gives the feature of the text. Texts are
+        truncated and counted as in `text_features`. Raises `TellapartError` if the model has no such states.
         """
         if not self.has_token_features:
             raise TellapartError(
@@ -184,11 +184,11 @@ class Scorer:
 
     @property
     def fixed_length(self) -> bool:
-        """SigLIP was trained on texts padded to its window, without a mask."""
+        """Returns whether texts must be padded to the window: SigLIP was trained that way, without a mask."""
         return str(self.model.config.model_type).startswith("siglip")
 
     def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features R×D of token rows, with gradient where it is on."""
+        """Computes L2-normalised features R×D of token rows, with gradient if enabled."""
         mask = {} if self.fixed_length else {"attention_mask": valid_RT.long().to(self.device)}
         output = self.model.get_text_features(input_ids=tokens_RT.to(self.device), **mask)
         return unit_rows(output.pooler_output, f"{self.name}: the features of texts")
@@ -210,8 +210,11 @@ class Scorer:
 
 
 def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
-    """L2-normalises the last axis, in float32. Without gradient, raises `TellapartError` for a row that has no
-    direction: one of zeros, NaN or infinity, or so large that its length overflows."""
+    """L2-normalises the last axis in float32.
+
+    Without gradient, raises `TellapartError` for a row without a direction: zeros, NaN, infinity, or a norm that
+    overflows.
+    """
     rows = rows.float()
     unit = F.normalize(rows, dim=-1)
     if not torch.is_grad_enabled() and not ((unit.norm(dim=-1) - 1).abs() < 1e-3).all():
@@ -223,15 +226,15 @@ def unit_rows(rows: torch.Tensor, what: str) -> torch.Tensor:
 
 
 def mean_feature(features_FD: torch.Tensor) -> torch.Tensor:
-    """Returns the normalised mean D of the features of frames; of one frame its own, to the last bit."""
+    """Returns the normalised mean D of the frame features; a single frame is returned bit for bit."""
     return F.normalize(features_FD.mean(0), dim=-1) if len(features_FD) > 1 else features_FD[0]
 
 
 def text_window(model: Any, tokenizer: Any) -> int:
-    """Returns the longest text, in tokens, that the text tower takes.
+    """Returns the maximum text length of the text tower in tokens.
 
-    Of CLIP's tower the model's positions decide: tokenizers of long-text CLIPs often still say 77. RoBERTa's kin lose
-    some positions to padding.
+    For CLIP, the model's positions determine it, because tokenizers of long-text CLIPs often still declare 77. RoBERTa
+    and similar models lose some positions to padding.
     """
     text = getattr(model.config, "text_config", model.config)
     kind, positions = str(getattr(text, "model_type", "")), int(getattr(text, "max_position_embeddings", 512))

@@ -1,4 +1,4 @@
-"""Loads scorers by name: any dual encoder of transformers, one that this project trained, or a user's own."""
+"""Loads scorers by name: any dual encoder of transformers, one trained by this project, or a user-defined one."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from tellapart.utils.registry import Entry, Registry, call_factory, code_path
 
 ScorerEntry = Entry[Callable[..., Scorer]]  # factory(device) -> Scorer
 
-# Installed packages add theirs by an entry point of the group; every dual encoder of transformers loads without one.
+# Installed packages add scorers through entry points of the group; dual encoders of transformers do not need an entry.
 SCORERS: Registry[ScorerEntry] = Registry("scorer", Entry, group="tellapart.scorers")
 
 
 def load_scorer(name: str, device: str | torch.device = "auto", precision: str = "auto") -> Scorer:
     """Loads a scorer from a folder, a hub name, ``scenes`` (ships with the package), or ``my.module:factory``.
 
-    The factory, a user's own, is called with ``device`` and makes a `Scorer`; it runs where `utils.registry` allows
-    it. ``device``: ``auto`` is the accelerator where there is one. ``precision`` of the weights: ``auto`` is fp32, for
-    rewards and metrics are made of cosines; features are float32 in any case. Safetensors only. Raises `TellapartError`
-    with the line to type where there is no such model.
+    A user's factory is called with ``device`` and returns a `Scorer`; it runs only if `utils.registry` allows it.
+    ``device``: ``auto`` selects the accelerator if there is one. ``precision``: precision of the weights; ``auto`` is
+    fp32 because rewards and metrics are computed from cosines. Features are always float32. Loads safetensors only.
+    Raises `TellapartError` with the command to type if the model does not exist.
     """
 
     device = resolve_device(device)
@@ -44,7 +44,7 @@ def load_scorer(name: str, device: str | torch.device = "auto", precision: str =
         model, report = load_reported(transformers.AutoModel, where, dtype=torch.float32)
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
         processor = transformers.AutoImageProcessor.from_pretrained(where, backend="pil", trust_remote_code=False)
-        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings show here, not later
+        processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")  # damaged settings fail here, not later
     if not hasattr(model, "logit_scale"):
         raise TellapartError(
             f"{name} is a {type(model).__name__}, which does not score texts against pictures; "

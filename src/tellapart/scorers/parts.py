@@ -1,7 +1,7 @@
-"""Scorers from pretrained parts: any vision encoder and any text encoder, and a head behind each.
+"""Scorers from pretrained parts: any vision encoder and any text encoder, each followed by a head.
 
-The encoders may stay frozen. A picture is then encoded once, into the feature store, in the rows that a captioner with
-the same encoder and the same view reads; and so is each reference that a training run reads.
+The encoders may stay frozen. The feature store then encodes each picture once, in rows shared with captioners of the
+same encoder and view. The same holds for each reference that a training run reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
-    """Returns a configuration of transformers from what a ``config.json`` holds of it."""
+    """Builds a transformers configuration from its entry in a ``config.json``."""
     if isinstance(value, PreTrainedConfig):
         return value
     settings = dict(value)
@@ -38,13 +38,13 @@ def config_of(value: dict[str, Any] | PreTrainedConfig) -> PreTrainedConfig:
 
 
 class PartsConfig(PreTrainedConfig):
-    """Describes what a scorer from parts is made of.
+    """Configuration of a scorer from parts.
 
-    ``vision_config`` and ``text_config``: any vision and any text encoder of transformers. ``visual``: the picture is
-    one ``pooled`` vector, or ``cells``, which the head pools with learned weights; ``grid``: cells a side that those
-    are pooled to first, 0: as they are. ``pooling``: the text is the ``mean`` of its tokens' states (sentence
-    encoders), the ``first`` token's (BERT), or the ``pooler``'s output. ``hidden``: width of a head's hidden layer; 0:
-    a head is one linear layer. ``dropout``: of what a head reads.
+    ``vision_config`` and ``text_config``: any vision and text encoder of transformers. ``visual``: ``pooled``, one
+    vector per picture, or ``cells``, which the head pools with learned weights. ``grid``: cells per side after a first
+    pooling; 0 keeps the encoder's grid. ``pooling``: the text vector is the ``mean`` of token states (sentence
+    encoders), the ``first`` token's state (BERT), or the ``pooler`` output. ``hidden``: width of a head's hidden layer;
+    0 makes the head a linear layer. ``dropout``: dropout rate on the input of a head.
     """
 
     model_type = "scorer_from_parts"
@@ -70,7 +70,7 @@ class PartsConfig(PreTrainedConfig):
 
 
 class Head(nn.Module):
-    """Width of an encoder to D: dropout and a linear layer, and beside it, with ``hidden``, one hidden layer."""
+    """Projects an encoder's width to D: dropout and a linear layer, plus a parallel hidden layer with ``hidden``."""
 
     def __init__(self, width: int, config: PartsConfig) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Head(nn.Module):
 
 
 class PartsModel(PreTrainedModel):
-    """Two encoders and a head behind each; ``get_image_features``, ``get_text_features``, ``logit_scale`` as CLIP."""
+    """Two encoders, each with a head. Has ``get_image_features``, ``get_text_features``, ``logit_scale`` like CLIP."""
 
     config_class = PartsConfig
     base_model_prefix = "parts"
@@ -112,19 +112,19 @@ class PartsModel(PreTrainedModel):
         PreTrainedModel.post_init(self)
 
     def look(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Computes what the vision encoder gives of pictures: B×cells×D, or B×D where ``visual`` is ``pooled``."""
+        """Computes the vision encoder's output: B×cells×D, or B×D if ``visual`` is ``pooled``."""
         output = self.vision_model(pixel_values=pixel_values)
         return cells_of(output, self.config.grid) if self.config.visual == "cells" else pooled_of(output)
 
     def place_images(self, visual: torch.Tensor) -> torch.Tensor:
-        """Computes B×E of what `look` gives: cells are averaged by learned weights first."""
+        """Computes features B×E from the output of `look`; averages cells with learned weights first."""
         if self.cell_weight is not None:
             visual = (self.cell_weight(visual).softmax(1) * visual).sum(1)
         placed_BE: torch.Tensor = self.image_head(visual)
         return placed_BE
 
     def read(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Computes one vector R×H of each text, by the text encoder alone."""
+        """Computes one vector per text, R×H, with the text encoder only."""
         output = self.text_model(input_ids=input_ids, attention_mask=attention_mask)
         if self.config.pooling == "pooler":
             pooled_RH: torch.Tensor = output.pooler_output
@@ -136,15 +136,15 @@ class PartsModel(PreTrainedModel):
         return (states_RTH * valid_RT1).sum(1) / valid_RT1.sum(1).clamp(min=1)
 
     def get_image_features(self, pixel_values: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Returns features B×E, not normalised, as ``pooler_output``."""
+        """Computes unnormalised features B×E, returned as ``pooler_output``."""
         return BaseModelOutputWithPooling(pooler_output=self.place_images(self.look(pixel_values)))
 
     def get_text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Returns features R×E, not normalised, as ``pooler_output``."""
+        """Computes unnormalised features R×E, returned as ``pooler_output``."""
         return BaseModelOutputWithPooling(pooler_output=self.text_head(self.read(input_ids, attention_mask)))
 
     def train(self, mode: bool = True) -> PartsModel:
-        """Sets the mode; a frozen encoder stays as it is in use: without dropout, with its running means."""
+        """Sets the mode, but keeps frozen encoders in inference mode (no dropout, fixed running means)."""
         super().train(mode)
         for tower in (self.vision_model, self.text_model):
             if not any(parameter.requires_grad for parameter in tower.parameters()):
@@ -155,8 +155,8 @@ class PartsModel(PreTrainedModel):
 class PartsScorer(Scorer):
     """`PartsModel` as a scorer.
 
-    ``kept_texts``: what the frozen text encoder gave of rows of tokens, by their bytes, while the heads are trained;
-    None: nothing is kept. ``text_rows``: where they are on disk as well, for every scorer with this text encoder.
+    ``kept_texts``: caches the frozen text encoder's outputs by the bytes of the token rows while the heads are trained;
+    None disables the cache. ``text_rows``: the same cache on disk, shared by all scorers with this text encoder.
     """
 
     model: PartsModel
@@ -176,14 +176,15 @@ class PartsScorer(Scorer):
 
     @property
     def view(self) -> str:
-        """As `Captioner.view`."""
+        """See `Captioner.view`."""
         return f"{self.model.config.visual} {grid}" if (grid := self.model.config.grid) else self.model.config.visual
 
     @cached_property
     def tower(self) -> Encoder:
-        """The vision encoder alone, by the fingerprint that a captioner of the same encoder and view gives it.
+        """The vision encoder with the fingerprint that a captioner of the same encoder and view would give it.
 
-        It is hashed once: for an encoder that stays frozen."""
+        It is hashed only once, so the encoder must stay frozen.
+        """
         vision = self.model.vision_model
         fingerprint = weights_fingerprint(vision, self.processor, f"{self.view} {settings_of(vision)}")
         return Encoder(fingerprint, self.pixels, self._look, name=self.name)
@@ -196,7 +197,7 @@ class PartsScorer(Scorer):
         )
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """Computes L2-normalised features B×E of what `pixels` gives, or of what `tower` gives of that."""
+        """Computes L2-normalised features B×E from the output of `pixels` or of `tower`."""
         given = pixels_BCHW.to(self.device, self.dtype)
         visual = self.model.look(given) if given.ndim == 4 else given
         return unit_rows(self.model.place_images(visual), f"{self.name}: the features of pictures")
@@ -210,7 +211,7 @@ class PartsScorer(Scorer):
         return unit_rows(self.model.text_head(read_RH), f"{self.name}: the features of texts")
 
     def _kept(self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, kept: dict[bytes, torch.Tensor]) -> torch.Tensor:
-        """Returns what the text encoder gives of these rows; reads what is on disk, and keeps what is new."""
+        """Returns the text encoder's outputs for these rows; reads cached ones from disk and caches new ones."""
         sizes = mask_RT.sum(1).tolist()
         keys = [row[mask].numpy().tobytes() for row, mask in zip(tokens_RT, mask_RT.bool(), strict=True)]
         if (store := self.text_rows) is not None:
@@ -221,7 +222,7 @@ class PartsScorer(Scorer):
                 kept.update(zip((names[name] for name in known), rows_NH, strict=True))
         new = sorted({key: row for row, key in enumerate(keys) if key not in kept}.values(), key=lambda row: sizes[row])
         with torch.no_grad():
-            for size, rows in itertools.groupby(new, key=sizes.__getitem__):  # without padding
+            for size, rows in itertools.groupby(new, key=sizes.__getitem__):  # rows of one length need no padding
                 kept.update(self._read_alone(tokens_RT[:, :size], mask_RT[:, :size], keys, list(rows)))
         if store is not None and new:
             names_N = [hashlib.blake2b(keys[row], digest_size=16).hexdigest() for row in new]
@@ -232,7 +233,7 @@ class PartsScorer(Scorer):
     def _read_alone(
         self, tokens_RT: torch.Tensor, mask_RT: torch.Tensor, keys: Sequence[bytes], rows: Sequence[int]
     ) -> dict[bytes, torch.Tensor]:
-        """Returns what the text encoder gives of these rows by their keys; no row depends on the others."""
+        """Computes the text encoder's outputs for these rows, by key; no row depends on the others."""
 
         def read(some_N: torch.Tensor) -> torch.Tensor:
             ids, mask = (x[rows][some_N].to(self.device) for x in (tokens_RT, mask_RT))
@@ -242,7 +243,7 @@ class PartsScorer(Scorer):
 
     @cached_property
     def _text_label(self) -> str:
-        """Names the table of texts in the feature store; the text encoder is hashed once, for it stays frozen."""
+        """Names the text table in the feature store. Hashes the text encoder once because it stays frozen."""
         text, pooling = self.model.text_model, self.model.config.pooling
         return f"texts {weights_fingerprint(text, None, f'{pooling} {settings_of(text)}')}"
 
@@ -253,7 +254,7 @@ class PartsScorer(Scorer):
 
 
 class Heads(nn.Module):
-    """The heads of a `PartsModel` and its scale, as one part that learns; the model keeps them."""
+    """Groups the heads and the scale of a `PartsModel` as one trainable part; the model still owns them."""
 
     def __init__(self, heads: dict[str, nn.Module], scale: nn.Parameter) -> None:
         super().__init__()
@@ -263,9 +264,9 @@ class Heads(nn.Module):
 
 
 def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str, **settings: Any) -> PartsScorer:
-    """Makes a scorer with new heads: ``vision`` is an encoder and its processor, ``text`` one and its tokenizer.
+    """Builds a scorer with new heads.
 
-    settings: as `PartsConfig` takes them.
+    vision: (encoder, processor). text: (encoder, tokenizer). settings: keyword arguments of `PartsConfig`.
     """
     config = PartsConfig(vision_config=vision[0].config, text_config=text[0].config, **settings)
     model = PartsModel(config)
@@ -278,7 +279,7 @@ def make_parts_scorer(vision: tuple[Any, Any], text: tuple[Any, Any], name: str,
 
 
 def load_text(name: str) -> tuple[Any, Any]:
-    """Loads any text encoder of transformers, in fp32, and its tokenizer. Raises as `load_scorer`."""
+    """Loads any text encoder of transformers in fp32, and its tokenizer; errors as in `load_scorer`."""
 
     where = checked_model_folder(name, "text encoder")
     with loading_errors(name, "a text encoder such as sentence-transformers/all-MiniLM-L6-v2"):
