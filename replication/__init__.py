@@ -1,10 +1,10 @@
-"""``replication claims``: the findings of the four papers, replayed on `scenes` under rules that were fixed beforehand.
+"""``replication claims``: replicates the findings of the four papers on `scenes`, under pre-registered rules.
 
-`claim` has the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` what is measured,
-`bootstrap` the rule, `multiple` the correction for several parts. `seeds` says which seeds are for what, `power` how
-many are needed; `verdict` and `stamp` keep the one verdict. `lab` trains each arm and writes its captions once,
-`worker_pool` several at a time; `replay` runs the claims, `page` shows them. `ndlb` and `tables` are the tables of
-paper 2 (``tellapart tables``).
+`claim` has the data classes, `arms` the recipes, `paper1` to `paper4` the claims, `measures` the measures, `bootstrap`
+the decision rule, `multiple` the correction for multiple comparisons. `seeds` assigns seeds to purposes, `power`
+computes how many are needed; `verdict` and `stamp` store the verdict. `lab` trains each arm and writes its captions
+once, `worker_pool` does so in parallel; `replay` runs the claims, `page` shows them. `ndlb` and `tables` are the tables
+of paper 2 (``tellapart tables``).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ FOLDER = Path("runs") / "claims"
 
 
 def all_claims() -> tuple[Claim, ...]:
-    """The 28 claims, in the order of the papers."""
+    """Returns the 28 claims, in the order of the papers."""
     from replication import paper1, paper2, paper3, paper4
 
     return (*paper1.CLAIMS, *paper2.CLAIMS, *paper3.CLAIMS, *paper4.CLAIMS)
 
 
 def further_claims() -> tuple[Claim, ...]:
-    """Findings beside the 28; no verdict counts them."""
+    """Returns the further findings, which no verdict counts."""
     from replication.further import FURTHER
 
     return FURTHER
 
 
 def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
-    """The claims of these ids, of the 28 or further ones; without ids the 28, or with ``further`` the others.
+    """Returns the claims with these ids; without ids the 28 claims or, with ``further``, the further ones.
 
-    Raises `UsageError` for an unknown id.
+    Raises `UsageError` if an id is unknown.
     """
     from replication.replay import select_claims
 
@@ -54,12 +54,12 @@ def find_claims(ids: Sequence[str] = (), further: bool = False) -> list[Claim]:
 def run_claims(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> list[ClaimResult]:
-    """The results of these claims (default: the 28) on these ``seeds`` (`replication.seeds`); writes the page.
+    """Runs claims (default: the 28) on ``seeds`` (`replication.seeds`), writes the page and returns the results.
 
-    Arms are trained once, under ``folder``. The page exists from the first result on. A run of some claims has a page
-    of its own, and a page with more claims than are done yet is replaced only when as many are done. ``settings`` are
-    keys of all recipes, as ``--set`` has them. Raises `UsageError` for an unknown id or unknown seeds, before anything
-    is trained, and for the seeds of the verdict, see `run_verdict`.
+    Each arm is trained once, under ``folder``. The page is written from the first result on. A run of some claims has a
+    separate page, and a page with more claims is replaced only when as many are done. ``settings`` are keys of all
+    recipes, in the format of ``--set``. Raises `UsageError` before training if an id or seeds are unknown, and for the
+    seeds of the verdict (see `run_verdict`).
     """
     from replication.seeds import parse_seeds
     from tellapart.errors import UsageError
@@ -71,7 +71,7 @@ def run_claims(
 
 
 def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The verdict on all claims: given once for the same settings, see `replication.verdict`."""
+    """Returns the verdict on all claims, which is given only once per settings; see `replication.verdict`."""
     from replication.seeds import VERDICTS, Seeds
     from replication.verdict import claims_verdict, to_json
 
@@ -82,9 +82,9 @@ def run_verdict(folder: Path = FOLDER, settings: Sequence[str] = ()) -> dict[str
 def run_power(
     ids: Sequence[str] = (), seeds: str = "dev", folder: Path = FOLDER, settings: Sequence[str] = ()
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """The power of these claims (default: all), and the record of it, which is kept where it is of all on ``dev``.
+    """Computes the power of claims (default: all) and its record; stores the record of all claims on ``dev``.
 
-    Raises `UsageError` where the arms of these development seeds are not trained.
+    Raises `UsageError` if the arms of these development seeds are not trained.
     """
     from replication.power import measure_power, power_record
     from replication.seeds import parse_seeds
@@ -100,7 +100,7 @@ def run_power(
 
 
 def make_lab(folder: Path = FOLDER, settings: Sequence[str] = ()) -> Lab:
-    """The lab of all claims' own arms, pictures and decodings."""
+    """Creates the lab with the arms, pictures and decodings of all claims."""
     from replication.arms import DECODINGS
     from replication.further import FURTHER_ARMS, FURTHER_SETS
     from replication.lab import Lab
@@ -133,5 +133,5 @@ def _run(claims: Sequence[Claim], lab: Lab, seeds: Seeds) -> list[ClaimResult]:
 
 
 def cores() -> int:
-    """Number of processes that may run at once."""
+    """Returns the number of processes that can run in parallel."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

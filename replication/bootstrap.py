@@ -1,9 +1,9 @@
-"""When a part of a claim holds: the same sign on every seed, and an interval over pictures and seeds.
+"""Decision rule for a part of a claim: the same sign on every seed, and an interval over pictures and seeds.
 
-A `Statistic` is a measure of one arm with one seed, as a function of how often each picture is drawn. So one bootstrap
-serves means, ratios of sums and counts of distinct words, and differences between arms on the same pictures are
-paired. With one seed the interval is over pictures only. It differs from `tellapart.metrics.statistics`, which
-compares two systems once, in that seeds are resampled, too.
+A `Statistic` is a measure of one arm with one seed, as a function of how often each picture is drawn. One bootstrap
+therefore serves means, ratios of sums and counts of distinct words, and differences between arms on the same pictures
+are paired. With one seed, the interval is over pictures only. Unlike `tellapart.metrics.statistics`, which compares two
+systems, it also resamples seeds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tellapart.metrics.statistics import RESAMPLES, bootstrap_weights
 class Statistic:
     """``compute(weight_RN) -> value_R`` over the N pictures named by ``picture_key``.
 
-    weight_RN: how often resample R draws picture N. setting: of a recall, its n, candidates and chance.
+    weight_RN: how often resample R draws picture N. setting: n, candidates and chance if the statistic is a recall.
     """
 
     picture_key: str
@@ -34,14 +34,14 @@ class Statistic:
     setting: str = ""
 
     def value(self) -> float:
-        """The number itself: every picture once."""
+        """Returns the point estimate, with every picture drawn once."""
         return float(self.compute(np.ones((1, self.n)))[0])
 
 
 def ratio_statistic(
     picture_key: str, numerator_N: npt.ArrayLike, denominator_N: npt.ArrayLike | None = None
 ) -> Statistic:
-    """Σ numerator / Σ denominator over the pictures; without a denominator the mean. NaN in the numerator: left out."""
+    """Returns Σ numerator / Σ denominator over the pictures, or the mean; skips pictures whose numerator is NaN."""
     values_N = np.asarray(numerator_N, dtype=float)
     valid_N = ~np.isnan(values_N)
     below_N = np.where(valid_N, 1.0 if denominator_N is None else np.asarray(denominator_N, dtype=float), 0.0)
@@ -58,16 +58,16 @@ def ratio_statistic(
 
 
 def weighted_statistic(picture_key: str, n: int, function: Callable[[np.ndarray], float]) -> Statistic:
-    """A number that is no ratio of sums, such as a vocabulary, from its function of one row of weights."""
+    """Wraps a statistic that is not a ratio of sums, such as vocabulary size, from a function of one row of weights."""
     return Statistic(picture_key, n, lambda weight_RN: np.array([function(weight_N) for weight_N in weight_RN]))
 
 
 @dataclass(frozen=True)
 class PartResult:
-    """The result of one part of a claim: mean over seeds, 95 % interval, the value of each seed, and whether it holds.
+    """Result of one part of a claim: mean over seeds, 95 % interval, the value of each seed, and whether it holds.
 
-    p: one-sided, of the bound, or of two one-sided tests between two bounds (`replication.multiple`).
-    drawn_R: the mean in each resample, from which intervals of other levels are read.
+    p: one-sided p-value for the bound, or of two one-sided tests for two bounds (`replication.multiple`).
+    drawn_R: the mean in each resample, for intervals at other levels.
     """
 
     statement: str
@@ -80,7 +80,7 @@ class PartResult:
     drawn_R: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     def interval(self, alpha: float) -> tuple[float, float]:
-        """The percentile interval that leaves ``alpha`` on each side; the 95 % one where no draws were kept."""
+        """Returns the percentile interval with ``alpha`` in each tail; the 95 % interval if no draws were stored."""
         if self.drawn_R is None:
             return self.low, self.high
         low, high = np.nanquantile(self.drawn_R, [alpha, 1 - alpha])
@@ -91,9 +91,9 @@ WeightedStatistics = Sequence[tuple[float, Sequence[Statistic]]]
 
 
 def draw_seeds(weighted_statistics: WeightedStatistics, resamples: int = RESAMPLES) -> tuple[np.ndarray, np.ndarray]:
-    """(value_S, drawn_SR): Σ factor · statistic of each seed, and in each resample of the pictures.
+    """Returns (value_S, drawn_SR): Σ factor · statistic per seed, and in each resample of the pictures.
 
-    ``weighted_statistics``: (factor, one statistic for each seed).
+    ``weighted_statistics``: pairs (factor, one statistic per seed).
     """
     count = len(weighted_statistics[0][1])
     weights = {
@@ -106,7 +106,7 @@ def draw_seeds(weighted_statistics: WeightedStatistics, resamples: int = RESAMPL
         for seed, statistic in enumerate(statistics):
             value_S[seed] += factor * statistic.value()
             drawn_SR[seed] += factor * statistic.compute(weights[statistic.picture_key])
-    # A resample misses pictures, so its count of words is too low: its width is used, its centre is not.
+    # A resample misses pictures, which biases counts of words, so use its spread but not its centre.
     drawn_SR += (value_S - np.nanmean(drawn_SR, axis=1))[:, None]
     return value_S, drawn_SR
 
@@ -120,11 +120,11 @@ def compare_with_bounds(
     *,
     every_seed: bool = True,
 ) -> PartResult:
-    """Σ factor · statistic against the bounds. ``weighted_statistics``: see `draw_seeds`.
+    """Compares Σ factor · statistic with the bounds. ``weighted_statistics``: see `draw_seeds`.
 
-    One finite bound: the whole interval lies on its right side, and with ``every_seed`` each seed's value, too. Two
-    finite bounds: the interval lies between them. Seeds and pictures are both drawn with replacement. A part that is
-    not a number in one resample does not hold.
+    With one finite bound, the part holds if the whole interval lies on the correct side and, with ``every_seed``, each
+    seed's value, too; with two finite bounds, if the interval lies between them. Seeds and pictures are both resampled
+    with replacement. A part that is NaN in any resample does not hold.
     """
     value_S, drawn_SR = draw_seeds(weighted_statistics, resamples)
     seed_RS = resampled_seeds(len(value_S), resamples)
@@ -137,13 +137,13 @@ def compare_with_bounds(
 
 
 def resampled_seeds(count: int, resamples: int) -> np.ndarray:
-    """seed_RS: which seeds each resample draws. The same for every part and claim."""
+    """Returns seed_RS: the seeds that each resample draws; the same for every part and claim."""
     seed_RS: np.ndarray = np.random.default_rng([0, count]).integers(count, size=(resamples, count))
     return seed_RS
 
 
 def verdict(value_S: Sequence[float] | np.ndarray, low: float, high: float, lower: float, upper: float) -> bool:
-    """The rule itself, see `compare_with_bounds`. NaN anywhere: False."""
+    """Applies the rule of `compare_with_bounds`. Returns False if any value is NaN."""
     if not np.isfinite([*value_S, low, high]).all():
         return False
     inside = lower < low and high < upper
@@ -154,7 +154,7 @@ def verdict(value_S: Sequence[float] | np.ndarray, low: float, high: float, lowe
 
 @lru_cache(maxsize=16)  # room for every test set of the claims
 def resample_weights(picture_key: str, n: int, resamples: int) -> np.ndarray:
-    """weight_RN: how often each resample draws each picture. The same for every arm measured on these pictures."""
+    """Returns weight_RN: how often each resample draws each picture; the same for all arms on these pictures."""
     weight_RN = np.concatenate(list(bootstrap_weights(n, resamples, zlib.crc32(picture_key.encode()))))
     weight_RN.flags.writeable = False
     return weight_RN

@@ -1,4 +1,4 @@
-"""The data classes of a claim: arms are trained, measurements are taken of them, a claim states how these compare."""
+"""Data classes of claims: a claim states how measurements of trained arms compare."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 class Arm:
     """One arm of an experiment: a recipe (without name and seed) that starts from another arm or a shipped model.
 
-    table: the recipe as a plain dict. None: nothing is trained, and the captions come from ``model``; with ``model``
+    table: the recipe as a plain dict. None: nothing is trained and the captions come from ``model``; if ``model`` is
     None, too, they come from the pictures' references, see ``reference`` and ``boosted``.
     start: the arm whose captioner is trained further.
-    model: name of a captioner that is measured as it is.
-    reference: index of the reference that stands for the caption.
+    model: name of a captioner that is measured without training.
+    reference: index of the reference that serves as the caption.
     boosted: a stage of `tellapart.boost`. Without a table its texts are the captions; with a table they replace the
     references of the training pictures. With a table also "simplest": the references' articles and nouns alone.
-    options: what follows the name of the captioner of ``start`` (NAME?key=value), which is measured so.
+    options: appended to the name of the captioner of ``start`` (NAME?key=value) for measuring.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Arm:
 
 @dataclass(frozen=True)
 class Measurement:
-    """``factor`` times a measure (`replication.measures`) of an arm's captions of ``test_set``."""
+    """``factor`` times a measure (`replication.measures`) of an arm's captions on ``test_set``."""
 
     arm: str
     measure: str
@@ -44,11 +44,11 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Part:
-    """The sum of the measurements lies above ``lower`` and below ``upper``. Both finite: "about equal".
+    """States that the sum of the measurements is above ``lower`` and below ``upper``. Both finite: "about equal".
 
-    effect: the smallest effect that matters, named before any verdict, in the measurements' unit: a part whose true
-    value lies this far inside its bound is to be found. Between two bounds the true value is taken to be the middle.
-    paper: the paper's own figures of the measurements, in their order, without factors; empty where it has none.
+    effect: the smallest effect size of interest in the measurements' unit, pre-registered. A part whose true value lies
+    this far inside its bound should be detected. Between two bounds, the true value is assumed to be the middle.
+    paper: the paper's figures for the measurements, in order, without factors; empty if it has none.
     """
 
     statement: str
@@ -60,42 +60,42 @@ class Part:
 
     @property
     def equivalence(self) -> bool:
-        """Whether the part says "about equal": both bounds are finite."""
+        """Returns whether the part states "about equal", i.e. both bounds are finite."""
         return math.isfinite(self.lower) and math.isfinite(self.upper)
 
     @property
     def planned(self) -> float:
-        """The true value for which seeds and pictures are planned: ``effect`` inside the bound, or the middle."""
+        """Returns the true value assumed for planning: ``effect`` inside the bound, or the middle."""
         if self.equivalence:
             return (self.lower + self.upper) / 2
         return self.lower + self.effect if math.isfinite(self.lower) else self.upper - self.effect
 
     @property
     def paper_value(self) -> float | None:
-        """The paper's figures, summed as ours are; None where it has none."""
+        """Returns the paper's figures, summed like ours; None if it has none."""
         if not self.paper:
             return None
         return sum(one.factor * value for one, value in zip(self.measurements, self.paper, strict=True))
 
     @property
     def not_worse(self) -> bool:
-        """Whether the part also accepts a value of the other sign: "no more than 2 below", "gained, below 2"."""
+        """Returns whether the part also accepts the opposite sign: "no more than 2 below", "gained, below 2"."""
         return not self.equivalence and (self.lower < 0 if math.isfinite(self.lower) else self.upper > 0)
 
     def has_paper_sign(self, value: float) -> bool:
-        """Returns whether ``value`` has the sign of the paper's; true where it gives none or says "about equal"."""
+        """Returns whether ``value`` has the paper's sign; True if the paper has no figure or states "about equal"."""
         paper = self.paper_value
         return paper is None or self.equivalence or paper * value > 0
 
 
 @dataclass(frozen=True)
 class Control:
-    """The claim with more MLE in place of the objective under test. It must come out false.
+    """Control of a claim, with more MLE instead of the objective under test. It must come out false.
 
-    No part may compare an arm with itself then: that would be false (or true) by arithmetic.
+    No part may then compare an arm with itself, because that would be trivially false (or true).
 
-    arms: which arm replaces which. measures, test_sets: replacements in measurements whose arm was replaced, or in all
-    measurements where ``arms`` is empty.
+    arms: maps arms to their replacements. measures, test_sets: replacements in measurements whose arm was replaced, or
+    in all measurements if ``arms`` is empty.
     """
 
     description: str
@@ -104,7 +104,7 @@ class Control:
     test_sets: Mapping[str, str] = field(default_factory=dict)
 
     def apply(self, part: Part) -> Part:
-        """The part with the replacements made."""
+        """Returns the part with the replacements applied."""
         return replace(part, measurements=tuple(self._replaced(one) for one in part.measurements))
 
     def _replaced(self, measurement: Measurement) -> Measurement:
@@ -122,8 +122,8 @@ class Control:
 class Claim:
     """One finding of a paper.
 
-    paper_number, location: paper 1 to 4, and its table or figure. paper_result: the paper's own figures.
-    pending: what the claim waits for; such a claim has no parts yet.
+    paper_number, location: paper 1 to 4, and its table or figure. paper_result: the paper's figures.
+    pending: what the claim waits for; pending claims have no parts yet.
     """
 
     id: str
@@ -136,7 +136,7 @@ class Claim:
     pending: str = ""
 
     def measurements(self) -> Iterator[Measurement]:
-        """Every measurement that the parts and the control need, once each, without factors."""
+        """Yields every measurement that the parts and the control need, once each, without factors."""
         parts = [*self.parts, *(self.control.apply(part) for part in self.parts if self.control)]
         yield from dict.fromkeys(replace(one, factor=1.0) for part in parts for one in part.measurements)
 
@@ -144,8 +144,8 @@ class Claim:
 def outcome(claim: Claim, parts: Sequence[tuple[bool, float]], control: Sequence[bool]) -> str:
     """Returns "holds", "not worse" or "fails".
 
-    A claim holds if every part does and has the sign of the paper's figures, and its control comes out false. If the
-    only parts of the other sign are those that ask for "not worse", the claim is not worse and is counted apart.
+    A claim holds if every part holds with the sign of the paper's figures, and its control comes out false. If the only
+    parts with the opposite sign are those that state "not worse", the outcome is "not worse" and counted separately.
 
     Args:
         parts: for each part of the claim, whether it lies within its bounds on every seed, and its value.
@@ -161,9 +161,9 @@ def greater(
     statement: str, high: Measurement, low: Measurement, *, factor: float = 1.0, margin: float = 0.0,
     tolerance: float = 0.0, effect: float = 0.0, paper: tuple[float, ...] = (),
 ) -> Part:  # fmt: skip
-    """``high`` exceeds ``factor`` · ``low`` by more than ``margin``; or falls short by less than ``tolerance``.
+    """States that ``high`` > ``factor`` · ``low`` by more than ``margin``, or falls short by less than ``tolerance``.
 
-    effect, paper: see `Part`; the paper's figures are those of ``high`` and ``low``.
+    effect, paper: see `Part`; ``paper`` has the figures of ``high`` and ``low``.
     """
     return Part(statement, (high, replace(low, factor=-factor)), lower=margin - tolerance, effect=effect, paper=paper)
 
@@ -171,5 +171,5 @@ def greater(
 def about_equal(
     statement: str, one: Measurement, other: Measurement, margin: float, paper: tuple[float, ...] = ()
 ) -> Part:
-    """The two differ by less than ``margin``. paper: its figures of the two."""
+    """States that two measurements differ by less than ``margin``. paper: the paper's figures of both."""
     return Part(statement, (one, replace(other, factor=-1.0)), lower=-margin, upper=margin, paper=paper)

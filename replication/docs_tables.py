@@ -18,7 +18,7 @@ END = "<!-- end -->"
 
 
 def with_tables(text: str) -> str:
-    """The page with what stands between each table's mark and the next end made anew."""
+    """Returns the page with the text between each table's mark and the next end regenerated."""
     for mark, table in TABLES.items():
         if f"<!-- {mark} -->" not in text:
             continue
@@ -32,7 +32,7 @@ def settings_tables() -> str:
 
 
 def power_table() -> str:
-    """The kept power, with its date and command."""
+    """Returns the table of the stored power, with its date and command."""
     kept = read_power()
     lines = ["| claim | power | as on dev | control false | weakest part |", "|---|---:|---:|---:|---|"]
     for one in kept["power"]:
@@ -49,12 +49,12 @@ def power_table() -> str:
 
 
 def verdict_tables() -> str:
-    """Every verdict that was given, the last one first."""
+    """Returns the tables of all verdicts, newest first."""
     return "\n".join(verdict_table(given) for given in reversed(read_verdicts(RECORDS / VERDICT_FILE)))
 
 
 def verdict_table(given: dict[str, Any]) -> str:
-    """The stamp of a verdict, and a row for each part of each claim; the stamp alone of one that is not finished."""
+    """Returns the stamp of a verdict and one row per part of each claim; only the stamp if it is not finished."""
     lines = history([given])
     if not given["stamp"]["date"]:
         return "\n".join([*lines, ""])

@@ -1,4 +1,4 @@
-"""Three pictures of a claim's test set with what each of its arms says of them: the first three, not the best."""
+"""Selects three pictures of a claim's test set with the captions of its arms: the first three, not the best."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class Said:
-    """An arm's caption; ``false``: spans (start, end, why) of words that claim what is not so."""
+    """An arm's caption; ``false``: spans (start, end, why) of words that make false claims."""
 
     arm: str
     caption: str
@@ -35,7 +35,7 @@ class Example:
 
 
 def find_examples(claim: Claim, lab: Lab, seed: int) -> list[Example]:
-    """The first three pictures of the test set that most of the claim's arms caption; arms in the claim's order."""
+    """Returns the first three pictures of the test set that most arms of the claim caption, arms in claim order."""
     read = [one for part in claim.parts for one in part.measurements if "model" not in MEASURES[one.measure].needs]
     if not read:
         return []
@@ -51,7 +51,7 @@ def find_examples(claim: Claim, lab: Lab, seed: int) -> list[Example]:
 
 
 def said(arm: str, caption: str, truth: object) -> Said:
-    """The caption with its false words, where the truth of the picture is known."""
+    """Returns the caption with its false words, if the picture's ground truth is known."""
     from tellapart.scenes.truth import mark_caption
     from tellapart.scenes.world import Scene
 
@@ -60,7 +60,7 @@ def said(arm: str, caption: str, truth: object) -> Said:
 
 
 def as_png(picture: Picture) -> bytes:
-    """The picture as a file; of a clip four frames in a square, read row by row."""
+    """Encodes the picture as PNG; a clip becomes a 2×2 grid of four frames, in row order."""
     from tellapart.data.pictures import is_clip, sample_frames
 
     image = contact_sheet(sample_frames(picture, 4)) if is_clip(picture) else picture.image().convert("RGB")

@@ -1,4 +1,4 @@
-"""``replication front``: what a caption tells apart against what it says falsely, of every method as a curve.
+"""``replication front``: distinctiveness (R@1) against hallucination, with one curve per method.
 
 One captioner, trained once, writes with five amounts of detail, by beams or as the best of several samples, which the
 scorer chooses among the very look-alikes that measure it. Beside it stand self-retrieval with any KL and with a price
@@ -32,8 +32,8 @@ from replication.verdict import claims_verdict, keep_power, settings_digest, to_
 from tellapart.report.curves import PlotFrame
 
 COMMAND, RECORDS = "front", CLAIMS_RECORDS / "front"
-SHARE = 0.25  # of self-retrieval's false claims that may remain
-# Our row at least as far up as self-retrieval with this weight of KL, on development seeds.
+SHARE = 0.25  # fraction of self-retrieval's false claims that may remain
+# Our row with at least the R@1 of self-retrieval with this KL weight, on development seeds.
 AGAINST = {
     "kl1": "detail0_sure",
     "equal_kl": "detail0.25_sure",
@@ -55,7 +55,7 @@ KL = {"kl1": "1", "equal_kl": "0.5", "sr": "0.2", "kl0.1": "0.1", "kl0.05": "0.0
 
 
 def _against(theirs: str, ours: str) -> Claim:
-    """Makes the claim that our row is better than self-retrieval with a weight of KL."""
+    """Returns the claim that our row is better than self-retrieval with a KL weight."""
 
     def fewer(name: str, what: str) -> Part:
         return greater(f"at most a quarter of its {what}", of(theirs, name, SHARE), of(ours, name), effect=0.2)
@@ -90,22 +90,22 @@ CLAIMS = (
 
 
 def make_lab(folder: Path = FOLDER) -> ArmsLab:
-    """Makes the lab of ``replication tradeoff``: both train the same arms in one folder."""
+    """Creates the lab of ``replication tradeoff``, because both train the same arms in one folder."""
     return ArmsLab(folder, arms(), TEST_SETS, DECODINGS)
 
 
 def run_front(seeds: Sequence[int], folder: Path = FOLDER) -> dict[str, Any]:
-    """Measures all on these seeds: ``{"claims": […], "systems": {…}, …}``. What is trained is not trained again."""
+    """Measures everything on these seeds: ``{"claims": […], "systems": {…}, …}``. Trained models are reused."""
     rows = list(dict.fromkeys(row for curve in CURVES for row in curve.rows))
     results = replay(CLAIMS, make_lab(folder), seeds, workers=cores())
-    table = measure_rows(make_lab(folder), rows, seeds, cores())  # a lab that has measured cannot go to other processes
+    table = measure_rows(make_lab(folder), rows, seeds, cores())  # a lab that has measured cannot be sent to processes
     return {**to_json(results), "systems": systems_json(table, len(seeds)), "seeds": list(seeds)}
 
 
 def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """Computes the power of the claims with the verdict's number of seeds; its record is kept for the verdict.
+    """Computes the power of the claims with the verdict's number of seeds; stores its record for the verdict.
 
-    Raises `UsageError` where an arm of these seeds is not trained.
+    Raises `UsageError` if an arm of these seeds is not trained.
     """
     lab = make_lab()
     found = measure_power(CLAIMS, lab, seeds.numbers, COMMAND)
@@ -117,7 +117,7 @@ def front_power(seeds: Seeds) -> tuple[list[ClaimPower], dict[str, Any]]:
 
 
 def front_verdict() -> dict[str, Any]:
-    """Returns the verdict on seeds 50 to 54: given once for the same settings, after the power was kept."""
+    """Returns the verdict on seeds 50 to 54, given once per settings after the power is stored."""
     return claims_verdict(CLAIMS, make_lab(), lambda: run_front(VERDICTS[COMMAND]), RECORDS, COMMAND)
 
 
@@ -138,7 +138,7 @@ COLOURS = ("#5f6368", "#b3591d", "#7a4b94", "#3d7d3a", "#a3333d", "#8a6d00", "#4
 
 @dataclass(frozen=True)
 class Curve:
-    """Rows that a line joins, from the least hallucination on. label: its name; empty: each row has its own."""
+    """Rows joined by a line, in order of hallucination. label: the curve's name; "": each row has its own label."""
 
     rows: tuple[str, ...]
     label: str = ""
@@ -160,9 +160,9 @@ CURVES = (
 
 
 def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]], curves: Sequence[Curve] = ()) -> str:
-    """An SVG of ``systems``: by row, by measure, ``{"value", "low", "high"}``; rows of no curve are single dots.
+    """Draws an SVG of ``systems`` (row → measure → ``{"value", "low", "high"}``); rows without a curve are dots.
 
-    Rows that claim nothing are left out. Raises ValueError where none is left.
+    Omits rows that claim nothing. Raises ValueError if none is left.
     """
     rows = {name: (row[X], row[Y]) for name, row in systems.items() if row[X]["value"] is not None}
     if not rows:
@@ -208,7 +208,7 @@ def front_svg(systems: Mapping[str, Mapping[str, Mapping[str, Any]]], curves: Se
 
 
 class Dot:
-    """An arm in the picture's units: its place, and its intervals."""
+    """An arm's position and intervals, in the units of the picture."""
 
     def __init__(self, at: At, x: Mapping[str, Any], y: Mapping[str, Any]) -> None:
         (self.x, self.y), (self.left, self.low), (self.right, self.high) = (
@@ -217,12 +217,12 @@ class Dot:
 
     @property
     def whiskers(self) -> str:
-        """Both intervals as a path."""
+        """Returns both intervals as an SVG path."""
         return f"M{self.left} {self.y}H{self.right}M{self.x} {self.low}V{self.high}"
 
     @property
     def boxes(self) -> list[Box]:
-        """What no name may stand on."""
+        """Returns the boxes that labels must not overlap."""
         return [
             (self.x - 5, self.y - 5, self.x + 5, self.y + 5),
             (self.left, self.y - 1, self.right, self.y + 1),
@@ -231,9 +231,9 @@ class Dot:
 
 
 def labels(dots: Mapping[str, Dot], names: Mapping[str, str] | None = None) -> dict[str, tuple[float, float]]:
-    """Where each dot's name begins (its baseline): the nearest free place, on no other name, dot or interval.
+    """Places each dot's label (start of its baseline) at the nearest position free of labels, dots and intervals.
 
-    names: what is written, by the dot's key (default: the key); "" has no place.
+    names: the labels by the dots' keys (default: the key); "" gets no label.
     """
     taken = [box for dot in dots.values() for box in dot.boxes]
     found: dict[str, tuple[float, float]] = {}
@@ -277,6 +277,6 @@ def _axes(most_x: float, most_y: float, at: At) -> str:
 
 
 def ticks(most: float) -> list[float]:
-    """Four to eight round values from 0 to ``most``."""
+    """Returns four to eight round values from 0 to ``most``."""
     step = next(step for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20) if most / step <= 8)
     return [round(step * number, 1) for number in range(int(most / step) + 1)]

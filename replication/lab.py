@@ -1,9 +1,9 @@
-"""The run cache of the claims: every arm is trained once and writes its captions once.
+"""Run cache of the claims: every arm is trained once and writes its captions once.
 
-A run's folder is named after its arm, its seed, and a fingerprint of its recipe and of all that it follows from
+A run's folder is named after its arm, its seed, and a fingerprint of its recipe and of everything that determines it
 (`tellapart.training.fingerprint`): the arm that it starts from, the shipped weights, the versions of the code. Captions
-lie in that folder, named after pictures and decoding. So work that was finished before Ctrl-C is used again, and a
-changed setting trains that arm anew, and those that start from it.
+are in that folder, named after pictures and decoding. Work that was finished before Ctrl-C is therefore reused, and
+changing a setting retrains only that arm and those that start from it.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from tellapart.utils.versions import VERSIONS
 
 SIMPLEST, JOINED = "simplest", "joined"  # see `Arm.boosted`
 ARTICLE_AND_NOUN = r"\b(?:an?|another) \w+"
-CAPTIONS_FOLDER = "heard"  # in a run's folder, under the name that 0.1 gave it
-CAPTION_BATCH_SIZE = 400  # pictures captioned at once: more than for larger captioners, of which fewer fit
+CAPTIONS_FOLDER = "heard"  # in a run's folder; the name dates from version 0.1
+CAPTION_BATCH_SIZE = 400  # larger than the default, because these captioners are small
 
 
 def simplest(references: Sequence[str]) -> list[str]:
-    """Article and noun of each reference without details, as Simplest-COCO has them: "a shape".
+    """Returns article and noun of each reference without details, as in Simplest-COCO: "a shape".
 
-    Without details the noun stands behind its article; `tellapart data simplify` parses captions of any kind.
+    In references without details, the noun follows its article; `tellapart data simplify` parses any captions.
     """
     return [found[0] for text in references if (found := re.search(ARTICLE_AND_NOUN, text))]
 
 
 def joined(references: Sequence[str]) -> list[str]:
-    """Joins each reference with the one that says most content words that it lacks: "a dog runs and a wet road"."""
+    """Joins each reference with the one that adds most content words: "a dog runs and a wet road"."""
     words = [{text[word.start : word.end].lower() for word in content_words(text)} for text in references]
     found = []
     for n, text in enumerate(references):
@@ -65,9 +65,8 @@ def joined(references: Sequence[str]) -> list[str]:
 class Lab:
     """Trains arms and writes their captions under ``folder``.
 
-    arms: by name. test_sets: data specifications of pictures by name. decodings: by name. scorer: name of the scorer
-    that measures. settings: keys of all recipes, as ``--set`` has them. Nothing is read or written
-    before the first call.
+    arms: by name. test_sets: data specifications by name. decodings: by name. scorer: name of the evaluation scorer.
+    settings: keys of all recipes, in the format of ``--set``. `__init__` performs no I/O.
     """
 
     def __init__(
@@ -83,43 +82,43 @@ class Lab:
         self.test_sets = TestSets(test_sets, scorer)
         self.trained: list[str] = []  # folders of the runs that this lab trained itself
         self._memo = Memo()
-        self._identities: dict[tuple[str, str], str] = {}  # of models and data, which no claim changes
+        self._identities: dict[tuple[str, str], str] = {}  # of models and data, which claims do not change
 
     @property
     def scorer_identity(self) -> str:
-        """The scorer that measures, by its name; by its fingerprint where a recipe trains it."""
+        """Returns the name of the evaluation scorer, or its fingerprint if a recipe trains it."""
         name = self.test_sets.scorer_name
         return Identities(memo=self._identities).model(name) if name.endswith(".toml") else name
 
     @property
     def caption_code(self) -> str:
-        """The versions of the code that captions follow from. All words of scenes are known."""
+        """Returns the versions of the code that determines captions. Scenes have no unknown words."""
         photos = not all(data.startswith("scenes:") for data in self.test_sets.specifications.values())
         return code_versions("scenes", "decoding", *(["unknown_words"] if photos else []))
 
     # Training
     def lineage(self, arm: str) -> list[str]:
-        """The arms that this one starts from, the first one first, and itself."""
+        """Returns the arms that this one starts from, earliest first, and the arm itself."""
         start = self.arms[arm].start
         return [*(self.lineage(start) if start else []), arm]
 
     def run_of(self, arm: str, seed: int) -> Run:
-        """The arm's run, trained or not. Raises `UsageError` where its recipe is wrong."""
+        """Returns the arm's run, trained or not. Raises `UsageError` if its recipe is invalid."""
         return self._memo.get(("run", arm, seed), lambda: self._run_of(arm, seed))
 
     def _run_of(self, name: str, seed: int) -> Run:
         recipe, arm = self.recipe(name, seed), self.arms[name]
-        known: dict[str, str] = {}  # identities of what may not be there yet
+        known: dict[str, str] = {}  # identities of files that may not exist yet
         if arm.start is not None and self.arms[arm.start].table is not None:
             start = self.run_of(arm.start, seed)
             known[str(start.folder)] = f"recipe:{start.content.fingerprint}"
-        if arm.boosted:  # the file's name says all that it is made of
+        if arm.boosted:  # the file's name identifies its content
             known[str(recipe.data.train)] = f"boosted:{Path(str(recipe.data.train)).name}"
         content = content_of(recipe, Identities(known, self._identities))
         return Run(self.folder / f"{name}-s{seed}-{content.fingerprint}", recipe, content)
 
     def recipe(self, arm: str, seed: int) -> Recipe:
-        """The arm's recipe for this seed; its captioner is the folder of the run that it starts from."""
+        """Returns the arm's recipe for this seed; its captioner is the folder of the run that it starts from."""
         table = json.loads(json.dumps(self.arms[arm].table))
         if (start := self.arms[arm].start) is not None:
             table.setdefault("captioner", {})["name"] = self.model(start, seed)
@@ -130,7 +129,7 @@ class Lab:
         return check_recipe({**table, "name": arm, "seed": seed}, f"claims, arm {arm}")
 
     def model(self, arm: str, seed: int) -> str:
-        """The name under which the arm's captioner is loaded; empty for references."""
+        """Returns the name that loads the arm's captioner; "" for references."""
         if (options := self.arms[arm].options) and (start := self.arms[arm].start):
             return f"{self.model(start, seed)}?{options}"
         if self.arms[arm].table is None:
@@ -138,9 +137,9 @@ class Lab:
         return str(self.run_of(arm, seed).folder)
 
     def train(self, arm: str, seed: int) -> None:
-        """Train the arm if that was not done yet; the arm that it starts from must be trained.
+        """Trains the arm unless it is trained already; the arm that it starts from must be trained.
 
-        The last weights count, not the best checkpoint: a claim about an objective is about all its steps.
+        Uses the last weights, not the best checkpoint, because claims about an objective concern all its steps.
         """
         if self.arms[arm].table is None or (run := self.run_of(arm, seed)).finished:
             return
@@ -163,11 +162,11 @@ class Lab:
         if not run.started:
             run.stamp(str(setup.device))
         try:
-            # For few tokens in bf16 the CPU's fused attention takes longer than products and a softmax.
+            # For few tokens in bf16, fused attention on a CPU is slower than matrix products and a softmax.
             with sdpa_kernel(SDPBackend.MATH) if setup.device.type == "cpu" else nullcontext():
                 fit(setup, run)
             write_folder(run.folder / "model", setup.learner.save)
-        finally:  # after Ctrl-C, too: the time so far is part of the run's time
+        finally:  # also after Ctrl-C, because the time so far is part of the run's time
             spent = run.info.get("seconds", 0.0) + time.monotonic() - started
             write_json(run.folder / "run.json", {**run.info, "seconds": round(spent, 3)})
         run.finish()
@@ -176,7 +175,7 @@ class Lab:
 
     # Boosted references
     def boosted_file(self, stage: str, pictures: str) -> Path:
-        """The file of the training pictures with such captions, named after all that it is made of."""
+        """Returns the file of training pictures with boosted captions; its name identifies its content."""
         from tellapart.boost.scripted import Scripted
         from tellapart.boost.stages import NAMES, read_prompt
 
@@ -190,7 +189,7 @@ class Lab:
         return self.folder / "boosted" / f"{stage}-{digest(chr(31).join(sources))}.jsonl"
 
     def make_boosted(self, name: str) -> None:
-        """Write the captions that the arm learns in place of references, if that was not done yet."""
+        """Writes the captions that the arm learns instead of references, unless they exist already."""
         arm = self.arms[name]
         if not arm.boosted or arm.table is None:
             return
@@ -207,7 +206,7 @@ class Lab:
         items = list(open_data(pictures))
         if arm.boosted == SIMPLEST:
             simple = ((item, simplest(item.references)) for item in items)
-            # Of "three shapes" alone nothing is left.
+            # Nothing remains of a reference such as "three shapes".
             lines = (record(Boosted(item, {}), "", path) | {"captions": texts} for item, texts in simple if texts)
             made: dict[str, Any] = {"data": pictures, "pattern": ARTICLE_AND_NOUN}
         elif arm.boosted == JOINED:
@@ -218,18 +217,18 @@ class Lab:
             lines = (record(Boosted(item, texts), arm.boosted, path) for item, texts in boosted)
             made = {"data": pictures, "describer_error": DESCRIBER_ERROR_RATE}
         with Output.open(path, made) as output:
-            for line in lines:  # pictures are drawn beside the file as each is made
+            for line in lines:  # making a line also draws its picture beside the file
                 output.write(line)
 
     # Captions
     def writes_captions(self, measurement: Measurement) -> bool:
-        """Whether the measurement reads captions that the arm's captioner writes."""
+        """Returns whether the measurement reads captions by the arm's captioner."""
         arm = self.arms[measurement.arm]
         has_captioner = arm.table is not None or arm.model is not None or bool(arm.options)
         return has_captioner and "model" not in MEASURES[measurement.measure].needs
 
     def arm_folder(self, arm: str, seed: int) -> Path:
-        """The folder of the arm's run, or of the captions of a captioner that is not trained, or has options."""
+        """Returns the folder of the arm's run, or of the captions of a captioner that is untrained or has options."""
         if self.arms[arm].table is not None:
             return self.run_of(arm, seed).folder
         if (options := self.arms[arm].options) and (start := self.arms[arm].start):
@@ -238,9 +237,9 @@ class Lab:
         return self.folder / f"{arm}-s{seed}-{digest(identity)}"
 
     def generate_captions(self, measurement: Measurement, seed: int, reference_stage: str = "") -> ArmCaptions:
-        """The arm's captions of the measurement's pictures: written now, or read where they were written before.
+        """Returns the arm's captions of the measurement's pictures, from the cache or newly generated.
 
-        reference_stage: the stage of boosting whose captions stand for the references, see `ArmCaptions`.
+        reference_stage: the boosting stage whose captions replace the references, see `ArmCaptions`.
         """
         written = self.writes_captions(measurement)
         key = ("captions", measurement.arm, measurement.test_set, measurement.decoding, seed, written, reference_stage)
@@ -270,7 +269,7 @@ class Lab:
         )
 
     def caption_lists(self, arm: str, seed: int, test_set: str, decoding: str) -> dict[str, list[str]]:
-        """What the arm's captioner writes, by id of the picture; from the cache if it is there."""
+        """Returns the captions of the arm's captioner by picture id, from the cache if they exist."""
         settings, picture_key = self.decodings[decoding], self.test_sets.picture_key(test_set)
         key = digest(f"{picture_key} {settings.model_dump_json()} {self.caption_code}")
         path = self.arm_folder(arm, seed) / CAPTIONS_FOLDER / f"{decoding}-{key}.json"
@@ -294,19 +293,19 @@ class Lab:
 
     # Measuring
     def statistic(self, measurement: Measurement, seed: int) -> Statistic:
-        """The measurement without its factor. Raises `UsageError` for an unknown measure."""
+        """Returns the measurement without its factor. Raises `UsageError` if the measure is unknown."""
         one = measurement
         key = (one.arm, one.measure, one.test_set, one.decoding, seed)
         return self._memo.get(key, lambda: MEASURES.find(one.measure).factory(self.generate_captions(one, seed)))
 
     def prepare(self, measurement: Measurement, seed: int) -> None:
-        """Train all arms and write all captions that the measurement needs."""
+        """Trains all arms and writes all captions that the measurement needs."""
         for arm in self.lineage(measurement.arm):
             self.train(arm, seed)
         self.generate_captions(measurement, seed)
 
     def seconds(self, arm: str, seed: int) -> float:
-        """How long the arm's training and captions took, whenever that was."""
+        """Returns the time that the arm's training and captioning took, now or earlier."""
         folder = self.arm_folder(arm, seed)
         files = [folder / "run.json", *sorted((folder / CAPTIONS_FOLDER).glob("*.json"))]
         infos = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
@@ -314,10 +313,10 @@ class Lab:
 
 
 def digest(text: str) -> str:
-    """Eight hex digits."""
+    """Returns a hash of eight hex digits."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def code_versions(*parts: str) -> str:
-    """The versions of these parts of the code, see `tellapart.utils.versions`."""
+    """Returns the versions of these parts of the code, see `tellapart.utils.versions`."""
     return " ".join(f"{part} {VERSIONS[part]}" for part in parts)

@@ -1,4 +1,4 @@
-"""Values that are computed once."""
+"""Memoization of computed values."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Keeps what was computed under each key."""
+    """Stores computed values by key."""
 
     def __init__(self) -> None:
         self._values: dict[Hashable, Any] = {}
 
     def get(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The value under the key; computed on the first call."""
+        """Returns the value of the key; computes it on the first call."""
         if key not in self._values:
             self._values[key] = compute()
         return cast(T, self._values[key])

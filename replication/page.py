@@ -1,4 +1,4 @@
-"""Results of claims for people: a table in the terminal, and one HTML page that loads nothing."""
+"""Shows results of claims: as a table in the terminal, and as a self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-LONGEST_NAME = 60  # characters of ids in a file's name
+LONGEST_NAME = 60  # maximum number of characters of ids in a file name
 
 
 def verdict_text(outcome: str) -> str:
-    """Returns the words for an outcome of `replication.claim.outcome`."""
+    """Returns the label of an outcome of `replication.claim.outcome`."""
     return {"fails": "does not hold", "not worse": "holds as not worse only"}.get(outcome, outcome)
 
 
@@ -49,7 +49,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def summary(results: Sequence[ClaimResult]) -> str:
-    """How many claims hold, in one sentence."""
+    """Returns one sentence that says how many claims hold."""
     run = [result for result in results if result.holds is not None]
     pending = len(results) - len(run)
     text = f"{sum(bool(result.holds) for result in run)} of {len(run)} claims hold"
@@ -60,7 +60,7 @@ def summary(results: Sequence[ClaimResult]) -> str:
 
 
 def results_table(results: Sequence[ClaimResult]) -> Table:
-    """For the terminal: a row for each claim, with a line for each of its parts."""
+    """Returns the table for the terminal: one row per claim, with one line per part."""
     from rich.table import Table
 
     shown = Table(title=summary(results))
@@ -81,7 +81,7 @@ def results_table(results: Sequence[ClaimResult]) -> Table:
 
 
 def verdict_table(found: Mapping[str, Any], claims: Sequence[Claim] | None = None, records: Path = RECORDS) -> Group:
-    """For the terminal: a verdict on these claims (default: the 28) as it was kept, its stamp, and all before it."""
+    """Returns a stored verdict on these claims (default: the 28) for the terminal, with its stamp and all before it."""
     from rich.console import Group
     from rich.table import Table
 
@@ -101,7 +101,7 @@ def _part_line(result: ClaimResult, n: int) -> str:
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
-    """``--list``: what is claimed, and where."""
+    """Returns the table of ``--list``: the claims and their sources."""
     from rich.table import Table
 
     shown = Table(title=f"{len(claims)} claims")
@@ -114,7 +114,7 @@ def claims_table(claims: Sequence[Claim]) -> Table:
 
 
 def page_path(folder: Path, seeds: str, ids: Sequence[str]) -> Path:
-    """The page of a run of these claims (none: all). A run of some claims has a page of its own."""
+    """Returns the path of the page for these claims (none: all). A run of some claims has a separate page."""
     name = "+".join(ids)
     if len(name) > LONGEST_NAME:
         name = f"{ids[0]}+{len(ids) - 1}-more-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
@@ -129,10 +129,10 @@ def write_page(
     selected: Sequence[str] = (),
     power: Mapping[str, float] = MappingProxyType({}),
 ) -> Path:
-    """Write the page, whole or not at all, and return its path.
+    """Writes the page atomically and returns its path.
 
-    That is ``path``, unless a page with claims that ``results`` lacks exists there (an earlier run was finished, this
-    one is not yet): then it is ``….partial.html`` beside it. Raises `TellapartError` if it cannot be written.
+    The path is ``path``, unless a page with claims that ``results`` lacks exists there (from an earlier run that was
+    finished); then it is ``….partial.html`` beside it. Raises `TellapartError` if it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial.html")
@@ -145,13 +145,13 @@ def write_page(
 
 
 def ids_on_page(page: Path) -> set[str]:
-    """The ids of the claims on a page; none if there is no page."""
+    """Returns the ids of the claims on a page; an empty set if there is no page."""
     text = page.read_text(encoding="utf-8") if page.is_file() else ""
     return set(re.findall(r'<section id="([^"]+)"', text))
 
 
 def command(seeds: Seeds, selected: Sequence[str]) -> str:
-    """The command that makes the page again."""
+    """Returns the command that reproduces the page."""
     options = ["--quick"] if seeds.kind == "quick" else ["--seeds", seeds.option]
     return shlex.join(["python", "-m", "replication", "claims", *selected, *options])
 
@@ -211,7 +211,7 @@ class ExampleView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """A claim as the page shows it."""
+    """A claim as shown on the page."""
 
     result: ClaimResult
     parts: tuple[PartView, ...]
@@ -219,7 +219,7 @@ class ClaimView:
 
 
 def view_claim(result: ClaimResult, album: Album) -> ClaimView:
-    """The claim with its plots; its pictures are added to the album."""
+    """Returns the claim with its plots, after adding its pictures to the album."""
     controls: Sequence[PartResult | None] = result.control or [None] * len(result.parts)
     rows = zip(result.claim.parts, result.parts, result.corrected(), controls, strict=True) if result.parts else ()
     parts = tuple(
@@ -238,7 +238,7 @@ def view_claim(result: ClaimResult, album: Album) -> ClaimView:
 
 
 def by_paper(views: Sequence[ClaimView]) -> list[tuple[int, str, list[ClaimView]]]:
-    """(number, name, claims) of each paper that has claims here."""
+    """Groups claims by paper, as (number, name, claims)."""
     found: dict[int, list[ClaimView]] = {}
     for view in views:
         found.setdefault(view.result.claim.paper_number, []).append(view)
@@ -253,9 +253,9 @@ def render(
     power: Mapping[str, float] = MappingProxyType({}),
     records: Path = RECORDS,
 ) -> str:
-    """The page as HTML, in the style of the report. selected: the ids that were typed; none for all ``total``.
+    """Renders the page as HTML, in the style of the report. selected: the ids that were typed; none: all ``total``.
 
-    power: of claims, by id, see `replication.verdict.power_of_claims`.
+    power: the power of claims by id, see `replication.verdict.power_of_claims`.
     """
     from tellapart.report.template import template
 

@@ -1,8 +1,8 @@
-"""``replication photos --findings``: the papers' central findings on Flickr8k's photos, with pretrained encoders.
+"""``replication photos --findings``: the papers' central findings on Flickr8k photos, with pretrained encoders.
 
-All arms of a seed start from one captioner, trained by maximum likelihood. The scorer of rewards and the held-out one,
-which measures, are those of `replication.photos`, the same for all seeds. Claims, rule, power and verdict are those of
-`replication.claim` and the modules around it; settings were chosen on seeds 0 and 1.
+All arms of a seed start from one captioner trained by maximum likelihood. The reward scorer and the held-out evaluation
+scorer are shared with `replication.photos` and the same for all seeds. Claims, rule, power and verdict follow
+`replication.claim` and the related modules; settings were chosen on seeds 0 and 1.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FOLDER, RECORDS = Path("runs") / "photo-findings", CLAIMS_RECORDS / "photos"
 PHOTOS = "flickr8k:$TELLAPART_DATA/flickr8k?split="
 DECODINGS = {
     "beams": Decoding(kind="beam", beams=3, max_tokens=25),
-    "long": Decoding(kind="beam", beams=3, max_tokens=40),  # of captions that are longer
+    "long": Decoding(kind="beam", beams=3, max_tokens=40),  # for longer captions
     "samples": Decoding(kind="sample", samples=5, max_tokens=25),
 }
-UNSEEN, ALL = "train&part=6/6", "train"  # the first was never seen by the scorer that gives rewards
+UNSEEN, ALL = "train&part=6/6", "train"  # the reward scorer has never seen the photos of UNSEEN
 NEW = {
     "kind": "clipcap", "vision": "efficientnet-lite0", "visual": "cells", "mapper": "linear", "width": 256,
     "layers": 3, "heads": 4, "dropout": 0.2, "min_count": 4,
@@ -45,7 +45,7 @@ RETRIEVAL = {"kind": "self_retrieval"}
 
 
 def arm(name: str, objective: Mapping[str, Any], start: str | None = "start", data: str = ALL, **training: Any) -> Arm:
-    """An arm on photos. Validation looks at a few photos: nothing is chosen by it, the last weights count."""
+    """Returns an arm on photos. Validation uses few photos, because it selects nothing: the last weights count."""
     captioner = training.pop("captioner", {})
     bags = training.pop("bags", None)
     table = {
@@ -66,7 +66,7 @@ def arm(name: str, objective: Mapping[str, Any], start: str | None = "start", da
 
 
 def supervised(name: str, objective: Mapping[str, Any], start: str | None = "start", **settings: Any) -> Arm:
-    """An arm of MLE or SMILE."""
+    """Returns an arm trained with MLE or SMILE."""
     usual = {"batch_size": 32, "captions_per_picture": 3, "schedule": "cosine", "weight_decay": 0.05}
     usual["precision"] = "auto"
     return arm(name, objective, start, **{**usual, **settings})
@@ -74,7 +74,7 @@ def supervised(name: str, objective: Mapping[str, Any], start: str | None = "sta
 
 def reward(name: str, start: str = "start", *, steps: int = 160, rate: float = 2e-4, data: str = UNSEEN,
            bags: Mapping[str, Any] | None = None, batch: int = 48, **objective: Any) -> Arm:  # fmt: skip
-    """An arm of policy gradients: self-retrieval on photos that the scorer has never seen, and what differs."""
+    """Returns a policy-gradient arm: self-retrieval on photos that the scorer has never seen, plus overrides."""
     defaults = {
         "kind": "reinforce", "decoding": SAMPLES, "baseline": "leave_one_out", "length_normalization": "length",
         "kl": 0.05, "kl_temperature": 1.0,
@@ -93,18 +93,18 @@ START: dict[str, Any] = {"batch_size": 64, "captions_per_picture": 2, "learning_
 SMILE = {"kind": "smile", "mle_weight": 0.2}
 SHORT: dict[str, Any] = {"steps": 80, "learning_rate": 1e-4}
 FROM_WEAK: dict[str, Any] = {"steps": 200, "learning_rate": 5e-4}
-BASELINE: dict[str, Any] = {"rate": 3e-5, "kl": 0.0}  # one caption a photo, as paper 3 compares its baselines
+BASELINE: dict[str, Any] = {"rate": 3e-5, "kl": 0.0}  # one caption per photo, as in paper 3's comparison of baselines
 GREEDY, BEAM = {"kind": "greedy", "max_tokens": 25}, {"kind": "beam", "beams": 3, "max_tokens": 25}
-SELF_CRITICAL: dict[str, Any] = {  # at a higher rate or a lower temperature the reward falls after 60 steps
+SELF_CRITICAL: dict[str, Any] = {  # with a higher rate or lower temperature, the reward falls after 60 steps
     "decoding": {"kind": "sample", "samples": 5, "temperature": 1.0, "max_tokens": 25}, "baseline": "leave_one_out",
     "length_normalization": "none", "kl": 0.0, "rewards": [{"kind": "cider"}], "data": ALL, "steps": 240, "rate": 4e-5,
 }  # fmt: skip
 EXPLORATION: dict[str, Any] = {"exploration": {"alpha": 0.85, "distance": "bleu", "baseline": "matching"}}
-ALIKE: dict[str, Any] = {"kind": "hard", "hard": 32, "neighbours": 200}  # each photo among its own look-alikes, too
+ALIKE: dict[str, Any] = {"kind": "hard", "hard": 32, "neighbours": 200}  # adds each photo's own look-alikes
 
 
 def arms() -> dict[str, Arm]:
-    """Every arm by name. An arm that starts from another one is trained after it."""
+    """Returns every arm by name. An arm that starts from another one is trained after it."""
     every = (
         *(Arm(f"person{n}", reference=n) for n in range(5)),
         supervised("start", MLE, None, steps=1200, warmup=100, **START),
@@ -144,7 +144,7 @@ def cider(arm: str, decoding: str = "beams") -> Measurement:
 
 
 def sampled(arm: str, measure: str) -> Measurement:
-    """Of five captions drawn at random, as in paper 4's Table 4."""
+    """Returns a measurement of five sampled captions, as in paper 4, table 4."""
     return of(arm, measure, "samples")
 
 
@@ -243,18 +243,18 @@ CLAIMS = (
 
 
 def make_lab(settings: Sequence[str] = ()) -> Lab:
-    """The lab of these arms; the held-out scorer measures on all photos that no arm was trained on.
+    """Creates the lab of these arms; the held-out scorer evaluates on all photos that no arm was trained on.
 
-    settings: keys of all arms, as ``--set`` has them.
+    settings: keys of all arms, in the format of ``--set``.
     """
     held_out = {"photos": fill_in(f"{PHOTOS}test,validation")}
     return Lab(FOLDER, arms(), held_out, DECODINGS, str(find_recipe(JUDGE)), settings)
 
 
 def run_findings(ids: Sequence[str], seeds: Sequence[int], settings: Sequence[str] = ()) -> list[ClaimResult]:
-    """The rows of these ids (default: all) on these seeds. Scorers are trained first, then arms, on all cores.
+    """Runs the findings with these ids (default: all) on these seeds. Trains scorers first, then arms, on all cores.
 
-    Raises `UsageError` for an unknown id. What is trained already is not trained again.
+    Raises `UsageError` if an id is unknown. Trained models are reused.
     """
     claims, workers = select_claims(ids, CLAIMS, LISTED_BY), cores()
     train_jobs([Job(name, evaluate=False) for name in (SCORER, JUDGE)], workers)
@@ -264,9 +264,9 @@ def run_findings(ids: Sequence[str], seeds: Sequence[int], settings: Sequence[st
 def findings_power(
     ids: Sequence[str], seeds: Seeds, settings: Sequence[str] = ()
 ) -> tuple[list[ClaimPower], dict[str, Any]]:
-    """The power of these rows (default: all) with the verdict's number of seeds, and its record.
+    """Computes the power of these findings (default: all) with the verdict's number of seeds, and its record.
 
-    The record of all rows is kept for the verdict. Raises `UsageError` where an arm of these seeds is not trained.
+    Stores the record of all rows for the verdict. Raises `UsageError` if an arm of these seeds is not trained.
     """
     claims, lab, planned = select_claims(ids, CLAIMS, LISTED_BY), make_lab(settings), len(VERDICTS[COMMAND])
     found = measure_power(claims, lab, seeds.numbers, COMMAND)
@@ -278,7 +278,8 @@ def findings_power(
 
 
 def findings_verdict(settings: Sequence[str] = ()) -> dict[str, Any]:
-    """The verdict on all rows: given once for the same settings, after the power was kept (`replication.verdict`)."""
+    """Returns the verdict on all findings, given once per settings after the power is stored; see `replication.verdict`.
+    """
 
     def run() -> dict[str, Any]:
         return to_json(run_findings((), VERDICTS[COMMAND], settings))

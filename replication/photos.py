@@ -44,7 +44,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Photos:
-    """What was trained and measured: ``results`` over all seeds, ``runs`` of each arm, and the page about them."""
+    """Result of `run_photos`: ``results`` over all seeds, ``runs`` of each arm, and the page about them."""
 
     seeds: tuple[int, ...]
     results: Results
@@ -52,16 +52,16 @@ class Photos:
     page: Path
 
     def to_json(self) -> dict[str, Any]:
-        """The results, with the seeds, the folders of the runs and the page."""
+        """Returns the results, with the seeds, the folders of the runs and the page."""
         folders = {arm: [str(run.folder) for run in runs] for arm, runs in self.runs.items()}
         return {**self.results.to_json(), "seeds": self.seeds, "runs": folders, "page": str(self.page)}
 
 
 def run_photos(seeds: Sequence[int] = (0,), settings: Sequence[str] = (), page: Path | None = None) -> Photos:
-    """Trains what is missing, measures every system by the held-out scorer, and writes the page of the arms.
+    """Trains missing models, evaluates every system with the held-out scorer, and writes the page of the arms.
 
-    seeds: of the arms; scorers and start are those of their recipes. settings: ``KEY=VALUE`` for every arm. page:
-    default ``runs/photos.html``. A run that was stopped goes on. Several seeds are measured as several captions of a
+    seeds: seeds of the arms; scorers and start have the seeds of their recipes. settings: ``KEY=VALUE`` for every arm.
+    page: default ``runs/photos.html``. Interrupted runs resume. Several seeds are evaluated as several captions per
     picture, so that values are means and intervals are over pictures.
     """
     jobs = {(arm, seed): Job(ARMS[arm], (f"seed={seed}", *settings)) for arm in LONGEST_FIRST for seed in seeds}
@@ -100,7 +100,7 @@ class Job:
 
 
 def train_jobs(jobs: Sequence[Job], workers: int) -> None:
-    """Trains the runs, ``workers`` at a time, each with one thread: models as small as these train faster so."""
+    """Trains the runs, ``workers`` at a time, with one thread each, which is faster for models this small."""
     if workers == 1:
         for job in jobs:
             say(f"{job.name}: {' '.join(job.settings)}")
@@ -115,13 +115,13 @@ def train_jobs(jobs: Sequence[Job], workers: int) -> None:
                 done.result()
                 progress.advance()
     finally:
-        pool.shutdown(cancel_futures=True)  # what failed or was interrupted begins nothing more
+        pool.shutdown(cancel_futures=True)  # after an error or interruption, start no further runs
 
 
 def measure(captions: Mapping[str, Sequence[Mapping[str, str]]], run: Run) -> Results:
-    """Measures the systems and people on the test photos of ``run``'s recipe, by its held-out scorer.
+    """Evaluates the systems and human references on the test photos of ``run``'s recipe, with its held-out scorer.
 
-    captions: of each system one caption by id for each seed. Raises SystemExit where that scorer gave the reward.
+    captions: one mapping from id to caption per seed, by system. Raises SystemExit if that scorer gave the reward.
     """
     recipe = run.recipe
     assert recipe.data.test is not None and recipe.scorer is not None
@@ -143,7 +143,7 @@ def captions_of(run: Run, which: str) -> dict[str, str]:
 
 
 def table_lines(found: Photos) -> list[tuple[str, ...]]:
-    """Returns the header and one row a metric: the systems' values, and each arm less the start, decoded alike."""
+    """Returns the header and one row per metric: the systems' values, and each arm minus the equally decoded start."""
     results = found.results
     names = list(results.systems)
     differences = {(p.a, p.b, p.metric): p.difference for p in results.pairs}

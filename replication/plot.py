@@ -1,6 +1,6 @@
-"""The plot of a part of a claim: where its value, its interval and each seed lie, beside the bound and the paper's.
+"""Plots a part of a claim: its value, its interval and each seed, with the bound and the paper's figure.
 
-Positions are percentages of the width, so that a page draws them at any width with signs of one size.
+Positions are percentages of the width, so that a page can draw them at any width with markers of constant size.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from replication.claim import Part
 from replication.replay import Corrected
 
 PADDING = 6.0  # percent of the width at each side
-FAR = 2.0  # a paper's figure further out than this many widths of our figures stands at the edge, with an arrow
+FAR = 2.0  # paper figures further away than this many widths of our figures are drawn as an arrow at the edge
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A position in percent, what is written there, and the side of it on which the text has room."""
+    """A position in percent, its text, and the side on which the text has room."""
 
     x: float
     text: str = ""
@@ -51,7 +51,7 @@ class PartPlot:
 
 
 def plot_part(part: Part, result: PartResult, corrected: Corrected, control: PartResult | None) -> PartPlot | None:
-    """The plot; None where there is no number to draw."""
+    """Returns the plot; None if there is no number to draw."""
     ours = [result.value, result.low, result.high, corrected.low, corrected.high, *result.seeds]
     if not all(map(math.isfinite, ours)):
         return None
@@ -94,7 +94,7 @@ def _range(values: Sequence[float], paper: float | None) -> tuple[float, float]:
 
 
 def _summary(part: Part, result: PartResult) -> str:
-    """The plot in words, for who cannot see it."""
+    """Describes the plot in words, for people who cannot see it."""
     paper = "" if part.paper_value is None else f"; the paper {part.paper_value:+.3g}"
     limits = [f"{name} {bound:.4g}" for name, bound in (("above", part.lower), ("below", part.upper))
               if math.isfinite(bound)]  # fmt: skip

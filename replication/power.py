@@ -1,4 +1,4 @@
-"""How probable it is that a claim is found, where it is as true as matters: ``replication claims --power``.
+"""Power analysis of the claims, given the smallest effects of interest: ``replication claims --power``.
 
 From development seeds: the covariance of the parts over seeds, and over pictures by the bootstrap of the rule itself,
 split into what all seeds share (they see the same pictures) and what each has alone. From these, values of all parts
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 GOAL = 0.98
-SEEDS = 5  # of a verdict
+SEEDS = 5  # seeds of a verdict
 MOST_SEEDS = 12
-PICTURES = (1, 2, 4, 8)  # times as many as the test sets have
-TRIALS, FEW_TRIALS = 10_000, 2_000  # the power that is printed; the search
-RESAMPLES = 400  # of each trial's interval
-BLOCK = 500  # trials at once: 500 · 400 resamples · 8 bytes for each part
+PICTURES = (1, 2, 4, 8)  # multiples of the size of the test sets
+TRIALS, FEW_TRIALS = 10_000, 2_000  # for the printed power; for the search
+RESAMPLES = 400  # for each trial's interval
+BLOCK = 500  # trials per block: 500 · 400 resamples · 8 bytes per part
 
 
 @dataclass(frozen=True)
 class Variation:
-    """What P parts vary by. seeds_PP: seeds' own covariance; shared_PP, own_PP: of the pictures, see the module."""
+    """Covariances of P parts. seeds_PP: over seeds; shared_PP, own_PP: over pictures, see the module docstring."""
 
     value_P: np.ndarray
     seeds_PP: np.ndarray
@@ -56,17 +56,17 @@ class Variation:
     pictures_P: np.ndarray
 
     def picture_sd(self) -> np.ndarray:
-        """The SD of one seed's value over pictures, for each part."""
+        """Returns the SD of one seed's value over pictures, for each part."""
         sd_P: np.ndarray = np.sqrt(np.diag(self.shared_PP) + np.diag(self.own_PP))
         return sd_P
 
 
 @dataclass(frozen=True)
 class PartPower:
-    """One part: bounds, the smallest effect that matters and its true value; SDs; alone found in ``power`` of trials.
+    """Power of one part: its bounds, smallest effect of interest, assumed true value, SDs, and ``power`` on its own.
 
-    value: on the development seeds. detectable: the effect that is found in 98 % at these seeds and pictures; None
-    where none is.
+    value: on the development seeds. detectable: the effect that these seeds and pictures detect with 98 % power; None
+    if there is none.
     """
 
     says: str
@@ -84,7 +84,7 @@ class PartPower:
 
 @dataclass
 class ClaimPower:
-    """One claim: the power of all parts together with five seeds and the pictures that there are.
+    """Power of one claim: all parts together, with five seeds and the available pictures.
 
     expected: where the truth is as the development seeds had it. needed_seeds, needed_pictures: the fewest seeds, then
     the fewest times as many pictures, that reach 98 %; None where none does. control: in how many of the trials the
@@ -104,7 +104,7 @@ class ClaimPower:
 
 
 def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation:
-    """The variation of these parts from two development seeds or more; their arms must be trained."""
+    """Estimates the variation of these parts from at least two development seeds; their arms must be trained."""
     values, draws, pictures = [], [], []
     for part in parts:
         statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
@@ -121,7 +121,7 @@ def estimate(parts: Sequence[Part], lab: Lab, seeds: Sequence[int]) -> Variation
 
 
 def variation(value_SP: np.ndarray, error_SRP: np.ndarray, pictures_P: np.ndarray) -> Variation:
-    """From each seed's values, and how far each resample of the pictures moves them.
+    """Computes the variation from each seed's values, and from how far each resample of the pictures moves them.
 
     Two seeds' errors in the same resample covary by what the pictures do to all seeds; the rest of a seed's variance
     over pictures is its own, and so part of the variance over seeds, from which it is taken.
@@ -137,7 +137,7 @@ def variation(value_SP: np.ndarray, error_SRP: np.ndarray, pictures_P: np.ndarra
 
 
 def semidefinite(matrix_PP: np.ndarray) -> np.ndarray:
-    """The nearest covariance matrix: symmetric, negative eigenvalues set to zero."""
+    """Returns the nearest covariance matrix: symmetric, with negative eigenvalues set to zero."""
     value_P, vector_PP = np.linalg.eigh((matrix_PP + matrix_PP.T) / 2)
     nearest_PP: np.ndarray = (vector_PP * np.clip(value_P, 0, None)) @ vector_PP.T
     return nearest_PP
@@ -147,7 +147,7 @@ def simulate(
     truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]], seeds: int, pictures: int = 1,
     trials: int = TRIALS,
 ) -> np.ndarray:  # fmt: skip
-    """holds_TP: whether each part holds in each trial, with this many seeds and times as many pictures."""
+    """Returns holds_TP: whether each part holds in each trial, with this many seeds and multiple of the pictures."""
     rng = np.random.default_rng([seeds, pictures, len(truth_P)])
     count_RS = np.stack([(resampled_seeds(seeds, RESAMPLES) == seed).sum(1) for seed in range(seeds)], axis=1)
     squares_R = (count_RS**2).sum(1) / seeds**2
@@ -175,14 +175,14 @@ def simulate(
 
 
 def root(matrix_PP: np.ndarray) -> np.ndarray:
-    """A matrix whose product with its transpose is ``matrix_PP``, which may be singular."""
+    """Returns a matrix whose product with its transpose is ``matrix_PP``, which may be singular."""
     value_P, vector_PP = np.linalg.eigh(matrix_PP)
     root_PP: np.ndarray = vector_PP * np.sqrt(np.clip(value_P, 0, None))
     return root_PP
 
 
 def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int], planned: int = SEEDS) -> ClaimPower:
-    """The power of a claim with ``planned`` seeds, from development seeds whose arms are trained."""
+    """Computes the power of a claim with ``planned`` seeds, from development seeds whose arms are trained."""
     bounds = [(part.lower, part.upper) for part in claim.parts]
     spread = estimate(claim.parts, lab, seeds)
     truth_P = np.array([part.planned for part in claim.parts])
@@ -202,7 +202,7 @@ def claim_power(claim: Claim, lab: Lab, seeds: Sequence[int], planned: int = SEE
 def fewest(
     truth_P: np.ndarray, spread: Variation, bounds: Sequence[tuple[float, float]], planned: int = SEEDS
 ) -> tuple[int, int] | None:
-    """The fewest seeds from ``planned`` on, then the fewest pictures, that find a claim in 98 %; None: none do."""
+    """Returns the fewest seeds (at least ``planned``), then pictures, with 98 % power; None if none suffice."""
     for seeds in range(planned, MOST_SEEDS + 1):
         for pictures in PICTURES:
             if simulate(truth_P, spread, bounds, seeds, pictures, FEW_TRIALS).all(1).mean() >= GOAL:

@@ -68,19 +68,19 @@ WORDS_OF = tuple(sorted((1,) * 6 + (0,) * 2 + (2, 3), reverse=True))
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """How many claims of each training caption are false, and how many facts of the picture it omits."""
+    """Number of false claims in each training caption, and number of facts of the picture that it omits."""
 
     false: int
     omitted: int
 
     def __post_init__(self) -> None:
-        """Check that the false claims have room among the omitted facts."""
+        """Checks that the false claims fit among the omitted facts."""
         if not (0 <= self.false <= self.omitted <= FACTS):
             raise UsageError(f"cell {self.name}: expected 0 ≤ false ≤ omitted ≤ {FACTS}, such as 2-6")
 
     @property
     def name(self) -> str:
-        """As ``--cells`` has it: "2-6"."""
+        """Returns the cell in the format of ``--cells``: "2-6"."""
         return f"{self.false}-{self.omitted}"
 
     @property
@@ -97,7 +97,7 @@ class Cell:
 
     @property
     def words(self) -> int:
-        """Words of every caption: as many as the longest with the most false claims has."""
+        """Returns the number of words of every caption: that of the longest with the most false claims."""
         return 5 + sum(WORDS_OF[: min(FACTS, self.true + FALSE[-1])])
 
 
@@ -105,7 +105,7 @@ CELLS = tuple(Cell(false, omitted) for omitted, false in itertools.product(OMITT
 
 
 def parse_cells(text: str | None) -> tuple[Cell, ...]:
-    """Cells as they are typed: ``FALSE-OMITTED,…``; None: all of `CELLS`. Raises `UsageError`."""
+    """Parses cells ``FALSE-OMITTED,…``; None: all of `CELLS`. Raises `UsageError`."""
     if text is None:
         return CELLS
     try:
@@ -118,7 +118,7 @@ def parse_cells(text: str | None) -> tuple[Cell, ...]:
 
 
 def write_caption(scene: Scene, cell: Cell, seed: int = 0) -> str:
-    """The caption of a picture with two objects: `Cell.true` true claims, `Cell.false` false ones, `Cell.words` words.
+    """Writes a caption of a picture with two objects: `Cell.true` true claims, `Cell.false` false ones, `Cell.words` words.
 
     Which facts are stated is drawn once for a picture and a seed: with more omissions fewer of the same facts are
     stated, and with more falsehoods the same ones remain true.
@@ -131,7 +131,7 @@ def write_caption(scene: Scene, cell: Cell, seed: int = 0) -> str:
 
 
 def write_query(scene: Scene) -> str:
-    """A true query of `QUERY_FACTS` facts of the picture, the same for all seeds."""
+    """Writes a true query with `QUERY_FACTS` facts of the picture, the same for all seeds."""
     true = set(RandomStream("price query", scene.id).sample(SLOTS, QUERY_FACTS))
     return _text(scene, true, set(), RandomStream())
 
@@ -158,7 +158,7 @@ def _text(scene: Scene, true: Slots, false: Slots, rng: RandomStream) -> str:
 
 
 def _false_value(scene: Scene, slot: str, rng: RandomStream) -> str:
-    """A value that is nowhere in the picture; of a relation, one that holds in neither direction."""
+    """Draws a value that occurs nowhere in the picture; for a relation, one that holds in neither direction."""
     if slot == "ground":
         return rng.choice([name for name in v.GROUNDS if name != scene.ground])
     if slot == "relation":
@@ -171,7 +171,7 @@ def _false_value(scene: Scene, slot: str, rng: RandomStream) -> str:
 
 
 def pictures_of(split: str, count: int) -> list[Scene]:
-    """The first ``count`` pictures with two objects of the world of the claims; a third of all have two."""
+    """Returns the first ``count`` pictures with two objects in the claims' world; a third of all pictures have two."""
     world = Scenes(max(1000, 4 * count), seed=31, split=split, references=0)
     found = list(itertools.islice((scene for scene in world if len(scene.objects) == 2), count))
     if len(found) < count:
@@ -179,15 +179,15 @@ def pictures_of(split: str, count: int) -> list[Scene]:
     return found
 
 
-# Outcomes of one cell and seed, picture by picture; kept in a file.
+# Outcomes of one cell and seed, per picture; stored in a file.
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was learned from a cell's captions: N values each, of the same test pictures.
+    """Results of learning from a cell's captions: N values each, on the same test pictures.
 
-    found_N: by `LEARNERS`, 1 where the test picture was found (of captions, the listener's probability of it).
-    counts_N4: by decoding of the captioner, true claims, claims, recalled facts and facts of each picture.
+    found_N: by `LEARNERS`, 1 if the test picture was retrieved (for captions, the listener's probability of it).
+    counts_N4: by decoding of the captioner, the true claims, claims, recalled facts and facts of each picture.
     """
 
     cell: Cell
@@ -196,7 +196,7 @@ class Outcome:
     counts_N4: dict[str, np.ndarray]
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
+        """Returns the stored form."""
         value: dict[str, Any] = json_value(
             {
                 "found": {name: found_N.tolist() for name, found_N in self.found_N.items()},
@@ -208,20 +208,20 @@ class Outcome:
 
 
 def outcome_file(cell: Cell, seed: int, sizes: tuple[int, int], steps: int, folder: Path) -> Path:
-    """Where the outcome is kept, by all that decides it."""
+    """Returns the file that stores the outcome; its name depends on everything that determines the outcome."""
     key = digest(f"{VERSION} {sizes} {steps} {code_versions('scenes', 'mle', 'contrastive')}")
     return folder / f"{cell.name}-s{seed}-{key}.json"
 
 
 def read_outcome(path: Path, cell: Cell, seed: int) -> Outcome:
-    """Reads what `Outcome.to_json` gave."""
+    """Reads the result of `Outcome.to_json`."""
     value = json.loads(path.read_text(encoding="utf-8"))
     found = {name: np.array(rows, dtype=float) for name, rows in value["found"].items()}
     return Outcome(cell, seed, found, {name: np.array(rows, dtype=float) for name, rows in value["counts"].items()})
 
 
 def measure_cell(cell: Cell, seed: int, pictures: Pictures, steps: int) -> Outcome:
-    """Trains both learners on the captions of a cell, and measures what they have learned."""
+    """Trains both learners on the captions of a cell, and evaluates them."""
     from replication.price_learners import train_captioner, train_retriever
 
     captions = [write_caption(scene, cell, seed) for scene in pictures.train]
@@ -243,10 +243,10 @@ def measure_cell(cell: Cell, seed: int, pictures: Pictures, steps: int) -> Outco
 
 @dataclass(frozen=True)
 class Price:
-    """One false claim costs ``k`` omitted facts; intervals of 95 % over seeds, cells and test pictures.
+    """Exchange rate: one false claim costs ``k`` omitted facts; 95 % intervals over seeds, cells and test pictures.
 
-    omission: what one omitted fact costs, in points of the outcome. spread: R² of the fit over the cells' means.
-    determined: False where the interval of ``omission`` holds zero, so that k could be anything.
+    omission: the cost of one omitted fact, in points of the outcome. spread: R² of the fit over the cells' means.
+    determined: False if the interval of ``omission`` contains zero, so that k is undetermined.
     """
 
     k: float
@@ -264,11 +264,11 @@ class Price:
 
     @property
     def threshold(self) -> float:
-        """From this probability of being true on, a claim is worth stating: k / (1 + k)."""
+        """Returns the probability of being true above which a claim is worth stating: k / (1 + k)."""
         return max(0.0, self.k) / (1 + max(0.0, self.k))
 
     def to_json(self) -> dict[str, Any]:
-        """All figures; ``k`` is null where it is not determined."""
+        """Returns all figures; ``k`` is null if it is not determined."""
         value: dict[str, Any] = json_value(
             {
                 "k": self.k if self.determined else float("nan"),
@@ -286,7 +286,7 @@ class Price:
 
 
 def check_cells(cells: Sequence[Cell]) -> np.ndarray:
-    """The design C×3 of the fit. Raises `UsageError` where the cells do not differ in both numbers."""
+    """Returns the design matrix C×3 of the fit. Raises `UsageError` if the cells do not differ in both numbers."""
     design_C3 = np.array([(1.0, -cell.omitted, -cell.false) for cell in cells])
     if np.linalg.matrix_rank(design_C3) < 3:
         raise UsageError("the cells must differ in false claims and in omitted facts; expected at least 0-4,4-4,0-8")
@@ -298,7 +298,7 @@ def fit_price(
 ) -> Price:
     """Fits outcome = a − b·(omitted + k·false) to the cells' means by least squares, S seeds, C cells, N pictures.
 
-    ``value_SCN`` in percent. A resample draws seeds, cells (unless they are few) and pictures, with replacement. Raises
+    ``value_SCN`` is in percent. Resamples draw seeds, pictures and, with ``draw_cells``, cells with replacement. Raises
     `UsageError` as `check_cells`.
     """
     design_C3 = check_cells(cells)
@@ -337,9 +337,9 @@ def run_price(
     place: bool = False,
     folder: Path = FOLDER,
 ) -> dict[str, Any]:
-    """Trains what is not kept in ``folder``, and fits the price; ``{"cells": […], "prices": {LEARNER: …}, …}``.
+    """Trains cells not stored in ``folder`` and fits the price; returns ``{"cells": […], "prices": {LEARNER: …}, …}``.
 
-    A run that was stopped goes on at the cell where it stopped. sizes: training and test pictures.
+    Interrupted runs resume at the cell where they stopped. sizes: numbers of training and test pictures.
     place: also `place_systems`.
     """
     from replication.price_learners import STEPS, Pictures
@@ -369,7 +369,7 @@ def run_price(
 
 
 def _row(cell: Cell, outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """One cell in JSON: what was written, and what was learned, with intervals over seeds and pictures."""
+    """Returns one cell as JSON: the captions' counts and the outcomes, with intervals over seeds and pictures."""
     learned = {}
     for decoding in TEMPERATURES:
         correct, claims, recalled, facts = np.mean([one.counts_N4[decoding].sum(0) for one in outcomes], axis=0)
@@ -391,7 +391,7 @@ def _row(cell: Cell, outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 
 def _interval(value_SN: Sequence[np.ndarray]) -> dict[str, float]:
-    """The mean, with its 95 % interval over seeds and pictures."""
+    """Returns the mean with its 95 % interval over seeds and pictures."""
     values_SN = np.array(value_SN)
     rng = np.random.default_rng([VERSION, *values_SN.shape])
     seed_RS = rng.integers(len(values_SN), size=(RESAMPLES, len(values_SN)))
@@ -404,22 +404,22 @@ def _interval(value_SN: Sequence[np.ndarray]) -> dict[str, float]:
 # Photos: what a false noun costs a retriever.
 
 PHOTO_SCORER = "photos_scorer"  # the recipe: heads on pretrained encoders
-# As people wrote; one noun or two left out of each caption; as many swapped.
+# Human captions; captions with one or two nouns left out; captions with one or two nouns swapped.
 PHOTO_CELLS = (Cell(0, 0), Cell(0, 1), Cell(1, 1), Cell(0, 2), Cell(2, 2))
-CANDIDATES = 100  # test photos among which one is to be found
+CANDIDATES = 100  # test photos per retrieval set
 
 
 def noun_texts(caption: str) -> list[str]:
-    """Returns the nouns of a caption in lower case, by the tagger HanTa."""
+    """Returns the nouns of a caption in lower case, found by the tagger HanTa."""
     return [caption[word.start : word.end].lower() for word in tagged_words(caption) if word.kind == "head"]
 
 
 def change_nouns(caption: str, cell: Cell, said: Set[str], pool: Sequence[str], rng: RandomStream) -> str:
-    """Changes ``cell.omitted`` nouns of the caption, as far as it has so many; ``cell.false`` of them are swapped.
+    """Changes up to ``cell.omitted`` nouns of the caption, of which ``cell.false`` are swapped.
 
-    One that is left out becomes "thing"; one that is swapped a noun of the ``pool`` that is not among ``said``, those
-    of the photo's own captions. It may still be true by another word ("person" for "man"), which makes k too low.
-    Raises `UsageError` where the pool has no other noun.
+    Omitted nouns become "thing". Swapped nouns become a noun of the ``pool`` that is not in ``said``, the nouns of the
+    photo's own captions; it may still be true ("person" for "man"), which biases k downwards. Raises `UsageError` if
+    the pool has no other noun.
     """
     if cell.false and said >= set(pool):
         raise UsageError("no noun of the captions is another photo's alone; expected more photos")
@@ -435,7 +435,7 @@ def change_nouns(caption: str, cell: Cell, said: Set[str], pool: Sequence[str], 
 
 
 def write_photo_captions(data: str, cell: Cell, folder: Path) -> Path:
-    """Writes the photos of ``data`` with the captions of a cell into a file of ``folder``, and returns its path."""
+    """Writes the photos of ``data`` with the captions of a cell to a file in ``folder``, and returns its path."""
     path = folder / f"photos-{cell.name}-{digest(f'{VERSION} {data}')}.jsonl"
     if path.is_file():
         return path
@@ -453,7 +453,7 @@ def write_photo_captions(data: str, cell: Cell, folder: Path) -> Path:
 
 
 def price_on_photos(settings: Sequence[str] = (), folder: Path = FOLDER) -> dict[str, Any]:
-    """Measures k of a retriever that learns Flickr8k's captions: ``{"cells": […], "price": {…}, "n", "candidates"}``.
+    """Measures k for a retriever trained on Flickr8k captions: ``{"cells": […], "price": {…}, "n", "candidates"}``.
 
     For each of `PHOTO_CELLS` the recipe's scorer is trained on captions of the training photos with as many nouns left
     out or false; the outcome is R@1 of test photos by people's first caption, unchanged. settings: ``KEY=VALUE``, as
@@ -476,7 +476,7 @@ def price_on_photos(settings: Sequence[str] = (), folder: Path = FOLDER) -> dict
 
 
 def _found_photos(recipe: Recipe, data: str) -> np.ndarray:
-    """found_N: whether each test photo is found by its first caption among a hundred, in the order of the data."""
+    """Returns found_N: whether its first caption retrieves each test photo among a hundred, in data order."""
     scorer, items = load_scorer(str(train(recipe, resume=True, evaluate=False).folder)), list(open_data(data))
     image_ND = np.asarray(FeatureStore().features(items, scorer.encoder))
     text_ND = scorer.text_features([item.references[0] for item in items]).cpu().numpy()
@@ -488,7 +488,7 @@ def _found_photos(recipe: Recipe, data: str) -> np.ndarray:
     return np.concatenate([better.all(1).astype(float) for better in found])
 
 
-# Systems on the exchange rate: what their captions omit and what of them is false.
+# Systems on the exchange rate: their omitted facts and false claims.
 
 PLACED = 200  # test pictures
 SYSTEMS = {  # by name, the row of `replication.tradeoff` and how it decodes
@@ -501,14 +501,14 @@ SYSTEMS = {  # by name, the row of `replication.tradeoff` and how it decodes
 
 
 def cost(system: Mapping[str, float], price: Mapping[str, Any]) -> float | None:
-    """What a system's captions cost, in omitted facts: omitted + k·false; None where k is not determined."""
+    """Returns the cost of a system's captions in omitted facts, omitted + k·false; None if k is not determined."""
     return None if price["k"] is None else system["omitted"] + price["k"] * system["false"]
 
 
 def place_systems(seeds: Sequence[int], runs: Path | None = None) -> dict[str, dict[str, float]]:
-    """Omitted facts and false claims per caption of the systems that are there: the shipped captioner, trained arms.
+    """Measures omitted facts and false claims per caption of available systems: shipped captioner, trained arms.
 
-    runs: the folder of ``replication tradeoff``, whose arms count where they are trained on all of ``seeds``.
+    runs: the folder of ``replication tradeoff``; its arms are included if they are trained on all of ``seeds``.
     """
     from replication import tradeoff
     from replication.arms import TEST_SETS
@@ -545,12 +545,12 @@ def place_systems(seeds: Sequence[int], runs: Path | None = None) -> dict[str, d
 
 
 def format_interval(one: dict[str, float]) -> str:
-    """ "39.0 [35.1, 43.2]"."""
+    """Formats value and interval: "39.0 [35.1, 43.2]"."""
     return "{value:.1f} [{low:.1f}, {high:.1f}]".format(**one)
 
 
 def price_line(learner: str, price: dict[str, Any]) -> str:
-    """The exchange rate of a learner in one line."""
+    """Returns the exchange rate of a learner in one line."""
     costs = (
         f"{learner} ({LEARNERS[learner]}): an omitted fact costs {price['omission']:.2f} points "
         f"[{price['omission_low']:.2f}, {price['omission_high']:.2f}], a false claim {price['falsehood']:.2f}"

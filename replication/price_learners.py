@@ -1,7 +1,7 @@
-"""The two learners of `replication.price`, small enough that 25 cells take minutes: a retriever and a captioner.
+"""Learners of `replication.price`, small enough that 25 cells take minutes: a retriever and a captioner.
 
-Both read the frozen features of the shipped captioner's vision encoder and start from random weights. They are trained
-by the package's own losses: CLIP's symmetric cross-entropy, and maximum likelihood.
+Both use frozen features of the shipped captioner's vision encoder and start from random weights. They are trained with
+the package's own losses: CLIP's symmetric cross-entropy, and maximum likelihood.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from tellapart.types import pad_rows
 
 STEPS, BATCH, RATE = 250, 100, 4e-3
 WIDTH = 96  # hidden units
-LONGEST = 24  # words of a caption that is written
+LONGEST = 24  # maximum number of words of a generated caption
 PAD, START, END = 0, 1, 2
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Training and test pictures, features of their K cells, and the look-alikes among which the listener chooses.
+    """Training and test pictures, the features of their K cells, and the look-alikes that the listener chooses among.
 
-    families: of each test picture, itself and the other members of its family.
+    families: for each test picture, the picture itself and the other members of its family.
     """
 
     train: Sequence[Scene]
@@ -42,7 +42,7 @@ class Pictures:
 
     @classmethod
     def load(cls, train: Sequence[Scene], test: Sequence[Scene]) -> Pictures:
-        """Encodes the pictures; features are standardized by the training pictures."""
+        """Encodes the pictures; standardizes features by the training pictures."""
         encoder, store = load_captioner("scenes", "cpu", "fp32").encoder, FeatureStore()
         rows = [store.features([scene.item() for scene in part], encoder) for part in (train, test)]
         train_NKD, test_NKD = (torch.from_numpy(np.asarray(one, dtype=np.float32)) for one in rows)
@@ -53,7 +53,7 @@ class Pictures:
 
 
 class Words:
-    """Words as numbers; the vocabulary is that of the training captions and the test queries."""
+    """Word-level tokenizer with the vocabulary of the training captions and the test queries."""
 
     def __init__(self, *texts: Sequence[str]) -> None:
         words = sorted({word for some in texts for text in some for word in text.split()})
@@ -64,17 +64,17 @@ class Words:
         return len(self.words)
 
     def rows(self, texts: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Tokens N×T with the end, padded, and which are valid."""
+        """Returns padded tokens N×T including the end token, and a mask of valid tokens."""
         return pad_rows([[*(self.number[word] for word in text.split()), END] for text in texts], PAD)
 
     def text(self, row: Sequence[int]) -> str:
-        """The words before the end."""
+        """Returns the words before the end token."""
         kept = row[: row.index(END)] if END in row else row
         return " ".join(self.words[number] for number in kept if number > END)
 
 
 class Cells(nn.Module):
-    """One layer that all cells of a picture share, and a place for each cell: B×K×D to B×K×H."""
+    """A layer shared by all cells of a picture, plus a position embedding per cell: B×K×D to B×K×H."""
 
     def __init__(self, pictures: Pictures) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Cells(nn.Module):
 
 
 class Retriever(nn.Module):
-    """A text encoder (a GRU, mean over its states) and a picture encoder (mean over its cells), into one space."""
+    """A text encoder (GRU, mean over states) and a picture encoder (mean over cells) with a shared embedding space."""
 
     def __init__(self, words: Words, pictures: Pictures) -> None:
         super().__init__()
@@ -96,17 +96,17 @@ class Retriever(nn.Module):
         self.log_scale = nn.Parameter(torch.tensor(2.0))
 
     def texts(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """Normalised features R×D."""
+        """Returns normalized features R×D."""
         states_RTH = self.gru(self.embedding(tokens_RT))[0] * valid_RT[..., None]
         return F.normalize(states_RTH.sum(1) / valid_RT.sum(1, keepdim=True), dim=-1)
 
     def images(self, visual_BKD: torch.Tensor) -> torch.Tensor:
-        """Normalised features B×D."""
+        """Returns normalized features B×D."""
         return F.normalize(self.image(self.cells(visual_BKD).mean(1)), dim=-1)
 
     @torch.no_grad()
     def hits(self, queries: Sequence[str]) -> np.ndarray:
-        """1 for each test picture that its own query finds first among all of them, N."""
+        """Returns N values: 1 if the query of a test picture ranks it first among all test pictures, otherwise 0."""
         match_NN = self.texts(*self.words.rows(queries)) @ self.images(self.pictures.test_NKD).T
         return (match_NN.argmax(1) == torch.arange(len(queries))).double().numpy()
 
@@ -124,7 +124,7 @@ class Writer(nn.Module):
     def logits(
         self, cells_BKH: torch.Tensor, before_BT: torch.Tensor, state_1BH: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits B×T×V of the next words, and the state behind the last."""
+        """Returns logits B×T×V of the next words, and the state after the last word."""
         states_BTH, last_1BH = self.gru(self.embedding(before_BT), state_1BH)
         weight_BTK = (self.asked(states_BTH) @ cells_BKH.transpose(1, 2)).softmax(-1)
         joined_BTH = F.gelu(self.joined(torch.cat([states_BTH, weight_BTK @ cells_BKH], dim=-1)))
@@ -132,7 +132,7 @@ class Writer(nn.Module):
 
     @torch.no_grad()
     def write(self, temperature: float, seed: int) -> list[str]:
-        """Captions of the test pictures: sampled, or greedy at temperature 0."""
+        """Captions the test pictures by sampling, or greedily at temperature 0."""
         generator = torch.Generator().manual_seed(seed)
         cells_NKH = self.cells(self.pictures.test_NKD)
         state_1NH, last_N1 = cells_NKH.mean(1)[None], torch.full((len(cells_NKH), 1), START)

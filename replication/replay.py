@@ -1,4 +1,4 @@
-"""Replay claims: train their arms, take the measurements, apply the rule to the claim and to its control."""
+"""Replays claims: trains their arms, takes the measurements, applies the rule to the claim and to its control."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tellapart.utils.messages import say
 
 @dataclass(frozen=True)
 class Corrected:
-    """A part's adjusted one-sided p-value and the interval of the level at which it was compared."""
+    """A part's adjusted one-sided p-value, and its interval at the level of the comparison."""
 
     p: float
     low: float
@@ -33,9 +33,9 @@ class Corrected:
 class ClaimResult:
     """The result of one claim.
 
-    parts, control: results of the claim's parts, and of the same parts under its control. means: each measurement,
-    mean over seeds. settings: n, candidates and chance of those measurements that are recalls. seconds: training,
-    captions and measuring. examples: three pictures with what each arm says of them, by the first seed.
+    parts, control: results of the claim's parts, and of the same parts under its control. means: the mean of each
+    measurement over seeds. settings: n, candidates and chance of measurements that are recalls. seconds: time of
+    training, captioning and measuring. examples: three pictures with the captions of each arm's first seed.
     """
 
     claim: Claim
@@ -53,12 +53,12 @@ class ClaimResult:
 
     @property
     def control_false(self) -> bool | None:
-        """Whether the control came out false, as it must; None: it was not run."""
+        """Returns whether the control came out false, as it must; None if it was not run."""
         return None if not self.control else not all(part.holds for part in self.control)
 
     @property
     def outcome(self) -> str:
-        """ "holds", "not worse" or "fails" (`replication.claim.outcome`); "pending" for a claim that was not run."""
+        """Returns "holds", "not worse" or "fails" (`replication.claim.outcome`); "pending" if the claim was not run."""
         if self.claim.pending:
             return "pending"
         parts = [(part.holds, part.value) for part in self.parts]
@@ -66,11 +66,11 @@ class ClaimResult:
 
     @property
     def holds(self) -> bool | None:
-        """Whether the outcome is "holds"; None for a pending claim."""
+        """Returns whether the outcome is "holds"; None for a pending claim."""
         return None if self.claim.pending else self.outcome == "holds"
 
     def corrected(self) -> list[Corrected]:
-        """Holm's correction over the parts of the claim, in their order (`replication.multiple`)."""
+        """Applies Holm's correction over the parts of the claim, in order (`replication.multiple`)."""
         p_values = [part.p for part in self.parts]
         return [
             Corrected(p, *part.interval(level))
@@ -78,7 +78,7 @@ class ClaimResult:
         ]
 
     def summary(self) -> str:
-        """Our figures in one line of text."""
+        """Returns our figures in one line of text."""
         if self.claim.pending:
             return f"pending: {self.claim.pending}"
         parts = [
@@ -89,21 +89,21 @@ class ClaimResult:
         return "; ".join([*parts, verdict])
 
     def _remark(self, part: int) -> str:
-        """Returns why part number ``part`` does not count for the claim; empty where it does."""
+        """Returns why part number ``part`` does not count for the claim; "" if it does."""
         found, declared = self.parts[part], self.claim.parts[part]
         if not found.holds:
             return ", not so"
         return "" if declared.has_paper_sign(found.value) else f", the paper has {declared.paper_value:+.3g}"
 
     def arm_values(self, part: int) -> str:
-        """The measurements of part number ``part``, mean over seeds: "smile 12.3, start 5.44", then recall settings."""
+        """Formats a part's measurements, mean over seeds: "smile 12.3, start 5.44", followed by recall settings."""
         measurements = [replace(one, factor=1.0) for one in self.claim.parts[part].measurements]
         values = ", ".join(f"{one.arm} {self.means[one]:.4g}" for one in measurements)
         settings = dict.fromkeys(self.settings[one] for one in measurements if self.settings.get(one))
         return "; ".join([values, *settings])
 
     def to_json(self) -> dict[str, Any]:
-        """The claim as ``--json`` prints it: id, holds, paper, ours, seconds, and the details behind them."""
+        """Returns the JSON of ``--json``: id, holds, paper, ours, seconds, and details."""
         means = {f"{m.arm}: {m.measure}@{m.test_set}/{m.decoding}": _finite(value) for m, value in self.means.items()}
         return {
             "id": self.claim.id,
@@ -128,7 +128,7 @@ class ClaimResult:
 
 
 def format_interval(part: PartResult) -> str:
-    """ "+1.23 [+0.9, +1.5]"."""
+    """Formats value and interval: "+1.23 [+0.9, +1.5]"."""
     return f"{part.value:+.3g} [{part.low:+.3g}, {part.high:+.3g}]"
 
 
@@ -147,9 +147,9 @@ def _finite(value: float) -> float | None:
 
 
 def select_claims(ids: Sequence[str], claims: Sequence[Claim], command: str = "claims") -> list[Claim]:
-    """The claims of these ids; all without ids. Raises `UsageError` with the nearest id for an unknown one.
+    """Returns the claims with these ids; all without ids. Raises `UsageError` with the nearest id if one is unknown.
 
-    ``command``: of `replication`, which lists them.
+    ``command``: the command of `replication` that lists them.
     """
     known = {claim.id: claim for claim in claims}
     for id in ids:
@@ -167,10 +167,10 @@ def replay(
     on_result: Callable[[ClaimResult], None] = lambda result: None,
     workers: int = 1,
 ) -> list[ClaimResult]:
-    """The results of the claims, in order; ``on_result`` gets each one as soon as it is there.
+    """Runs the claims and returns their results in order; calls ``on_result`` with each as soon as it is available.
 
-    Arms are trained in this process, or by ``workers`` others. An arm's time counts for the first claim of the list
-    that needs it, and is divided by the number of processes, so that the times add up to that of the call.
+    Arms are trained in this process or in ``workers`` others. An arm's time counts for the first claim that needs it,
+    and is divided by the number of processes, so that the times add up to the time of the call.
     """
     counted: set[tuple[str, int]] = set()
     results = []
@@ -190,7 +190,7 @@ def replay(
 
 
 def make_tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[Task]:
-    """Each arm with each seed once, in the order in which the claims need them, with the captions that they need."""
+    """Returns a task for each arm and seed, in the order in which the claims need them, with the captions they need."""
     captions: dict[str, dict[tuple[str, str], None]] = {}
     for measurement in (one for claim in claims for one in claim.measurements()):
         for arm in lab.lineage(measurement.arm):
@@ -201,7 +201,7 @@ def make_tasks(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int]) -> list[
 
 
 def evaluate_claim(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> ClaimResult:
-    """The result of one claim; arms that are not trained yet are trained. ``seconds`` is the time of measuring only."""
+    """Evaluates one claim, after training missing arms. ``seconds`` counts only the measuring."""
     if claim.pending:
         return ClaimResult(claim)
     measurements = list(claim.measurements())
@@ -222,6 +222,6 @@ def evaluate_claim(claim: Claim, lab: Lab, seeds: tuple[int, ...]) -> ClaimResul
 
 
 def evaluate_part(part: Part, lab: Lab, seeds: Sequence[int]) -> PartResult:
-    """One part of a claim on these seeds."""
+    """Evaluates one part of a claim on these seeds."""
     statistics = [(one.factor, [lab.statistic(one, seed) for seed in seeds]) for one in part.measurements]
     return compare_with_bounds(part.statement, statistics, part.lower, part.upper)

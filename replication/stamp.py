@@ -1,7 +1,7 @@
-"""A verdict is given once for the same settings, and every later one carries its number for ever.
+"""Stamps verdicts: a verdict is given once per settings, and verdicts are numbered permanently.
 
-All verdicts of a question lie in one file. An entry is written when a verdict begins, so that one that was stopped is
-on record as well; the same settings then finish it.
+All verdicts of a question are in one file. An entry is written when a verdict begins, so that interrupted verdicts are
+on record, too; running with the same settings completes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parents[1]
 
 
 def read_verdicts(path: Path) -> list[dict[str, Any]]:
-    """All verdicts that were begun, the first one first. Raises `TellapartError` where the file is damaged."""
+    """Reads all verdicts that were begun, oldest first. Raises `TellapartError` if the file is damaged."""
     if not path.is_file():
         return []
     try:
@@ -32,15 +32,15 @@ def read_verdicts(path: Path) -> list[dict[str, Any]]:
 
 
 def given_verdict(path: Path, settings: str) -> dict[str, Any] | None:
-    """The finished verdict of these settings."""
+    """Returns the finished verdict of these settings; None if there is none."""
     return next((one for one in read_verdicts(path) if _is_of(one, settings) and one["stamp"]["date"]), None)
 
 
 def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]], **more: Any) -> dict[str, Any]:
-    """``{**run(), "stamp": {number, begun, date, commit, settings, **more}}``, kept in ``path``.
+    """Returns ``{**run(), "stamp": {number, begun, date, commit, settings, **more}}`` and stores it in ``path``.
 
-    settings: the fingerprint of all settings. Where a verdict of the same settings was given, nothing runs and that one
-    is returned. Raises what ``run`` raises; the entry then stays as begun.
+    settings: the fingerprint of all settings. If a verdict with the same settings exists, runs nothing and returns it.
+    Re-raises exceptions of ``run``; the entry then stays marked as begun.
     """
     if earlier := given_verdict(path, settings):
         say(f"this verdict was given on {earlier['stamp']['date']}; it is not given again for the same settings")
@@ -63,7 +63,7 @@ def give_verdict(path: Path, settings: str, run: Callable[[], Mapping[str, Any]]
 
 @contextmanager
 def _updating(path: Path) -> Iterator[list[dict[str, Any]]]:
-    """All verdicts of the file, written back at the end; other processes wait meanwhile."""
+    """Yields all verdicts of the file and writes them back at the end, under a lock."""
     with write_errors(path, "the verdict cannot be kept; make the folder writable"), locked(path.parent, wait=True):
         given = read_verdicts(path)
         yield given
@@ -79,14 +79,14 @@ def now() -> str:
 
 
 def commit() -> str:
-    """The commit of the code that runs, with "-dirty" where its files were changed since; empty outside a clone."""
+    """Returns the commit of the running code, with "-dirty" if files were changed since; "" outside a clone."""
     found = _git("rev-parse", "--short", "HEAD")
-    code = ("src", "replication", ":(exclude)replication/records")  # where the lock of this very record lies, too
+    code = ("src", "replication", ":(exclude)replication/records")  # which also contain the lock of this record
     return found + ("-dirty" if found and _git("status", "--porcelain", "--", *code) else "")
 
 
 def require_commit(typed: str) -> None:
-    """Raises `UsageError` outside a clone of the project. typed: the command that is for strangers."""
+    """Raises `UsageError` outside a clone of the project. typed: the command to use there instead."""
     if not commit():
         raise UsageError(
             "a verdict is stamped with the commit of a clone of the project, and this is none; to check the findings "
@@ -97,13 +97,13 @@ def require_commit(typed: str) -> None:
 def _git(*arguments: str) -> str:
     try:
         found = subprocess.run(["git", *arguments], cwd=PACKAGE, capture_output=True, text=True, check=False)
-    except OSError:  # no git here
+    except OSError:  # git is not installed
         return ""
     return found.stdout.strip()
 
 
 def stamp_line(stamp: Mapping[str, Any]) -> str:
-    """ "verdict 1, 2026-11-23 04:12, commit 1a2b3c4, settings 0f1e2d3c"."""
+    """Formats a stamp: "verdict 1, 2026-11-23 04:12, commit 1a2b3c4, settings 0f1e2d3c"."""
     shown = ("number", "begun", "date", "commit", "commit_at_end", "settings")
     more = "".join(f", {key} {value}" for key, value in stamp.items() if key not in shown and value not in ("", None))
     when = stamp["date"] or f"begun {stamp['begun']}, not finished"

@@ -1,7 +1,7 @@
 """Tables of paper 2 on `scenes`, each figure beside the paper's: ``tellapart tables``.
 
 RD100 is as in the paper. TrueMatch's bags are mined from the test pictures and their holistic captions by algorithms 1
-and 2, without a selection by people. CIDEr and BLEU-4 compare with captions of the kind that MLE learned.
+and 2, without human selection. CIDEr and BLEU-4 compare with captions of the kind that MLE was trained on.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ TEST_SET = "plain"
 
 @dataclass(frozen=True)
 class MeasuredTable:
-    """A table of the paper with our figures.
+    """A table of the paper, with our figures.
 
-    ours: a row for each row of the table, means over ``seeds``. intervals: of each figure the 95 % interval over seeds
-    and pictures. settings: n, candidates and chance of its recalls.
+    ours: one row per row of the table, means over ``seeds``. intervals: the 95 % interval of each figure over seeds and
+    pictures. settings: n, candidates and chance of its recalls.
     """
 
     table: PaperTable
@@ -59,7 +59,7 @@ class MeasuredTable:
                 "settings": self.settings}  # fmt: skip
 
     def to_rich(self) -> Table:
-        """For the terminal: in each cell our figure, its interval, and the paper's figure."""
+        """Returns the table for the terminal: each cell has our figure, its interval, and the paper's figure."""
         from rich.table import Table
 
         shown = Table(title=f"Table {self.table.number}: {self.table.title}. On scenes (in the paper, on COCO)")
@@ -84,9 +84,9 @@ def run_tables(
     workers: int = 1,
     settings: Sequence[str] = (),
 ) -> list[MeasuredTable]:
-    """These tables (default: all); the folder and its trained arms are shared with `replication.run_claims`.
+    """Measures tables (default: all); shares the folder and its trained arms with `replication.run_claims`.
 
-    Raises `UsageError` for an unknown number, before anything is trained.
+    Raises `UsageError` before training if a number is unknown.
     """
     from replication import FOLDER
     from replication.arms import DECODINGS, TEST_SETS
@@ -103,7 +103,7 @@ def run_tables(
 def measure_tables(
     tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int], workers: int = 1
 ) -> list[MeasuredTable]:
-    """The tables with our figures; arms are trained in this process, or by ``workers`` others."""
+    """Returns the tables with our figures; trains arms in this process or in ``workers`` others."""
     tasks = [task for task in make_tasks(tables, lab, seeds) if task.captions]  # the others are references
     if workers > 1 and tasks:
         with WorkerPool(lab, tasks, workers) as pool:
@@ -115,21 +115,21 @@ def measure_tables(
         found = [[compare_with_bounds("", [(1.0, statistics)]) for statistics in row] for row in rows]
         ours = tuple(tuple(one.value for one in row) for row in found)
         intervals = tuple(tuple((one.low, one.high) for one in row) for row in found)
-        # Every arm has the same pictures and candidates, so the first row's settings are those of all.
+        # All arms have the same pictures and candidates, so the first row's settings apply to all.
         settings = {name: one[0].setting for name, one in zip(table.measures, rows[0], strict=True) if one[0].setting}
         measured.append(MeasuredTable(table, ours, intervals, tuple(seeds), settings))
     return measured
 
 
 def make_tasks(tables: Sequence[PaperTable], lab: Lab, seeds: Sequence[int]) -> list[Task]:
-    """Each arm with each seed once, the arm that it starts from before it."""
+    """Returns a task for each arm and seed, after the task of the arm that it starts from."""
     arms = dict.fromkeys(arm for table in tables for row in table.rows for arm in lab.lineage(row.arm))
     captions = {arm: ((TEST_SET, "greedy"),) if lab.writes_captions(Measurement(arm, "r1")) else () for arm in arms}
     return [Task(arm, seed, captions[arm]) for arm in arms for seed in seeds]
 
 
 def _statistics(lab: Lab, row: PaperRow, measure: str, seeds: Sequence[int]) -> list[Statistic]:
-    """The measure of a row's arm, one statistic for each seed."""
+    """Returns the measure of a row's arm, one statistic per seed."""
     measurement = Measurement(row.arm, measure, TEST_SET)
     for seed in seeds:
         lab.prepare(measurement, seed)

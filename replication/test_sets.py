@@ -1,4 +1,4 @@
-"""The pictures that arms are measured on: their items, features, candidate sets and boosted captions, computed once."""
+"""Test sets of the arms: items, features, candidate sets and boosted captions, computed once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from tellapart.scenes.truth import ClaimCounts
     from tellapart.scorers import Scorer
 
-DESCRIBER_ERROR_RATE = 0.2  # how often the scripted describer of `tellapart.boost` gives a wrong value
-LOOKALIKE_SET_SIZE = 10  # pictures in a set of look-alikes, the target included
+DESCRIBER_ERROR_RATE = 0.2  # rate of wrong values by the scripted describer of `tellapart.boost`
+LOOKALIKE_SET_SIZE = 10  # pictures in a set of look-alikes, including the target
 
 
 class HasEncoder(Protocol):
@@ -32,11 +32,11 @@ class HasEncoder(Protocol):
 
 @dataclass(frozen=True)
 class ArmCaptions:
-    """The captions that one arm wrote for the pictures of a test set.
+    """The captions of one arm for the pictures of a test set.
 
-    picture_key: identifies the pictures, whatever their references. captions: one list for each item.
-    model: the captioner's name; None where the captions are references. reference_stage: the stage of boosting whose
-    captions stand for the references; empty for the items' own.
+    picture_key: identifies the pictures, independently of their references. captions: one list per item.
+    model: the captioner's name; None if the captions are references. reference_stage: the boosting stage whose captions
+    replace the references; "" for the items' own.
     """
 
     picture_key: str
@@ -50,51 +50,51 @@ class ArmCaptions:
 
     @property
     def first_captions(self) -> list[str]:
-        """The first caption of each item."""
+        """Returns the first caption of each item."""
         return [texts[0] for texts in self.captions]
 
     @property
     def references(self) -> list[list[str]]:
-        """The references of each item: written by people, or the one boosted caption of ``reference_stage``."""
+        """Returns the references of each item: human references, or the boosted caption of ``reference_stage``."""
         if self.reference_stage:
             return [[texts[self.reference_stage]] for texts in self.test_sets.boosted(self.test_set, 0)]
         return [list(item.references) for item in self.items]
 
     @cached_property
     def claim_counts(self) -> list[ClaimCounts]:
-        """True and false claims of each first caption."""
+        """Counts true and false claims of each first caption."""
         from tellapart.scenes.truth import count_claims
 
         return [count_claims(text, item.truth) for text, item in zip(self.first_captions, self.items, strict=True)]
 
     @cached_property
     def text_features(self) -> np.ndarray:
-        """The scorer's features of the first captions, N×D float32."""
+        """Returns the scorer's features of the first captions, N×D float32."""
         return np.asarray(self.test_sets.scorer.text_features(self.first_captions).cpu().numpy())
 
 
 class TestSets:
-    """Test sets by name, from their data specifications, and the scorer that measures on them."""
+    """Test sets by name, from their data specifications, and their evaluation scorer."""
 
-    __test__ = False  # no class of tests, whatever pytest takes the name for
+    __test__ = False  # keeps pytest from collecting this class
 
     def __init__(self, specifications: Mapping[str, str], scorer: str = "scenes") -> None:
         self.specifications, self.scorer_name = specifications, scorer
         self._memo = Memo()
 
     def items(self, test_set: str) -> list[Item]:
-        """The items of a test set."""
+        """Returns the items of a test set."""
         from tellapart.data import open_data
 
         return self._memo.get(("items", test_set), lambda: list(open_data(self.specifications[test_set])))
 
     def picture_key(self, test_set: str) -> str:
-        """16 hex digits of the ids: test sets that differ only in their references share captions and resamples."""
+        """Hashes the ids to 16 hex digits; test sets that differ only in references share captions and resamples."""
         ids = [item.id for item in self.items(test_set)]
         return self._memo.get(("pictures", test_set), lambda: hashlib.sha256(" ".join(ids).encode()).hexdigest()[:16])
 
     def boosted(self, test_set: str, seed: int) -> list[dict[str, str]]:
-        """The boosted captions of each picture by stage. The scripted describer draws its errors from ``seed``."""
+        """Returns each picture's boosted captions by stage. The scripted describer draws its errors from ``seed``."""
         from tellapart.boost.scripted import boost_scenes
 
         return self._memo.get(
@@ -103,28 +103,28 @@ class TestSets:
 
     @cached_property
     def scorer(self) -> Scorer:
-        """The scorer, loaded on first use; that of a recipe is trained where it has not been."""
+        """Loads the scorer on first use; trains a recipe's scorer unless it is trained already."""
         from tellapart.scorers import load_scorer
         from tellapart.training.runs import upstream
 
         return load_scorer(upstream(self.scorer_name), best_device())
 
     def features(self, items: Sequence[Item], model: HasEncoder) -> np.ndarray:
-        """What the model's encoder makes of the pictures, from the feature store."""
+        """Returns the model's features of the pictures, from the feature store."""
         from tellapart.features.store import FeatureStore
 
         return np.asarray(FeatureStore().features(list(items), model.encoder))
 
     def image_features(self, captions: ArmCaptions) -> np.ndarray:
-        """The scorer's features of the pictures, N×D float32."""
+        """Returns the scorer's features of the pictures, N×D float32."""
         return self._memo.get(("features", captions.picture_key), lambda: self.features(captions.items, self.scorer))
 
     def cosines(self, captions: ArmCaptions) -> np.ndarray:
-        """The cosine of each first caption with its picture, N values in −1..1."""
+        """Returns the cosine of each first caption with its picture, N values in −1..1."""
         return np.asarray((captions.text_features * self.image_features(captions)).sum(1))
 
     def candidate_sets(self, captions: ArmCaptions, candidates: str) -> CandidateSets:
-        """The candidates of every picture; the same for all arms.
+        """Returns the candidates of every picture, which are the same for all arms.
 
         candidates: "random" (consecutive hundreds), "lookalikes" (ten nearest), "frames" (the frames of one clip, ids
         are ``CLIP#FRAME``), or "bag3", "bag5", …: bags by algorithms 1 and 2 of paper 2, mined from the pictures and
@@ -156,14 +156,14 @@ class TestSets:
         return [np.array(bag.rows) for bag in curate_bags(mine_bags(image_ND, size, texts_ND=text_ND))]
 
     def hits_at_1(self, captions: ArmCaptions, candidates: str) -> np.ndarray:
-        """1 where the scorer ranks the caption's own picture first, else 0; NaN where the picture is in no set."""
+        """Returns 1 if the scorer ranks the caption's own picture first, otherwise 0; NaN for pictures in no set."""
         from tellapart.evaluation.test_sets import retrieve
 
         sets = self.candidate_sets(captions, candidates)
         return retrieve(sets, captions.text_features, self.image_features(captions)).hit(1)
 
     def recall_setting(self, captions: ArmCaptions, candidates: str) -> str:
-        """What a table prints beside a recall: ``n = 400, 100 candidates, chance 1.0``."""
+        """Returns the setting of a recall for tables: ``n = 400, 100 candidates, chance 1.0``."""
         from tellapart.evaluation.test_sets import chance
 
         sets = self.candidate_sets(captions, candidates)
@@ -173,6 +173,6 @@ class TestSets:
 
 
 def describe_setting(n: int, sizes: Sequence[int], chance: float) -> str:
-    """Number of queries, sizes of their candidate sets, and the recall of a random guess (0 to 1) in percent."""
+    """Formats the number of queries, the sizes of their candidate sets, and chance (given as 0 to 1) in percent."""
     size = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,}–{max(sizes):,}"
     return f"n = {n:,}, {size} candidates, chance {100 * chance:.1f}"

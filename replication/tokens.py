@@ -1,4 +1,4 @@
-"""Figure 5 of paper 1: the loss of one word where the label is richer, or plainer, than what the model predicts."""
+"""Paper 1, figure 5: the loss of one word if the label is richer or plainer than the model's prediction."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from tellapart.scenes.world import Scene
 
 
 def caption_pair(scene: Scene) -> tuple[str, str]:
-    """(rich, plain): the same true sentence with and without the colour of its one object.
+    """Returns (rich, plain): the same true sentence with and without the colour of its only object.
 
-    The noun is the one of terse captions, as in the paper's figure: there the model predicts "bus" where the label has
-    "white", and "bus" is a word of the label.
+    The noun is the noun of terse captions, as in the paper's figure, in which the model predicts "bus" where the label
+    has "white", and "bus" is a word of the label.
     """
     from tellapart.language.english import with_article
     from tellapart.scenes import vocabulary as v
@@ -22,7 +22,7 @@ def caption_pair(scene: Scene) -> tuple[str, str]:
 
 
 def second_word_loss(captions: ArmCaptions, objective: str, label: str) -> np.ndarray:
-    """−log p in nats of the word after the article, N values; ``captions`` says the model and the pictures.
+    """Computes −log p in nats of the word after the article, N values; ``captions`` gives model and pictures.
 
     label: "rich" (the colour, where a plain caption has the noun) or "plain" (the noun, where a rich one has it).
     objective: "mle" (over the whole vocabulary) or "smile" (over the words of the caption).

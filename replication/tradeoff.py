@@ -1,4 +1,4 @@
-"""``replication tradeoff``: detail and truth at once, against plain self-retrieval, its controls and an upper bound.
+"""``replication tradeoff``: detail against hallucination, compared with self-retrieval, controls and an upper bound.
 
 All arms start from the same captioner and take the same steps. ``truthful`` is the recipe that is asked about;
 ``speaker`` arms are the same one at other factors on the start's likelihood, which set how much is said: from them the
@@ -47,7 +47,7 @@ VERDICT_FILE = "tradeoff.json"
 
 
 class ArmsLab(Lab):
-    """Of several samples the first is the one by which the scorer finds the picture best among its look-alikes."""
+    """Lab that reranks several samples: the first is the best by the scorer among the picture's look-alikes."""
 
     def _arm_captions(self, measurement: Measurement, seed: int, written: bool, reference_stage: str) -> ArmCaptions:
         captions = super()._arm_captions(measurement, seed, written, reference_stage)
@@ -55,7 +55,7 @@ class ArmsLab(Lab):
 
 
 def best_first(captions: ArmCaptions) -> ArmCaptions:
-    """The captions of each picture, best first by `BestOf` among the look-alikes of R@1."""
+    """Sorts the captions of each picture by `BestOf` among the look-alikes of R@1, best first."""
     tests = captions.test_sets
     sets = tests.candidate_sets(captions, "lookalikes").sets  # the picture itself is the first member
     places = {item.id: row for row, item in enumerate(captions.items)}
@@ -67,7 +67,7 @@ def best_first(captions: ArmCaptions) -> ArmCaptions:
 
 @dataclass
 class TradeoffResult:
-    """What `run_tradeoff` found: each measure of each arm, and the rule's parts, one by one."""
+    """Result of `run_tradeoff`: each measure of each arm, and each part of the rule."""
 
     seeds: tuple[int, ...]
     table: dict[str, dict[str, PartResult]] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class TradeoffResult:
         return bool(self.parts) and all(part.holds for part in self.parts)
 
     def closed(self, name: str) -> float | None:
-        """The share of the gap between self-retrieval and the exact truth's reward that was closed, for a measure."""
+        """Returns the closed fraction of the gap between self-retrieval and the ground-truth reward, for a measure."""
         if not {"sr", "truthful", "truth"} <= set(self.table):
             return None
         plain, ours, bound = (self.table[arm][name].value for arm in ("sr", "truthful", "truth"))
@@ -118,7 +118,7 @@ def run_tradeoff(
     folder: Path = FOLDER,
     workers: int = 1,
 ) -> TradeoffResult:
-    """Train the arms of some rows (default: those of a verdict), measure, apply the rule where its rows are there.
+    """Trains the arms of some rows (default: the verdict's), measures them, and applies the rule if it has its rows.
 
     Resumes after Ctrl-C.
     """
@@ -133,7 +133,7 @@ def run_tradeoff(
 def measure_rows(
     lab: ArmsLab, rows: Sequence[str], seeds: Sequence[int], workers: int = 1
 ) -> dict[str, dict[str, PartResult]]:
-    """Each of `MEASURED` of each row, by row; what is not trained yet is trained, by ``workers`` processes."""
+    """Returns all of `MEASURED` by row, after training missing arms in ``workers`` processes."""
     decodings: dict[str, list[str]] = {}
     for arm, decoding in map(captions_of, rows):
         for one in lab.lineage(arm):
@@ -156,7 +156,7 @@ def measure_rows(
 
 
 def verdict_rows() -> list[str]:
-    """The rows of a verdict's table: its arms, and other decodings of some."""
+    """Returns the rows of a verdict's table: its arms, and other decodings of some."""
     return [*JUDGED, *DECODED_OTHERWISE]
 
 
@@ -170,7 +170,7 @@ def _part(lab: Lab, seeds: Sequence[int], part: Part) -> PartResult:
 
 
 def settings_digest(start: str, steps: int, folder: Path = FOLDER) -> str:
-    """Eight hex digits of all that decides a verdict, as `replication.verdict.settings_digest`.
+    """Hashes everything that determines a verdict to eight hex digits, as `replication.verdict.settings_digest` does.
 
     That is: the fingerprint of the recipe of every arm in a verdict (with the weights that it starts from, its data and
     the versions of the code), the rule's parts but for their wordings, what is measured, pictures and decodings.
@@ -189,9 +189,9 @@ def verdict(
     *, start: str = "scenes", steps: int = STEPS, folder: Path = FOLDER, workers: int = 1,
     seeds: Sequence[int] = VERDICTS["tradeoff"], records: Path = RECORDS,
 ) -> dict[str, Any]:  # fmt: skip
-    """The verdict on seeds 30-34: given once for the same settings, and read again from then on (`stamp`).
+    """Returns the verdict on seeds 30-34, which is given once per settings and read from its record later (`stamp`).
 
-    It is kept in the repository, beside that of the claims. Raises `UsageError` outside a clone of the project.
+    Its record is in the repository, beside the claims' record. Raises `UsageError` outside a clone of the project.
     """
     path, settings = records / VERDICT_FILE, settings_digest(start, steps, folder)
     if given_verdict(path, settings) is None:
@@ -204,7 +204,7 @@ def verdict(
 
 
 def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
-    """Header and rows of the table of `TradeoffResult.to_json`: mean over seeds and interval."""
+    """Returns header and rows of the table of `TradeoffResult.to_json`: mean over seeds and interval."""
     rows = [["arm", *MEASURED]]
     for arm, values in found["systems"].items():
         rows.append([arm, *(format_cell(one) for one in values.values())])
@@ -212,6 +212,6 @@ def table_lines(found: Mapping[str, Any]) -> list[list[str]]:
 
 
 def format_cell(one: Mapping[str, Any]) -> str:
-    """ "39.0 [35.1, 43.2]"; a dash for what is not a number."""
+    """Formats value and interval, "39.0 [35.1, 43.2]"; a dash for NaN."""
     found = [one[name] for name in ("value", "low", "high")]
     return "–" if None in found else "{:.1f} [{:.1f}, {:.1f}]".format(*found)

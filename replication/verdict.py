@@ -1,6 +1,6 @@
-"""The verdict of the claims: once for the same settings, after the power was kept, with a stamp.
+"""Verdict of the claims: given once per settings, after the power is stored, with a stamp.
 
-Its record lies in the repository, beside the claims. What settings are is in `settings_digest`.
+Its record is in the repository, beside the claims. `settings_digest` defines the settings.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ VERDICT_FILE, POWER_FILE = "verdicts.json", "power.json"
 
 
 def settings_digest(claims: Sequence[Claim], lab: Lab, command: str = "claims") -> str:
-    """Eight hex digits of all that decides a verdict, wordings and the paper's figures aside.
+    """Hashes everything that determines a verdict, except wordings and the paper's figures, to eight hex digits.
 
     That is: what each part and control compares and with which bounds, the fingerprint of every arm's recipe (with the
     arms and weights that it starts from, its data and the versions of the code), pictures, decodings and the rule.
-    command: that which gives the verdict.
+    command: the command that gives the verdict.
     """
     seed = VERDICTS[command][0]
     measurements = [one for claim in claims for one in claim.measurements()]
@@ -52,7 +52,7 @@ def settings_digest(claims: Sequence[Claim], lab: Lab, command: str = "claims") 
 
 
 def read_power(records: Path = RECORDS) -> dict[str, Any]:
-    """The power that was kept, as `replication.power` makes it; empty where there is none."""
+    """Reads the stored record of `replication.power`; empty if there is none."""
     path = records / POWER_FILE
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
@@ -60,7 +60,7 @@ def read_power(records: Path = RECORDS) -> dict[str, Any]:
 def power_of_claims(
     claims: Sequence[Claim], lab: Lab, records: Path = RECORDS, command: str = "claims"
 ) -> dict[str, float]:
-    """The power that was kept, by the id of the claim; empty where it is of other settings than these of all claims."""
+    """Returns the stored power by claim id; empty if it was computed with different settings of the claims."""
     kept = read_power(records)
     if not kept or kept["settings"] != settings_digest(claims, lab, command):
         return {}
@@ -68,7 +68,7 @@ def power_of_claims(
 
 
 def keep_power(record: Mapping[str, Any], records: Path = RECORDS) -> None:
-    """Keep the power in the repository, where a verdict looks for it; nothing outside a clone."""
+    """Stores the power in the repository, where a verdict looks for it; does nothing outside a clone."""
     if not commit():
         return
     path = records / POWER_FILE
@@ -85,13 +85,13 @@ def claims_verdict(
     records: Path = RECORDS,
     command: str = "claims",
 ) -> dict[str, Any]:
-    """``{"claims": […], "stamp": {…}}``: read where it was given for these settings, else from ``run``, and kept.
+    """Returns ``{"claims": […], "stamp": {…}}`` from the record of these settings; otherwise calls ``run`` and stores it.
 
-    run: returns what `to_json` does of these claims, and what else is to be kept. command: that which gives this
-    verdict.
+    run: returns the result of `to_json` for these claims, and other values to store. command: the command that gives
+    this verdict.
 
-    Raises `UsageError` outside a clone of the project, where there is no commit to name, and where the power of these
-    settings was not kept before.
+    Raises `UsageError` outside a clone of the project, because there is no commit to name, and if the power of these
+    settings has not been stored.
     """
     path, settings = records / VERDICT_FILE, settings_digest(claims, lab, command)
     if given_verdict(path, settings) is None:
@@ -106,9 +106,9 @@ def claims_verdict(
 
 
 def outcomes(given: Mapping[str, Any], claims: Sequence[Claim]) -> dict[str, str]:
-    """Returns the outcome of each claim of a kept verdict by its id, see `replication.claim.outcome`.
+    """Returns the outcome of each claim of a stored verdict by its id, see `replication.claim.outcome`.
 
-    The rule is applied to the kept figures, whatever it was when the verdict was given; nothing is measured again.
+    Applies the current rule to the stored figures, even if the verdict was given under another; measures nothing.
     """
     declared = {claim.id: claim for claim in claims}
     return {
@@ -131,7 +131,7 @@ def to_json(results: Sequence[ClaimResult]) -> dict[str, Any]:
 
 
 def history(given: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line for each verdict that was begun, the first one first: "verdict 1, …: 24 of 28 held"."""
+    """Returns one line per verdict that was begun, oldest first: "verdict 1, …: 24 of 28 held"."""
     from replication.stamp import stamp_line
 
     lines = []

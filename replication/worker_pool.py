@@ -1,6 +1,6 @@
-"""Arms on all cores: each process trains whole arms and writes their captions, with one thread.
+"""Trains arms on all cores: each process trains whole arms and writes their captions, with one thread.
 
-Models as small as these train faster two at once, a core each, than one after the other on two cores.
+Models this small train faster in parallel, with one core each, than one after the other on all cores.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from types import TracebackType
 from replication.lab import Lab
 from tellapart.utils.messages import Progress, say
 
-LONGEST_FIRST_BELOW = 4  # tasks left for each worker
+LONGEST_FIRST_BELOW = 4  # remaining tasks per worker
 
 
 @dataclass(frozen=True)
 class Task:
-    """One arm with one seed: its training, then its captions for these (test set, decoding)."""
+    """Trains one arm with one seed, then writes its captions for these (test set, decoding) pairs."""
 
     arm: str
     seed: int
@@ -35,11 +35,11 @@ class Task:
 
 
 class WorkerPool:
-    """``workers`` processes work through the tasks in order, each arm after the one that it starts from.
+    """Runs tasks in order in ``workers`` processes, each arm after the one that it starts from.
 
     ``with WorkerPool(lab, tasks, workers) as pool: pool.finish(keys)`` returns when those tasks are done; others
-    continue. The messages of the processes go to ``lab.folder / "workers.log"``. Meanwhile this process has one
-    thread, too: a second one would wait for cores that the workers use, and slow them down.
+    continue. The processes log to ``lab.folder / "workers.log"``. This process, too, uses a single thread meanwhile,
+    because more threads would compete with the workers for cores.
     """
 
     def __init__(self, lab: Lab, tasks: Iterable[Task], workers: int) -> None:
@@ -69,7 +69,7 @@ class WorkerPool:
         self.progress.__exit__(kind, error, trace)
 
     def finish(self, keys: Collection[tuple[str, int]]) -> None:
-        """Wait for these tasks. Raises what any task raised."""
+        """Waits for these tasks. Re-raises the exception of any task."""
         self._submit()
         while not self.done.issuperset(keys):
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
@@ -80,9 +80,9 @@ class WorkerPool:
             self._submit()
 
     def _submit(self) -> None:
-        """Submit tasks whose start is done; a few more than workers, so that none waits for this process."""
+        """Submits tasks whose start arm is done; slightly more than workers, so that none waits for this process."""
         while len(self.running) < 2 * self.workers and (ready := [task for task in self.todo if self._is_ready(task)]):
-            # Near the end the longest first: else one process would work on while the others have nothing left to do.
+            # Near the end, submit the longest tasks first, so that no process runs alone while the others are idle.
             near_the_end = len(self.todo) <= LONGEST_FIRST_BELOW * self.workers
             task = max(ready, key=self._work) if near_the_end else ready[0]
             self.todo.remove(task)
@@ -93,7 +93,7 @@ class WorkerPool:
         return start is None or (start, task.seed) in self.done
 
     def _work(self, task: Task) -> int:
-        """Captions that the arm's training reads for each picture of a batch, over all steps."""
+        """Returns the work of training the arm: captions per picture of a batch, over all steps."""
         table = self.lab.arms[task.arm].table
         if table is None:
             return 0
@@ -101,9 +101,9 @@ class WorkerPool:
 
 
 def single_threaded_workers(workers: int, log: Path, lab: Lab | None = None) -> ProcessPoolExecutor:
-    """Returns new processes with one thread each, whose messages go to ``log``; they end with this process."""
+    """Starts processes with one thread each that log to ``log`` and end with this process."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    spawn = multiprocessing.get_context("spawn")  # a forked torch may hang
+    spawn = multiprocessing.get_context("spawn")  # torch may hang after a fork
     return ProcessPoolExecutor(workers, spawn, initializer=_start, initargs=(lab, str(log)))
 
 
