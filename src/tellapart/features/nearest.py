@@ -1,13 +1,13 @@
-"""Exact nearest neighbours by cosine, and the one rule for ties.
+"""Exact nearest neighbours by cosine, with one rule for ties.
 
 **Tie rule.** Neighbours are ordered by their cosine in float64, rounded to `DIGITS` digits; equal cosines by row. The
 order does not depend on block sizes or on how float32 sums are grouped.
 
-`nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other: the matrix
-of cosines is symmetric, so each block is computed once and read twice, by rows and by columns, in half the time.
-From a million pictures on it asks FAISS (extra ``faiss``), which finds most of them, not all: pictures lie in cells; a
-picture is compared with those of the nearest sixteenth of the cells, first by codes of four bits for two numbers, then
-the best of these by the features themselves. What that misses is measured.
+`nearest_among` compares queries with a gallery. `nearest_neighbours` compares all pictures with each other: as the
+cosine matrix is symmetric, each block is computed once and read twice, by rows and by columns, in half the time.
+From a million pictures on, it uses FAISS (extra ``faiss``), which finds most neighbours but not all. FAISS assigns
+pictures to cells and compares a picture with those in the nearest sixteenth of the cells, first by codes of four bits
+per two numbers, then compares the best candidates by their features. The recall of this search is measured.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ import torch
 from tellapart.errors import MissingExtra, UsageError
 from tellapart.utils.messages import Progress, say
 
-COPY = 0.9999  # a cosine above this is a copy of the picture, which no caption can distinguish from it
-DIGITS = 9  # cosines equal to this many digits, in float64, are ties
-ROUNDING = 2e-6  # cosines in float32 that are this close may be ordered differently in float64
-SPARE = 8  # candidates kept beyond the k-th, in case float32 orders them differently
-BLOCK = 4096  # rows a side: a block of cosines is 64 MB
-_UNIT_TOLERANCE = 2e-7  # a length this close to 1 is 1 in float32
-_CELLS = 1 << 24  # float64 numbers held at a time where near-ties are computed again
+COPY = 0.9999  # pictures with a higher cosine are copies, which no caption can distinguish
+DIGITS = 9  # float64 cosines that agree to this many digits are ties
+ROUNDING = 2e-6  # float32 cosines this close may be ordered differently in float64
+SPARE = 8  # extra candidates kept beyond the k-th because float32 may order them differently
+BLOCK = 4096  # rows per side; a block of cosines takes 64 MB
+_UNIT_TOLERANCE = 2e-7  # a norm this close to 1 is 1 in float32
+_CELLS = 1 << 24  # maximum number of float64 values in memory when near-ties are recomputed
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.intp]
@@ -39,10 +39,10 @@ Ints = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The K nearest of each of N pictures, nearest first.
+    """The K nearest neighbours of each of N pictures, nearest first.
 
-    ``rows_NK`` int32, −1 where there are fewer than K; ``cosine_NK`` float32, −inf there. ``recall`` is the share of
-    the exact neighbours that an approximate search found, on a sample; None for an exact search.
+    ``rows_NK``: int32, padded with −1. ``cosine_NK``: float32, padded with −inf. ``recall``: the fraction of exact
+    neighbours that an approximate search found, measured on a sample; None for an exact search.
     """
 
     rows_NK: npt.NDArray[np.int32]
@@ -52,7 +52,7 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Vectors:
-    """Features as given, their lengths, and scaled to length 1."""
+    """The original features, their norms, and the features scaled to norm 1."""
 
     given_ND: Floats
     length_N: npt.NDArray[np.float64]
@@ -60,7 +60,7 @@ class Vectors:
 
     @classmethod
     def of(cls, features_ND: npt.ArrayLike) -> Vectors:
-        """Raises `UsageError` for what is not a matrix, and for a row of zeros, NaN or infinity."""
+        """Builds vectors from a matrix. Raises `UsageError` for other shapes and for rows of zeros, NaN or infinity."""
         given_ND = np.ascontiguousarray(features_ND, dtype=np.float32)
         if given_ND.ndim != 2:
             raise UsageError(f"features of shape {given_ND.shape}; expected a matrix, one row for each picture")
@@ -72,14 +72,14 @@ class Vectors:
                 f"{bad_N[0]}; encode these pictures again (--precision fp32), or leave them out"
             )
         if np.abs(length_N - 1).max(initial=0) < _UNIT_TOLERANCE:
-            return cls(given_ND, length_N, given_ND)  # already of length 1: no second copy
+            return cls(given_ND, length_N, given_ND)  # already of norm 1, so share the memory
         return cls(given_ND, length_N, given_ND / length_N.astype(np.float32)[:, None])
 
     def __len__(self) -> int:
         return len(self.given_ND)
 
     def take(self, row_Q: npt.NDArray[np.integer]) -> Vectors:
-        """Returns some of the rows, in this order."""
+        """Selects rows by index."""
         unit_QD = self.unit_ND[row_Q]
         given_QD = unit_QD if self.given_ND is self.unit_ND else self.given_ND[row_Q]
         return Vectors(given_QD, self.length_N[row_Q], unit_QD)
@@ -87,7 +87,7 @@ class Vectors:
     def cosines(
         self, a_M: npt.NDArray[np.integer], b_M: npt.NDArray[np.integer], others: Vectors | None = None
     ) -> npt.NDArray[np.float64]:
-        """Cosines of pairs: rows ``a_M`` with rows ``b_M`` (of ``others``). float64, rounded to `DIGITS` digits."""
+        """Computes cosines of M pairs: rows ``a_M`` with rows ``b_M`` (of ``others``), float64, rounded to `DIGITS`."""
         others = self if others is None else others
         step = max(1, _CELLS // max(1, self.given_ND.shape[1]))
         parts = []
@@ -100,9 +100,9 @@ class Vectors:
 
 @dataclass(frozen=True)
 class Exclusions:
-    """Pairs that are never neighbours: those of one group (itself, its copies), and those nearer than ``max_cosine``.
+    """Pairs that are never neighbours: pairs of one group (a picture and its copies) and pairs above ``max_cosine``.
 
-    group_Q, group_N: a number for each query and each picture of the gallery.
+    group_Q, group_N: the group of each query and of each gallery picture.
     """
 
     group_Q: Ints | None = None
@@ -111,14 +111,14 @@ class Exclusions:
 
     @property
     def limit(self) -> float:
-        """The largest cosine in float32 that is not excluded."""
+        """The largest float32 cosine that is not excluded."""
         return np.inf if self.max_cosine is None else self.max_cosine + ROUNDING / 2
 
     def mask(self, cosine_QB: torch.Tensor, queries: slice, pictures: slice) -> None:
         """Sets the excluded pairs of a block of cosines to −inf, in place."""
         if self.group_Q is not None and self.group_N is not None:
             group_Q, group_B = self.group_Q[queries], self.group_N[pictures]
-            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # few, or none: the others are not compared
+            column_M = np.flatnonzero(np.isin(group_B, group_Q))  # few or none, so only these columns are compared
             query_P, at_P = np.nonzero(group_Q[:, None] == group_B[column_M])
             cosine_QB[torch.from_numpy(query_P), torch.from_numpy(column_M[at_P])] = -torch.inf
         if self.max_cosine is not None:
@@ -134,10 +134,10 @@ def nearest_among(
     block: int = BLOCK,
     label: str | None = None,
 ) -> Neighbours:
-    """Returns the k nearest rows of ``gallery`` for each query, by the tie rule of this module.
+    """Finds the k nearest rows of ``gallery`` for each query, ordered by this module's tie rule.
 
-    label: of a progress bar; None shows none.
-    Memory: one block of cosines, ``block`` × ``block`` float32, and k + 8 candidates of each query.
+    label: label of a progress bar; None shows no bar.
+    Uses memory for one block of cosines, ``block`` × ``block`` float32, and k + 8 candidates per query.
     """
     exclusions = exclusions or Exclusions()
     n, k = len(gallery), max(0, min(k, len(gallery)))
@@ -148,7 +148,7 @@ def nearest_among(
     query_QD, unit_ND = torch.from_numpy(queries.unit_ND), torch.from_numpy(gallery.unit_ND)
     symmetric = queries is gallery and exclusions.group_Q is exclusions.group_N
     places = [(a, b) for a in range(0, len(queries), block) for b in range(a if symmetric else 0, n, block)]
-    room = torch.empty(min(block, len(queries)) * min(block, n))  # one block of cosines, used again and again
+    room = torch.empty(min(block, len(queries)) * min(block, n))  # one reused block of cosines
     threads = min(2, torch.get_num_threads())
     with Progress(len(places), label or "", enabled=label is not None) as shown, ThreadPoolExecutor(threads) as pool:
         for a, b in places:
@@ -156,7 +156,7 @@ def nearest_among(
             cosine_AB = room[: len(part_A) * len(part_B)].view(len(part_A), len(part_B))
             torch.mm(part_A, part_B.T, out=cosine_AB)
             exclusions.mask(cosine_AB, slice(a, a + block), slice(b, b + block))
-            if symmetric and a != b:  # both ways at once
+            if symmetric and a != b:  # use the block in both directions
                 ways = [pool.submit(way, a, b, cosine_AB.numpy()) for way in (best.by_rows, best.by_columns)]
                 for done in ways:
                     done.result()
@@ -176,10 +176,11 @@ def order_candidates(
     *,
     complete: bool,
 ) -> Neighbours:
-    """Returns the first k of each query's candidates (nearest first by float32), ordered by the tie rule.
+    """Returns the first k candidates of each query (given nearest first by float32), ordered by the tie rule.
 
-    Only cosines that float32 cannot tell from the next one are computed again. complete: no candidate was cut off.
-    Otherwise a query whose last candidate is nearly as near as its k-th is compared with the whole gallery in float64.
+    Recomputes only cosines that float32 cannot distinguish from the next one. complete: whether the candidates are
+    exhaustive. If not, queries whose last candidate nearly ties with the k-th are compared with the whole gallery in
+    float64.
     """
     rows_QK, cosine_QK = np.empty((len(rows_QC), k), np.int32), np.empty((len(rows_QC), k), np.float32)
     for start in range(0, len(rows_QC), BLOCK):
@@ -199,7 +200,7 @@ def order_candidates(
 
 
 def _nearly_equal(cosine_QC: Floats) -> npt.NDArray[np.bool_]:
-    """Returns which of these cosines (descending along a row) are nearly equal to the one before or after."""
+    """Returns a mask of cosines (descending along each row) that nearly equal the previous or next one."""
     near_QC = np.zeros(cosine_QC.shape, bool)
     with np.errstate(invalid="ignore"):  # −inf minus −inf
         gap_QC = cosine_QC[:, :-1] - cosine_QC[:, 1:] <= ROUNDING
@@ -211,7 +212,7 @@ def _nearly_equal(cosine_QC: Floats) -> npt.NDArray[np.bool_]:
 def _whole_gallery(
     queries: Vectors, gallery: Vectors, query: int, k: int, exclusions: Exclusions
 ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float64]]:
-    """Returns rows and cosines of the first k neighbours of one query, all in float64."""
+    """Returns rows and cosines of the first k neighbours of one query, computed in float64."""
     row_N = np.arange(len(gallery))
     cosine_N = queries.cosines(np.full(len(gallery), query), row_N, gallery)
     cosine_N[cosine_N > exclusions.limit] = -np.inf
@@ -230,12 +231,16 @@ def nearest_neighbours(
     approximate: bool | None = None,
     progress: bool = True,
 ) -> Neighbours:
-    """Returns the k nearest other pictures of each picture, by the cosine of their features.
+    """Finds the k nearest other pictures of each picture, by the cosine of their features.
 
-    features_ND: rows of any length. max_cosine: leaves out nearer pictures (paper 3: near-duplicates are at 0.8 and
-    above). Order: by the cosine in float64, rounded to nine digits, equal cosines by row; it does not depend on
-    ``block``. approximate: use FAISS (extra ``faiss``); None does from a million pictures on. Its recall against the
-    exact search is measured on a sample and printed. Raises `UsageError` for features that are not finite.
+    Neighbours are ordered by cosine in float64, rounded to nine digits, and ties by row, independently of ``block``.
+
+    features_ND: rows of any norm.
+    max_cosine: excludes nearer pictures (paper 3: near-duplicates are at 0.8 and above).
+    approximate: whether to use FAISS (extra ``faiss``); None uses it from a million pictures on. Measures its recall
+        against the exact search on a sample and prints it.
+
+    Raises `UsageError` for features that are not finite.
     """
     vectors = features_ND if isinstance(features_ND, Vectors) else Vectors.of(features_ND)
     n = len(vectors)
@@ -250,7 +255,7 @@ def nearest_neighbours(
 
 
 class _Best:
-    """The k best of each row so far. After a row's first block few cosines are above its k-th best: only those move."""
+    """Tracks the k best of each row. After a row's first block, only the few cosines above its k-th best are merged."""
 
     def __init__(self, n: int, k: int) -> None:
         self.k, self._begun = k, set[int]()
@@ -258,7 +263,7 @@ class _Best:
         self.cosine_NK = np.full((n, k), -np.inf, np.float32)
 
     def by_rows(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """Cosines of the pictures from ``a`` on with those from ``b`` on, as seen by the former."""
+        """Adds cosines between pictures from ``a`` on and pictures from ``b`` on, as candidates of the former."""
         part = slice(a, a + len(cosine_AB))
         if a not in self._begun:
             self._fill(a, b, cosine_AB)
@@ -268,10 +273,10 @@ class _Best:
         self._merge(part, at_M, of_M + b, cosine_AB.ravel()[place_M])
 
     def by_columns(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """The same, as seen by the latter: the block is read as it lies, and only what is found is turned."""
+        """Adds the same cosines as candidates of the latter; transposes only the selected values, not the block."""
         part = slice(b, b + cosine_AB.shape[1])
         if b not in self._begun:
-            self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy's
+            self._fill(b, a, torch.from_numpy(cosine_AB).T.contiguous().numpy())  # three times as fast as numpy
             return
         place_M = np.flatnonzero(cosine_AB > self.cosine_NK[part, -1])
         of_M, at_M = np.divmod(place_M, cosine_AB.shape[1])
@@ -279,7 +284,7 @@ class _Best:
         self._merge(part, at_M[order_M], of_M[order_M] + a, cosine_AB.ravel()[place_M[order_M]])
 
     def _fill(self, a: int, b: int, cosine_AB: np.ndarray) -> None:
-        """The first block of the rows from ``a`` on."""
+        """Initializes the rows from ``a`` on with their first block."""
         self._begun.add(a)
         cosine_AK, place_AK = torch.from_numpy(cosine_AB).topk(min(self.k, cosine_AB.shape[1]), 1)
         part = (slice(a, a + len(cosine_AB)), slice(0, cosine_AK.shape[1]))
@@ -287,7 +292,7 @@ class _Best:
         self.rows_NK[part] = np.where(self.cosine_NK[part] > -np.inf, place_AK.numpy() + b, -1)
 
     def _merge(self, part: slice, at_M: np.ndarray, row_M: np.ndarray, cosine_M: np.ndarray) -> None:
-        """Finds of the rows of ``part``, ordered by row: the m-th of a row goes to the m-th place behind its k."""
+        """Merges candidates of the rows in ``part``, ordered by row; the m-th of a row goes to slot k + m."""
         if not len(at_M):
             return
         count_A = np.bincount(at_M, minlength=part.stop - part.start)
@@ -302,22 +307,22 @@ class _Best:
         self.rows_NK[part] = np.take_along_axis(rows_AC, place_AK.numpy(), 1)
 
 
-APPROXIMATE_FROM = 1_000_000  # pictures: from here on FAISS, unless the caller chooses
-RECALL_SAMPLE = 2000  # pictures whose exact neighbours are sought, to see what share of them is found
-FIT_SAMPLE = 64 * 1024  # pictures that cells and codes are made from
-PER_CELL = 39  # pictures that FAISS wants at least to place a cell
-CODES = 16  # of four bits
-PROBED_SHARE = 1 / 16  # share of the cells that are looked through
-REFINE_FACTOR = 16  # times as many as are wanted, the best by their codes, are compared by their features
-QUERY_BLOCK = 4096  # at a time
+APPROXIMATE_FROM = 1_000_000  # number of pictures from which on FAISS is the default
+RECALL_SAMPLE = 2000  # number of pictures whose exact neighbours are computed to measure recall
+FIT_SAMPLE = 64 * 1024  # number of pictures that cells and codes are trained on
+PER_CELL = 39  # minimum number of pictures per cell in FAISS
+CODES = 16  # number of values of a four-bit code
+PROBED_SHARE = 1 / 16  # fraction of cells that are searched
+REFINE_FACTOR = 16  # compare this many times k candidates, the best by code, by their features
+QUERY_BLOCK = 4096  # queries per block
 ADD_BLOCK = 16384  # pictures added to the index at a time
-MIN_REQUEST = 16  # asked for at first where near-duplicates are left out, so that few neighbours are found as well
-MAX_WIDENING = 16  # times as many pictures, of as many cells, are looked at where the nearest are near-duplicates
+MIN_REQUEST = 16  # minimum first request when near-duplicates are excluded, so that small k find enough, too
+MAX_WIDENING = 16  # maximum factor on pictures and cells when the nearest pictures are near-duplicates
 
 
 @dataclass(frozen=True)
 class ApproximateSearch:
-    """The result of an approximate search, and the seconds that it took: to build the index, and to search it."""
+    """The result of an approximate search, and the seconds for building and searching the index."""
 
     neighbours: Neighbours
     build_seconds: float
@@ -328,10 +333,10 @@ class ApproximateSearch:
 def approximate_neighbours(
     unit_ND: np.ndarray, k: int, *, max_cosine: float | None = None, progress: bool = True
 ) -> Neighbours:
-    """Returns the k nearest of each picture that FAISS finds, with the recall against the exact search.
+    """Finds the k nearest neighbours of each picture with FAISS, and measures the recall against the exact search.
 
-    unit_ND: float32 of length 1. max_cosine: nearer ones are left out; more are asked for where they take the place
-    of others, and a line says how many pictures have fewer than k even so (−1 in their rows).
+    unit_ND: float32 rows of norm 1. max_cosine: excludes nearer pictures and requests more candidates to replace them;
+    prints how many pictures still have fewer than k neighbours (−1 in their rows).
     """
     search = measured_search(unit_ND, k, max_cosine=max_cosine, progress=progress)
     near = search.neighbours
@@ -358,9 +363,9 @@ def measured_search(
     seed: int = 0,
     queries: int | None = None,
 ) -> ApproximateSearch:
-    """`approximate_neighbours` with its times, and no messages. ``seed``: which pictures the recall is measured on.
+    """Runs `approximate_neighbours` with timings and without messages. ``seed``: selects the recall sample.
 
-    ``queries``: seek the neighbours of so many pictures alone, drawn at random; the found are theirs, in their order.
+    ``queries``: searches only this many random pictures; the results are theirs, in their order.
     """
     n = len(unit_ND)
     drawn = np.random.default_rng(seed)
@@ -383,7 +388,7 @@ def measured_search(
 
 
 def _index(unit_ND: np.ndarray) -> Any:
-    """FAISS's index of all pictures. Those too few to place cells and codes by are compared one by one."""
+    """Builds FAISS's index of all pictures. If there are too few for cells and codes, the index compares all pairs."""
     faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     n, d = unit_ND.shape
     cells = min(int(4 * n**0.5), min(n, FIT_SAMPLE) // PER_CELL)
@@ -401,7 +406,7 @@ def _index(unit_ND: np.ndarray) -> Any:
 
 
 def load_faiss(what: str) -> Any:
-    """Returns the module. Raises `MissingExtra`, which names ``what`` needs it."""
+    """Imports FAISS. Raises `MissingExtra`, naming ``what`` needs it."""
     try:
         return importlib.import_module("faiss")
     except ModuleNotFoundError:
@@ -411,9 +416,9 @@ def load_faiss(what: str) -> Any:
 def _search(
     index: Any, unit_ND: np.ndarray, row_Q: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the k nearest of some pictures: rows and cosines Q×k, as `Neighbours` has them.
+    """Returns rows and cosines Q×k of the nearest neighbours of some pictures, in the format of `Neighbours`.
 
-    Where near-duplicates leave fewer than k, twice as many are asked for in twice as many cells, and so on.
+    If excluding near-duplicates leaves fewer than k, repeatedly doubles the numbers of requested pictures and cells.
     """
     rows_QK, cosine_QK = np.full((len(row_Q), k), -1, np.int32), np.full((len(row_Q), k), -np.inf, np.float32)
     open_Q, times = np.arange(len(row_Q)), 1
@@ -429,10 +434,10 @@ def _search(
 
 
 def _widened_parameters(index: Any, times: int) -> Any:
-    """FAISS's parameters to look through so many times as many cells."""
+    """Returns FAISS search parameters for ``times`` as many cells."""
     faiss = load_faiss(f"the search among {APPROXIMATE_FROM:,} pictures and more")
     if isinstance(index, faiss.IndexFlat):
-        return None  # it has no cells
+        return None  # the index has no cells
     lists = faiss.downcast_index(index.base_index)
     probed = min(lists.nlist, times * lists.nprobe)
     return faiss.IndexRefineSearchParameters(
@@ -443,7 +448,7 @@ def _widened_parameters(index: Any, times: int) -> Any:
 def _filter_candidates(
     row_Q: np.ndarray, found_QA: np.ndarray, cosine_QA: np.ndarray, k: int, max_cosine: float | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the first k of what was found that are another picture and not too near, equal cosines by row."""
+    """Returns the first k results that are other pictures and not above ``max_cosine``; orders ties by row."""
     left_out_QA = (found_QA == row_Q[:, None]) | (found_QA < 0)
     if max_cosine is not None:
         left_out_QA |= cosine_QA > max_cosine + ROUNDING / 2
@@ -456,7 +461,7 @@ def _filter_candidates(
 
 
 def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cosine: float | None) -> float:
-    """Returns the share of the exact neighbours of some pictures that were found."""
+    """Computes the fraction of the exact neighbours of some pictures that were found."""
     vectors = Vectors.of(unit_ND)
     exclusions = Exclusions(row_Q, np.arange(len(unit_ND)), max_cosine)
     exact_QK = nearest_among(vectors.take(row_Q), vectors, rows_QK.shape[1], exclusions).rows_NK
@@ -464,7 +469,7 @@ def _recall(unit_ND: np.ndarray, row_Q: np.ndarray, rows_QK: np.ndarray, max_cos
 
 
 def share_found(exact_QK: np.ndarray, found_QK: np.ndarray) -> float:
-    """Returns the share of the exact neighbours (−1: none) that are among those found."""
+    """Computes the fraction of the exact neighbours (−1: none) that are among those found."""
     shared = sum(
         len(np.intersect1d(exact_K[exact_K >= 0], found_K)) for exact_K, found_K in zip(exact_QK, found_QK, strict=True)
     )

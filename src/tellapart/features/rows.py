@@ -1,15 +1,15 @@
-"""Rows of numbers on disk, found by the content key of a picture.
+"""Rows of numbers on disk, looked up by the content key of a picture.
 
-    FOLDER/features/index.sqlite   which tables there are, which key has which row, and which file has which key
-    FOLDER/features/NAME.bin       the rows of a table, one after the other
+    FOLDER/features/index.sqlite   the tables, the row of each key, and the key of each file
+    FOLDER/features/NAME.bin       the concatenated rows of a table
 
 A row is valid once its bytes are flushed and the index lists it, in this order and under SQLite's write lock, the only
-lock. A process killed at any moment leaves at most bytes beyond the last valid row, which the next one overwrites. The
-index is opened for each transaction, with a rollback journal (not WAL), which also works on the network file systems
-where home folders lie. Rows that are mapped stay readable after their file is removed.
+lock. If a process is killed, it leaves at most bytes beyond the last valid row, which the next process overwrites. The
+index is opened for each transaction, with a rollback journal (not WAL), which also works on network file systems.
+Mapped rows stay readable after their file is removed.
 
-Every row has a checksum. A process verifies it on the first access to the row; a damaged row is dropped and counted
-(`RowStore.damaged`), and then computed again.
+Every row has a checksum, which a process verifies on its first access to the row. A damaged row is dropped, counted
+(`RowStore.damaged`), and computed again.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from tellapart.errors import TellapartError
 
-BF16 = "bfloat16"  # numpy has no such type: rows are kept as the upper halves of float32
+BF16 = "bfloat16"  # numpy lacks this type, so rows are stored as the upper halves of float32
 KNOWN_ROWS = "SELECT key, row FROM rows WHERE name = ? AND key IN"
-KEYS_PER_QUERY = 500  # parameters of one query; old builds of SQLite allow 999
+KEYS_PER_QUERY = 500  # parameters per query; old builds of SQLite allow 999
 SCHEMA_VERSION = 1
 SCHEMA = """
 CREATE TABLE tables (name TEXT PRIMARY KEY, label TEXT NOT NULL, title TEXT NOT NULL, dtype TEXT NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE files (path TEXT PRIMARY KEY, size INTEGER NOT NULL, mtime_ns INTEG
 
 @dataclass(frozen=True)
 class TableUse:
-    """One line of ``tellapart cache``. ``used`` is in seconds since 1970; ``name``: that of the model."""
+    """One line of ``tellapart cache``. ``used``: last use in seconds since 1970. ``name``: name of the model."""
 
     name: str
     label: str
@@ -59,7 +59,7 @@ class TableUse:
 
 @dataclass(frozen=True)
 class Room:
-    """Bytes: those of the store, the most that it may hold, and those that are free on its disk."""
+    """Disk usage in bytes: the size of the store, its limit, and the free space on its disk."""
 
     used: int
     limit: float
@@ -68,7 +68,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of one shape and type in one file."""
+    """Rows of one shape and dtype in one file."""
 
     name: str
     dtype: str
@@ -82,29 +82,29 @@ class Table:
 
     @property
     def size(self) -> int:
-        """Bytes of the file."""
+        """Size of the file in bytes."""
         return self.file.stat().st_size if self.file.is_file() else 0
 
     def mapped(self) -> np.ndarray:
-        """Returns the rows as they lie on disk, copy on write."""
+        """Maps the rows as stored on disk, copy-on-write."""
         disk_dtype = np.dtype(np.uint16) if self.dtype == BF16 else np.dtype(self.dtype)
         return np.memmap(self.file, disk_dtype, mode="c", shape=(self.count, *self.shape))
 
 
 class RowStore:
-    """Tables of rows below ``folder``, at most ``limit_bytes``: beyond that, the least recently used tables go.
+    """Tables of rows below ``folder``. Beyond ``limit_bytes``, drops the least recently used tables.
 
-    The table that is being written stays, whatever its size.
+    Keeps the table that is being written, whatever its size.
     """
 
     def __init__(self, folder: Path, limit_bytes: float) -> None:
         self.folder, self.limit_bytes = folder, limit_bytes
-        self.damaged: dict[str, int] = {}  # label to rows dropped by this process
+        self.damaged: dict[str, int] = {}  # number of rows per label that this process dropped
         self._path = folder / "features" / "index.sqlite"
-        self._checked: dict[str, set[int]] = {}  # table's name to its rows that this process has compared
+        self._checked: dict[str, set[int]] = {}  # maps table names to rows that this process has verified
 
     def known_rows(self, label: str, keys: Sequence[str]) -> dict[str, int]:
-        """Returns the rows of those keys that the table has."""
+        """Returns the row numbers of the keys that the table contains."""
         with self._transaction("DEFERRED") as index:
             table = self._table(index, label)
             if table is None:
@@ -115,8 +115,8 @@ class RowStore:
         return sound
 
     def read(self, label: str, keys: Sequence[str]) -> StoredRows | None:
-        """Returns the rows of ``keys``, in their order; None if one of them is not there."""
-        with self._transaction("DEFERRED") as index:  # the table must not go between the answer and the mapping
+        """Returns the rows of ``keys`` in order; None if any is missing."""
+        with self._transaction("DEFERRED") as index:  # the table must not be dropped between lookup and mapping
             table = self._table(index, label)
             known = {} if table is None else look_up(index, KNOWN_ROWS, keys, table.name)
             if table is None or any(key not in known for key in keys):
@@ -129,7 +129,7 @@ class RowStore:
         return None
 
     def dtype_of(self, label: str) -> str | None:
-        """Returns the type of a table's rows on disk; None if there is no table."""
+        """Returns the on-disk dtype of a table; None if there is no table."""
         with self._transaction("DEFERRED") as index:
             table = self._table(index, label)
         return None if table is None else table.dtype
@@ -137,17 +137,17 @@ class RowStore:
     def append(
         self, label: str, keys: Sequence[str], rows: np.ndarray, precision: str = "fp32", title: str = ""
     ) -> None:
-        """Adds rows; keys that are there already (another process was faster) keep theirs.
+        """Adds rows; existing keys (written by a faster process) keep their rows.
 
-        precision: of the model that made them; a new table keeps half precision as such if no bit is lost by it.
-        title: what `usage` calls the table.
-        Raises `TellapartError` if the disk is full (nothing half-written counts), or if the rows' shape differs from
-        the table's.
+        precision: precision of the model; a new table is stored in half precision if that is lossless.
+        title: name of the table in `usage`.
+        Raises `TellapartError` if the disk is full (partial writes do not count) or if the shape of the rows differs
+        from the table's.
         """
         with self._transaction("IMMEDIATE") as index:
             table = self._table(index, label)
             if table is not None and table.size < table.count * table.row_bytes:
-                self._drop(index, table)  # the file was lost: what is written behind it must not bring it back
+                self._drop(index, table)  # the file was lost; appending must not revive its old rows
                 table = None
             if table is None:
                 table = Table(_name(label), smallest_dtype(rows, precision), rows.shape[1:], 0, self._file(label))
@@ -164,13 +164,13 @@ class RowStore:
             index.execute("UPDATE tables SET count = count + ? WHERE name = ?", (len(fresh), table.name))
 
     def touch(self, label: str) -> None:
-        """Marks a table as used now, and drops least recently used ones while all exceed the limit."""
+        """Marks a table as used now, and drops least recently used tables while the store exceeds its limit."""
         with self._transaction("IMMEDIATE") as index:
             index.execute("UPDATE tables SET used = ? WHERE name = ?", (time.time(), _name(label)))
             self._make_room(index, _name(label), 0)
 
     def known_files(self, signatures: Mapping[str, tuple[int, int]]) -> dict[str, str]:
-        """Returns the content keys of those files that were hashed before and have the same (size, mtime_ns) still."""
+        """Returns the content keys of files that were hashed before and still have the same (size, mtime_ns)."""
         paths = list(signatures)
         query = "SELECT path, size || ' ' || mtime_ns || ' ' || key FROM files WHERE path IN"
         with self._transaction("DEFERRED") as index:
@@ -179,14 +179,14 @@ class RowStore:
         return {p: key for p, (size, mtime, key) in split.items() if (int(size), int(mtime)) == signatures[p]}
 
     def remember_files(self, files: Iterable[tuple[str, tuple[int, int], str]]) -> None:
-        """Keeps (path, (size, mtime_ns), content key) for `known_files`."""
+        """Stores (path, (size, mtime_ns), content key) for `known_files`."""
         rows = [(path, *signature, key) for path, signature, key in files]
         if rows:
             with self._transaction("IMMEDIATE") as index:
                 index.executemany("REPLACE INTO files VALUES (?, ?, ?, ?)", rows)
 
     def empty(self) -> int:
-        """Drops every table, every remembered file and a damaged index. Returns the bytes set free."""
+        """Drops all tables, all remembered files and a damaged index. Returns the number of bytes freed."""
         if not self._path.parent.is_dir():
             return 0
         freed = sum(file.stat().st_size for file in self._path.parent.glob("*.bin"))
@@ -202,7 +202,7 @@ class RowStore:
         return freed
 
     def remove(self, label: str) -> int:
-        """Drops one table. Returns the bytes set free."""
+        """Drops one table. Returns the number of bytes freed."""
         with self._transaction("EXCLUSIVE") as index:
             if (table := self._table(index, label)) is None:
                 return 0
@@ -211,7 +211,7 @@ class RowStore:
         return freed
 
     def usage(self) -> list[TableUse]:
-        """Returns the contents of the cache, last used first."""
+        """Returns the contents of the cache, most recently used first."""
         if not self._path.is_file():
             return []
         with self._transaction("DEFERRED") as index:
@@ -223,7 +223,7 @@ class RowStore:
         return [TableUse(title, label, count, sizes[label], used) for title, label, used, count in rows]
 
     def room(self) -> Room:
-        """Returns what the store holds, may hold, and could hold."""
+        """Returns the store's size, its limit, and the free disk space."""
         with cache_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             return Room(sum(use.bytes for use in self.usage()), self.limit_bytes, shutil.disk_usage(self.folder).free)
@@ -239,7 +239,7 @@ class RowStore:
         return Table(_name(label), dtype, tuple(int(length) for length in shape.split()), count, self._file(label))
 
     def _intact(self, index: sqlite3.Connection, table: Table, known: Mapping[str, int]) -> dict[str, int]:
-        """Returns those of the ``known`` rows whose bytes are as they were written."""
+        """Returns the ``known`` rows whose checksums match."""
         if table.size < table.count * table.row_bytes:
             return {}
         checked = self._checked.setdefault(table.name, set())
@@ -252,7 +252,7 @@ class RowStore:
         return {key: row for key, row in known.items() if key not in damaged}
 
     def _forget(self, label: str, known: Mapping[str, int], sound: Mapping[str, int]) -> None:
-        """Drops the rows that are known and not sound; what another process wrote in their place stays."""
+        """Drops rows that are known but not sound; keeps rows that another process wrote in their place."""
         damaged = [(_name(label), key, row) for key, row in known.items() if key not in sound]
         if damaged:
             with self._transaction("IMMEDIATE") as index:
@@ -261,7 +261,7 @@ class RowStore:
             self.damaged[label] = self.damaged.get(label, 0) + len(damaged)
 
     def _make_room(self, index: sqlite3.Connection, keep: str, more: int) -> None:
-        """Drops tables, the least recently used one first, until ``more`` bytes fit."""
+        """Drops tables, least recently used first, until ``more`` bytes fit."""
         labels = [label for (label,) in index.execute("SELECT label FROM tables ORDER BY used").fetchall()]
         tables = [table for label in labels if (table := self._table(index, label)) is not None]
         over = sum(table.size for table in tables) + more - self.limit_bytes
@@ -271,7 +271,7 @@ class RowStore:
                 self._drop(index, table)
 
     def _drop(self, index: sqlite3.Connection, table: Table) -> None:
-        # The file first: killed in between, the index speaks of a file that is not there, which `_intact` notices.
+        # Remove the file first: after a kill in between, the index lists a missing file, which `_intact` detects.
         table.file.unlink(missing_ok=True)
         for which in ("rows", "tables"):
             index.execute(f"DELETE FROM {which} WHERE name = ?", (table.name,))
@@ -279,7 +279,7 @@ class RowStore:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str) -> Iterator[sqlite3.Connection]:
-        """A connection for one transaction: none is kept, so forks, threads and ``--empty`` cannot be hurt by it."""
+        """Opens a connection for one transaction; none is kept, which is safe for forks, threads and ``--empty``."""
         with cache_errors(self.folder):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             index = sqlite3.connect(self._path, timeout=60, isolation_level=None)
@@ -289,7 +289,7 @@ class RowStore:
                 try:
                     yield index
                 except BaseException:
-                    with contextlib.suppress(sqlite3.Error):  # SQLite may have rolled back by itself (full disk)
+                    with contextlib.suppress(sqlite3.Error):  # SQLite may already have rolled back (full disk)
                         index.execute("ROLLBACK")
                     raise
                 index.execute("COMMIT")
@@ -298,10 +298,10 @@ class RowStore:
 
 
 class StoredRows(NDArrayOperatorsMixin):
-    """Rows of the store as an array gives them, by a number, a slice or an array of numbers; read when asked for.
+    """Array-like access to rows of the store by an index, a slice or an index array; rows are read lazily.
 
-    Any order and any subset of pictures is the same copy on disk. Half precision is read as float32.
-    ``numpy.asarray`` gives all rows in memory.
+    Every order and subset of pictures shares one copy on disk. Half precision is read as float32. ``numpy.asarray``
+    loads all rows into memory.
     """
 
     def __init__(self, mapped: np.ndarray, row_N: np.ndarray, dtype: str) -> None:
@@ -313,7 +313,7 @@ class StoredRows(NDArrayOperatorsMixin):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all rows in memory."""
+        """Size of all rows in memory, in bytes."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -324,7 +324,7 @@ class StoredRows(NDArrayOperatorsMixin):
     @overload
     def __getitem__(self, chosen: slice | np.ndarray | Sequence[int] | tuple[Any, ...]) -> np.ndarray: ...
     def __getitem__(self, chosen: Any) -> np.ndarray:
-        if isinstance(chosen, tuple):  # rows, then parts of them
+        if isinstance(chosen, tuple):  # index rows first, then within rows
             rows = self[chosen[0]]
             return rows[chosen[1:] if rows.ndim < self.ndim else (slice(None), *chosen[1:])]
         if isinstance(chosen, int | np.integer):
@@ -340,19 +340,19 @@ class StoredRows(NDArrayOperatorsMixin):
         return rows if dtype is None else rows.astype(dtype, copy=False)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        """Operators read all rows first."""
+        """Loads all rows before applying an operator."""
         arrays = [np.asarray(given) if isinstance(given, StoredRows) else given for given in inputs]
         return getattr(ufunc, method)(*arrays, **settings)
 
     def _read(self, row_M: np.ndarray) -> np.ndarray:
-        """Returns new rows in memory."""
+        """Reads rows into new memory."""
         return unpack(np.asarray(self._mapped[row_M]), self._disk_dtype)
 
 
 def _packed(rows: np.ndarray, table: Table, label: str) -> np.ndarray:
-    """Returns rows in the table's type. Raises `TellapartError` where they do not fit it."""
+    """Converts rows to the table's dtype. Raises `TellapartError` if they do not fit."""
     fits = rows.shape[1:] == table.shape
-    if fits and rows.dtype.str != table.dtype:  # half precision: the same bits must come back
+    if fits and rows.dtype.str != table.dtype:  # half precision must be lossless
         with np.errstate(over="ignore"):
             fits = rows.dtype == np.float32 and np.array_equal(unpack(pack(rows, table.dtype), table.dtype), rows)
     if not fits:
@@ -369,12 +369,12 @@ def _name(label: str) -> str:
 
 
 def row_bytes(dtype: str, shape: Sequence[int]) -> int:
-    """Returns bytes of one row on disk."""
+    """Returns the size of one row on disk, in bytes."""
     return int(np.prod(shape, dtype=np.int64)) * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
 
 
 def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Returns rows as they lie on disk."""
+    """Converts rows to their format on disk."""
     rows = np.ascontiguousarray(rows)
     if dtype == BF16:
         upper: np.ndarray = (rows.astype(np.float32, copy=False).view(np.uint32) >> 16).astype(np.uint16)
@@ -383,7 +383,7 @@ def pack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
-    """Returns rows from disk for use: half precision becomes float32."""
+    """Converts rows from their format on disk; half precision becomes float32."""
     if dtype == BF16:
         floats: np.ndarray = (rows.astype(np.uint32) << 16).view(np.float32)
         return floats
@@ -391,9 +391,7 @@ def unpack(rows: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def smallest_dtype(rows: np.ndarray, precision: str) -> str:
-    """Returns the type to keep float32 rows of a model in ``precision`` in: the smaller one where no bit is lost by
-    it.
-    """
+    """Returns the smallest lossless dtype for float32 rows of a model in ``precision``."""
     small = {"bf16": BF16, "fp16": np.dtype(np.float16).str}.get(precision)
     if small is None or rows.dtype != np.float32 or not rows.size:
         return str(rows.dtype.str)
@@ -402,7 +400,7 @@ def smallest_dtype(rows: np.ndarray, precision: str) -> str:
 
 
 def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
-    """Puts bytes at a place of a file and flushes them; what did not fit is cut off again."""
+    """Writes rows at a row index of a file and flushes them; truncates the file again if they do not fit."""
     handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         left, at = memoryview(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data), place
@@ -419,7 +417,7 @@ def write_rows(file: Path, place: int, rows: np.ndarray) -> None:
 
 
 def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: str) -> dict[str, Any]:
-    """Returns the rows of a query that ends in ``IN``, for any number of keys: its first column to its second."""
+    """Runs a query that ends in ``IN`` for any number of keys; maps its first column to its second."""
     rows: dict[str, Any] = {}
     for start in range(0, len(keys), KEYS_PER_QUERY):
         some = keys[start : start + KEYS_PER_QUERY]
@@ -429,7 +427,7 @@ def look_up(index: sqlite3.Connection, query: str, keys: Sequence[str], *first: 
 
 @contextlib.contextmanager
 def cache_errors(folder: Path) -> Iterator[None]:
-    """Turns what the system says about the cache folder into one line with what to do."""
+    """Converts system errors about the cache folder to one line that says what to do."""
     elsewhere = "set TELLAPART_CACHE to another folder"
     try:
         yield
@@ -440,7 +438,7 @@ def cache_errors(folder: Path) -> Iterator[None]:
             raise TellapartError(f"{folder}: another process holds the cache for over a minute; {elsewhere}") from None
         if "readonly" in str(error) or "unable to open" in str(error):
             raise TellapartError(f"{folder}: the cache cannot be written ({error}); {elsewhere}") from None
-        if "I/O error" in str(error):  # a limit on the size of files, a disk that fails
+        if "I/O error" in str(error):  # a file size limit or a failing disk
             raise TellapartError(f"{folder}: the cache cannot be read or written ({error}); {elsewhere}") from None
         raise TellapartError(f"{folder}: the cache is damaged ({error}); type: tellapart cache --empty") from None
     except OSError as error:
@@ -455,7 +453,7 @@ def _prepare(index: sqlite3.Connection, folder: Path) -> None:
         raise TellapartError(f"{folder}: a cache of another version of tellapart; type: tellapart cache --empty")
     if version == 0:
         index.execute("BEGIN EXCLUSIVE")
-        if index.execute("PRAGMA user_version").fetchone() == (0,):  # another process may have been faster
+        if index.execute("PRAGMA user_version").fetchone() == (0,):  # another process may have created it first
             for statement in filter(str.strip, SCHEMA.split(";")):
                 index.execute(statement)
             index.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

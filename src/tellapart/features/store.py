@@ -1,15 +1,15 @@
 """The feature store: features of frozen encoders and decoded pixels on disk, so that every picture is encoded once.
 
     store = FeatureStore()
-    items = store.readable(dataset, encoder, skipped=dataset.unreadable)   # encodes what is not there yet
+    items = store.readable(dataset, encoder, skipped=dataset.unreadable)   # encodes missing rows
     features_ND = store.features(items, encoder)                           # rows in the order of the items
 
-The key of a row is the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content: a renamed
-or copied file is not encoded again, a changed one is. A file with the same path, size and modification time is not read
-again. Of a clip, `Encoder.frames` frames are encoded and joined to one row, whose key includes their number. A row does
-not depend on what else was encoded with it (`alone`). `docs/cache.md` describes the cache.
+The key of a row consists of the encoder's fingerprint (weights and preprocessing) and a hash of the picture's content:
+renamed or copied files are not encoded again, changed files are. Files with the same path, size and modification time
+are not read again. For a clip, `Encoder.frames` frames are encoded and joined to one row, whose key includes their
+number. A row does not depend on what else was encoded with it (`alone`). `docs/cache.md` describes the cache.
 
-`features.filling` is the pass that encodes what is missing.
+`features.filling` encodes missing rows.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tellapart.features.rows import RowStore, StoredRows, TableUse
 from tellapart.types import Encoder, Item
 from tellapart.utils.messages import Progress, say
 
-SMALL = 8 << 20  # bytes of a file that is hashed again sooner than asked for in the index
+SMALL = 8 << 20  # files up to this many bytes are rehashed, which is faster than an index lookup
 
 
 class FeatureStore:
     """Features and pixels of pictures on disk, below ``folder``.
 
-    ``folder``: default ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``. ``limit_gb``: default
-    ``$TELLAPART_CACHE_GB``, else 20; beyond it the rows of the least recently used encoders are dropped.
-    Safe with several processes at once, and under ``kill -9``.
+    ``folder``: defaults to ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``. ``limit_gb``: defaults to
+    ``$TELLAPART_CACHE_GB``, else 20; beyond it, the rows of the least recently used encoders are dropped.
+    Safe for concurrent processes and under ``kill -9``.
     """
 
     def __init__(self, folder: str | Path | None = None, *, limit_gb: float | None = None) -> None:
@@ -47,25 +47,22 @@ class FeatureStore:
 
     @property
     def table(self) -> RowStore:
-        """The rows themselves, by key."""
+        """The underlying rows, by key."""
         return self._rows
 
     def features(
         self, items: Sequence[Item], encoder: Encoder, *, batch_size: int = BATCH, progress: bool = True
     ) -> StoredRows:
-        """float32 features N×D (N×P×D where the encoder gives that), rows in the order of ``items``.
+        """Returns float32 features N×D (or N×P×D, depending on the encoder), in the order of ``items``.
 
-        They are read when they are asked for, by slices and arrays of numbers; ``numpy.asarray`` reads all. Encodes
-        what is not in the store. Raises
-        `PictureError` that names the pictures which cannot be read: leave them out with `readable` first.
+        Encodes rows that the store lacks. Rows are read lazily by slices and index arrays; ``numpy.asarray`` reads all.
+        Raises `PictureError` naming the pictures that cannot be read; filter them with `readable` first.
         """
         self._fill_by_tower(items, encoder, batch_size, progress)
         return self._array(items, encoder_rows(encoder), batch_size, progress)
 
     def rows(self, items: Sequence[Item], maker: RowMaker, *, progress: bool = True) -> StoredRows:
-        """Returns what ``maker`` makes of pictures, such as those of `training.batches.TrainingPixels`; else as
-        `features`.
-        """
+        """Returns rows computed by ``maker``, such as `training.batches.TrainingPixels`; otherwise like `features`."""
         return self._array(items, maker, BATCH, progress)
 
     def readable(
@@ -77,9 +74,9 @@ class FeatureStore:
         batch_size: int = BATCH,
         progress: bool = True,
     ) -> list[Item]:
-        """Encodes what is missing. Returns the items whose rows are in the store; ``skipped`` gets the others.
+        """Encodes missing rows. Returns the items whose rows are in the store, and adds the others to ``skipped``.
 
-        encoder: or the `RowMaker` of other rows.
+        encoder: an encoder, or the `RowMaker` of other rows.
         """
         if not isinstance(encoder, RowMaker):
             self._fill_by_tower(items, encoder, batch_size, progress)
@@ -92,8 +89,7 @@ class FeatureStore:
         return [item for item, key in zip(items, keys, strict=True) if key is not None]
 
     def cached(self, label: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns the array that ``make`` returns, stored under ``label``; ``make`` is called only where nothing is
-        stored.
+        """Returns the array stored under ``label``, or calls ``make`` and stores its result if there is none.
 
         ``label`` must identify everything that the array depends on.
         """
@@ -105,9 +101,9 @@ class FeatureStore:
         return array if known is None else known[0]
 
     def digest(self, path: Path) -> str:
-        """Returns the content key of a file of any size, read again only where its size or time of change is another.
+        """Returns the content key of a file; reads it again only if its size or modification time has changed.
 
-        Raises `TellapartError` where it cannot be read.
+        Raises `TellapartError` if it cannot be read.
         """
         picture = FilePicture(path)
         if (signature := picture.signature())[0] < SMALL:
@@ -122,7 +118,7 @@ class FeatureStore:
         return key
 
     def usage(self) -> list[TableUse]:
-        """Returns the contents of the cache, last used first."""
+        """Returns the contents of the cache, most recently used first."""
         return self._rows.usage()
 
     def empty(self) -> int:
@@ -132,7 +128,7 @@ class FeatureStore:
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> StoredRows:
         if not len(items):
             raise TellapartError("no pictures to encode; expected at least one item")
-        for _ in range(3):  # another process may drop rows (size limit, --empty) before they are mapped
+        for _ in range(3):  # retry: another process may drop rows (size limit, --empty) before they are mapped
             keys, errors = self._fill(items, maker, batch_size, progress)
             if errors:
                 raise PictureError(_unreadable(errors, len(items)))
@@ -143,7 +139,7 @@ class FeatureStore:
         raise TellapartError(f"{self.folder}: the cache is emptied as fast as it fills; raise TELLAPART_CACHE_GB")
 
     def _fill_by_tower(self, items: Sequence[Item], encoder: Encoder, batch_size: int, progress: bool) -> None:
-        """Brings the rows of pictures that stand still into the store, by those of the encoder's ``tower``, if any."""
+        """Adds the rows of still pictures to the store, computed from the rows of the encoder's ``tower``, if any."""
         if encoder.tower is None:
             return
         tower, maker = encoder_rows(encoder.tower), encoder_rows(encoder)
@@ -154,14 +150,14 @@ class FeatureStore:
         for start in range(0, len(missing), TOWER_ROWS):
             some = missing[start : start + TOWER_ROWS]
             if (rows := self._rows.read(tower.label, some)) is None:
-                return  # dropped meanwhile: they are encoded as others are
+                return  # dropped in the meantime; encode them like others
             self._rows.append(maker.label, some, head_rows(encoder, np.asarray(rows)), maker.precision, maker.name)
         self._rows.touch(tower.label)
 
     def _fill(
         self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool
     ) -> tuple[list[str | None], list[tuple[Item, PictureError]]]:
-        """Brings the rows of ``items`` into the store. Returns keys (None: unreadable) and errors."""
+        """Adds the rows of ``items`` to the store. Returns their keys (None: unreadable) and the errors."""
         work = Filling(self._rows, maker, items, batch_size)
         with Progress(len(items), f"encoding ({maker.label[:24]})", enabled=progress) as shown:
             for count in work.run():

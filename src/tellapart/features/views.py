@@ -1,12 +1,12 @@
-"""Views: the input of a captioner, which is features of its encoder (kept or not), features from files, or prompts.
+"""Views: provide a captioner's input, i.e. features of its encoder (cached or not), features from files, or prompts.
 
-Training, captioning and the final evaluation use them through one interface.
+Training, captioning and the final evaluation share this interface.
 
-`FeatureFiles` are features that another program wrote, by item id. A folder with a file for each picture: ``ID.npz``
-(bottom-up attention: the array is called ``x``, ``feat`` or ``features``, or is the only one) or ``ID.npy``. Or one
-HDF5 file, ``.h5`` or ``.hdf5`` (extra ``regions``): a data set ``ID``, ``ID_features`` or ``ID/features`` for each
-picture. An array is D numbers, or P×D for P regions; pictures may have different numbers of regions. An id is looked
-for as it stands, then without a suffix such as ``.jpg``.
+`FeatureFiles` reads features that another program wrote, by item id, from a folder with one file per picture or from
+one HDF5 file. Files are ``ID.npz`` (bottom-up attention: the array is named ``x``, ``feat`` or ``features``, or is the
+only one) or ``ID.npy``. HDF5 files, ``.h5`` or ``.hdf5`` (extra ``regions``), contain a data set ``ID``,
+``ID_features`` or ``ID/features`` per picture. An array has shape D, or P×D for P regions; the number of regions may
+vary. Ids are looked up unchanged first, then without a suffix such as ``.jpg``.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from tellapart.captioners.captioner import Captioner
 
 
-ARRAY_NAMES = ("x", "feat", "features")  # what programs call the features of a picture's regions
+ARRAY_NAMES = ("x", "feat", "features")  # common names of region features
 HDF5 = (".h5", ".hdf5", ".hdf")
 FOLDER = "clip-features"
-FROM_PICKLE = (  # ClipCap's: a row of "clip_embedding" for each caption, whose own "clip_embedding" is its number
+FROM_PICKLE = (  # ClipCap's format: "clip_embedding" has the rows, and each caption's "clip_embedding" is a row index
     """python -c 'import numpy, pickle, sys; d = pickle.load(open(sys.argv[1], "rb")); """
     """[numpy.save(sys.argv[2] + "/" + str(c["image_id"]), d["clip_embedding"][c["clip_embedding"]].float().numpy()) """
     """for c in d["captions"]]'"""
@@ -39,7 +39,7 @@ FROM_PICKLE = (  # ClipCap's: a row of "clip_embedding" for each caption, whose 
 
 
 class NumpyFolder:
-    """Arrays under names: a file for each picture."""
+    """A folder of NumPy arrays by name, with one file per picture."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,15 +51,15 @@ class NumpyFolder:
         file = self._file(name)
         assert file is not None
         try:
-            loaded = np.load(file)  # never unpickles: an object array is an error
+            loaded = np.load(file)  # never unpickles: object arrays raise an error
             return loaded if isinstance(loaded, np.ndarray) else self._chosen(file, loaded)
         except UsageError:
             raise
-        except Exception as error:  # NumPy and zipfile answer damaged bytes with almost any
+        except Exception as error:  # NumPy and zipfile raise almost anything for damaged bytes
             raise UsageError(f"{file} cannot be read as numpy's: {' '.join(str(error).split())[:120]}") from None
 
     def _chosen(self, file: Path, arrays: Any) -> np.ndarray:
-        """Returns the features among an archive's arrays."""
+        """Selects the features among the arrays of an archive."""
         with arrays:
             named = [key for key in arrays.files if key in ARRAY_NAMES] or arrays.files
             if len(named) != 1:
@@ -75,14 +75,14 @@ class NumpyFolder:
 
 
 class Hdf5File:
-    """One file for all pictures; it stays open."""
+    """One HDF5 file for all pictures, which stays open."""
 
     def __init__(self, file: Any) -> None:
         self.file = file
 
     @classmethod
     def open(cls, path: Path) -> Hdf5File:
-        """Raises `UsageError` for a file that is no HDF5."""
+        """Opens a file. Raises `UsageError` if it is not HDF5."""
         try:
             import h5py
         except ImportError:
@@ -106,22 +106,22 @@ class Hdf5File:
 
 
 class FeatureFiles:
-    """The features of a folder or an HDF5 file, which `open` opens."""
+    """The features in a folder or an HDF5 file; create it with `open`."""
 
     def __init__(self, path: Path, source: NumpyFolder | Hdf5File, equal: bool = False) -> None:
         self.path, self.source, self._equal = path, source, equal
-        self._first: tuple[str, tuple[int, ...]] | None = None  # what was read first, and its shape
+        self._first: tuple[str, tuple[int, ...]] | None = None  # name and shape of the first array read
 
     @classmethod
     def open(cls, path: str | Path, equal: bool = False) -> FeatureFiles:
-        """Returns the features at a path. Raises `UsageError` where there is no such thing.
+        """Opens the features at a path. Raises `UsageError` if there are none.
 
-        ``equal``: pictures with another number of regions than the first one that is read are an error.
+        ``equal``: raises an error for pictures whose number of regions differs from the first one read.
         """
         place = Path(path).expanduser()
         if not place.exists():
             raise UsageError(f"no such features: {path}; expected a folder of .npz or .npy files, or a file ending .h5")
-        if place.suffix.lower() in (".pkl", ".pickle"):  # as ClipCap's program writes them
+        if place.suffix.lower() in (".pkl", ".pickle"):  # written by ClipCap's code
             raise UsageError(
                 f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: "
                 f"mkdir {FOLDER}; {FROM_PICKLE} {path} {FOLDER}; then NAME?features={FOLDER}"
@@ -131,13 +131,13 @@ class FeatureFiles:
         return cls(place, NumpyFolder(place) if place.is_dir() else Hdf5File.open(place), equal)
 
     def name_of(self, item: Item) -> str | None:
-        """Returns the name of an item's features, or None: its id, that without its suffix, or its bare name."""
+        """Returns the name of an item's features (its id, the id without suffix, or the bare file name), or None."""
         path = Path(item.id)
         names = dict.fromkeys((item.id, str(path.with_suffix("")) if path.name else item.id, path.stem))
         return next((name for name in names if self.source.has(name)), None)
 
     def names_of(self, items: Sequence[Item]) -> list[str | None]:
-        """Returns the names of all of these. Raises `UsageError` where two pictures would have the same features."""
+        """Returns the names of all items' features. Raises `UsageError` if two pictures share the same features."""
         names = [self.name_of(item) for item in items]
         owner: dict[str, str] = {}
         for item, name in zip(items, names, strict=True):
@@ -149,14 +149,14 @@ class FeatureFiles:
         return names
 
     def width(self, items: Iterable[Item]) -> int:
-        """D, as the first of these items that has features has them. Raises `UsageError` where none has."""
+        """Returns D of the first item that has features. Raises `UsageError` if no item has any."""
         for item in items:
             if (name := self.name_of(item)) is not None:
                 return int(self.read(name).shape[-1])
         raise UsageError(f"{self.path} has features of none of the pictures; expected them under the item's id")
 
     def read(self, name: str, width: int | None = None) -> np.ndarray:
-        """float32 D or P×D. Raises `UsageError` for other shapes, another ``width``, and what is not finite."""
+        """Reads float32 features, D or P×D. Raises `UsageError` for other shapes or widths and non-finite values."""
         array = np.asarray(self.source.read(name))
         if array.dtype.kind not in "fiu" or array.ndim not in (1, 2) or not array.size:
             raise UsageError(f"{self.path}: {name} is {array.dtype} {array.shape}; expected numbers, D or regions × D")
@@ -173,7 +173,7 @@ class FeatureFiles:
         return array.astype(np.float32, copy=False)
 
     def rows(self, items: Sequence[Item], width: int | None = None) -> FeatureRows:
-        """Returns the features of items, read on access. Raises `UsageError` that names an item without any."""
+        """Returns the features of items, read on access. Raises `UsageError` naming an item without features."""
         names = self.names_of(items)
         if bare := [item.id for item, name in zip(items, names, strict=True) if name is None]:
             raise UsageError(
@@ -181,14 +181,14 @@ class FeatureFiles:
                 "them under the item's id, with or without its suffix"
             )
         rows = FeatureRows(self, [name for name in names if name is not None], width)
-        rows[:1]  # a wrong width is an error now, not in the middle of a training
+        rows[:1]  # fail now for a wrong width, not in the middle of training
         return rows
 
 
 class FeatureRows:
-    """Rows of `FeatureFiles` as an array gives them: by a slice, or by an array of places.
+    """Array-like access to rows of `FeatureFiles` by a slice or an index array.
 
-    One block is float32 N×D, or N×P×D where it has regions, filled up with zeros to the most regions in it.
+    A block is float32 N×D, or N×P×D with regions, zero-padded to the maximum number of regions in the block.
     """
 
     dtype = np.dtype(np.float32)
@@ -215,17 +215,16 @@ class View(Protocol):
     """The input of one captioner."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
-        """Returns the items that have an input; ``skipped`` gets the others."""
+        """Returns the items that have an input, and adds the others to ``skipped``."""
         ...
 
     def rows(self, items: Sequence[Item]) -> Rows:
-        """Returns the captioner's input, one row for each item."""
+        """Returns the captioner's input, one row per item."""
         ...
 
 
 class EncodedView:
-    """Features of an encoder in a feature store; ``make_encoder`` is called at the first access, when weights are
-    hashed."""
+    """Features of an encoder in a feature store; the first access calls ``make_encoder``, which hashes the weights."""
 
     def __init__(self, make_encoder: Callable[[], Encoder], store: FeatureStore, progress: bool = True) -> None:
         self.make_encoder, self.store, self.progress = make_encoder, store, progress
@@ -242,9 +241,9 @@ class EncodedView:
 
 
 class StreamedView:
-    """Features of the captioner's encoder, made anew each time: for data sets that the store has no room for.
+    """Features of the captioner's encoder, recomputed each time, for data sets too large for the store.
 
-    What can be decoded is found out once, and kept as a byte a picture.
+    Checks once which pictures can be decoded, and stores the result as one byte per picture.
     """
 
     def __init__(self, captioner: Captioner, store: FeatureStore, progress: bool = True) -> None:
@@ -258,7 +257,7 @@ class StreamedView:
 
 
 class FeatureFileView:
-    """Features from files; no picture is opened."""
+    """Features from files; opens no pictures."""
 
     def __init__(self, files: FeatureFiles, width: int | None) -> None:
         self.files, self.width = files, width
@@ -298,7 +297,7 @@ class PromptView:
 
 
 def make_view(captioner: Captioner, store: FeatureStore, features: str | None = None, *, progress: bool = True) -> View:
-    """Returns the view of a captioner; ``features``: files that take the place of its encoder, or "off": keep none."""
+    """Builds the view of a captioner; ``features``: files that replace its encoder, or "off" to store no features."""
     if hasattr(captioner, "prompt_rows"):
         return PromptView(captioner)
     if features == OFF or (features is None and not captioner.makes_features):  # rows would be pixels
@@ -309,17 +308,17 @@ def make_view(captioner: Captioner, store: FeatureStore, features: str | None = 
     return FeatureFileView(FeatureFiles.open(features, equal=not captioner.masks_regions), width)
 
 
-OFF = "off"  # in place of files with features: make them anew each time
+OFF = "off"  # replaces a path of feature files: recompute features each time
 BATCH = 64
 
 
 def decodable() -> RowMaker:
-    """Returns a byte for each picture that can be decoded, so that broken ones are found once, before a training."""
+    """Returns a maker of one byte per decodable picture, so that broken pictures are found once, before training."""
     return RowMaker("decodes", lambda images: np.ones(1, np.uint8), np.stack)
 
 
 class StreamedRows:
-    """Rows of items as an array gives them, by a slice or an array of numbers: the same that the store would keep."""
+    """Array-like access to rows of items by a slice or an index array; the same rows as the store would keep."""
 
     def __init__(self, items: Sequence[Item], maker: RowMaker, batch_size: int = BATCH) -> None:
         self._items, self._maker, self._batch_size = items, maker, batch_size
