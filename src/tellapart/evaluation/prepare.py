@@ -1,4 +1,4 @@
-"""The captions, references and pictures of an evaluation, checked and in the order of the ids."""
+"""Checks the captions, references and pictures of an evaluation, and puts them in the order of the ids."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_context(
         slots[HUMAN] = human_slots(human, references, inputs.seed)
         queries, said = without_own_captions(inputs.queries, slots[HUMAN], ids)
         inputs, notes = replace(inputs, queries=queries), notes + said
-    # People's references are measured for their diversity where that is asked for, not by default.
+    # The diversity of human references is measured only on request.
     several = any(len(own) > 1 for name, own in slots.items() if name != HUMAN or inputs.metrics is not None)
     image_ND = features_of(inputs.scorer, inputs.image_features, items)
     return EvalContext(ids, items, references, inputs.scorer, image_ND, inputs, several=several), slots, notes
@@ -58,7 +58,7 @@ def without_own_captions(
 
 
 def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Sequence[Item] | None) -> list[str]:
-    """The ids in the order of the items, else of the first system. `UsageError` where a system's differ."""
+    """Returns the ids in the order of the items, else of the first system. Raises `UsageError` if systems differ."""
     if not systems:
         raise UsageError("no captions to evaluate; add --captions FILE")
     for name in (HUMAN, CHANCE):
@@ -86,8 +86,8 @@ def same_ids(systems: Mapping[str, Mapping[str, str | Sequence[str]]], items: Se
 def references_of(
     ids: list[str], items: Sequence[Item] | None, references: Mapping[str, Sequence[str]] | None
 ) -> tuple[list[list[str]] | None, list[str]]:
-    """References in the order of the ids: those given, else the items', and notes. An empty reference is none. None,
-    with a note, where some pictures have none."""
+    """Returns the given references, else the items', in the order of the ids, and notes. Drops empty references.
+    Returns None, with a note, if some pictures have no reference."""
     if references is None:
         if items is None or not any(item.references for item in items):
             return None, []
@@ -102,7 +102,7 @@ def references_of(
 
 
 def lists_of(name: str, captions: Mapping[str, str | Sequence[str]], ids: Sequence[str]) -> list[list[str]]:
-    """The captions of each picture, in the order of the ids. `UsageError` where a picture has an empty list."""
+    """Returns the captions of each picture, in the order of the ids. Raises `UsageError` for an empty list."""
     lists = [[text] if isinstance(text, str) else list(text) for text in (captions[key] for key in ids)]
     mute = [key for key, texts in zip(ids, lists, strict=True) if not texts]
     if mute:
@@ -132,9 +132,9 @@ def notes_on_instances(
 def features_of(
     scorer: Scorer | str | None, given_ND: np.ndarray | None, items: Sequence[Item] | None
 ) -> np.ndarray | None:
-    """The scorer's features of the items: those given, else from the feature store. Raises `UsageError`.
+    """Returns the scorer's features of the items: the given ones, else from the feature store. Raises `UsageError`.
 
-    None for a scorer that is not loaded yet.
+    Returns None for a scorer that is not loaded yet.
     """
     if given_ND is None and items is not None and scorer is not None and not isinstance(scorer, str):
         from tellapart.features.store import FeatureStore

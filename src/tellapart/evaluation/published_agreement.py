@@ -1,4 +1,4 @@
-"""Published agreement of metrics with people: Kendall's tau × 100 by layout and metric, as tables print it.
+"""Published agreement of metrics with human judgements: Kendall's tau × 100 by layout and metric.
 
 Sources: Flickr8k, Composite and Nebula: arXiv:2512.21582, table 1 (RefCLIPScore on Nebula: Matsuda et al. 2024, DENEB,
 table 1). Polaris: Wada et al. 2024 (Polos), table 1, BLEU-4, ROUGE-L, METEOR and CIDEr as tables on Polaris print them.
@@ -11,7 +11,7 @@ Tau = dict[str, float]  # by variant, "b" and "c"
 
 
 def _taus(text: str) -> dict[str, Tau]:
-    """Reads ``metric tau-b tau-c`` by line; "-" where no table prints it."""
+    """Parses lines ``metric tau-b tau-c``; "-" if unpublished."""
     rows = [line.split() for line in text.strip().splitlines()]
     return {name: {key: float(v) for key, v in (("b", b), ("c", c)) if v != "-"} for name, b, c in rows}
 
@@ -80,5 +80,5 @@ PUBLISHED: dict[str, dict[str, Tau]] = {
 
 
 def published_tau(table: str, metric: str, variant: str) -> float | None:
-    """Returns tau × 100 of a metric in a published table; None where there is none."""
+    """Returns tau × 100 of a metric in a published table, or None."""
     return PUBLISHED.get(table, {}).get(metric, {}).get(variant)

@@ -1,4 +1,4 @@
-"""Texts as a scorer has them: each distinct one encoded once, and what becomes of those beyond its window."""
+"""Encodes texts with a scorer, each distinct text once, and handles texts beyond its window."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
 class ScorerTexts:
-    """Features of texts by one scorer. ``long_texts``: what happens to those beyond its window, one of `LONG_TEXTS`."""
+    """Text features of one scorer. ``long_texts``: how to handle texts beyond its window, one of `LONG_TEXTS`."""
 
     def __init__(self, scorer: Scorer, long_texts: str) -> None:
         self.scorer, self.long_texts = scorer, long_texts
         self._known: dict[str, dict[str, np.ndarray]] = {}  # by prefix
-        self._long: dict[str, int] = {}  # texts beyond the window, and pieces of them that were cut
+        self._long: dict[str, int] = {}  # numbers of texts beyond the window, and of their truncated pieces
 
     def encode(self, texts: Sequence[str], prefix: str = "") -> np.ndarray:
-        """Normalised text features N×D float32, each distinct text encoded once, with progress.
+        """Computes L2-normalised text features N×D, float32, encoding each distinct text once, with a progress bar.
 
-        A text beyond the scorer's window is cut there, or, with ``long_texts`` "sentences", stands for its sentences:
-        its row is the mean of theirs, so that its cosine with a picture is the mean of the sentences' cosines.
+        A text beyond the scorer's window is truncated. With ``long_texts`` "sentences", its row is the mean of its
+        sentences' features instead, so that its cosine with a picture is the mean of the sentences' cosines.
         """
         known = self._known.setdefault(prefix, {})
         new = [text for text in dict.fromkeys(texts) if text not in known]
@@ -44,13 +44,13 @@ class ScorerTexts:
                 feature_UD = np.add.reduceat(feature_UD, start_U, axis=0) / size_U[:, None]
             known.update(zip(new, feature_UD, strict=True))
             if len(new) == len(texts):
-                return feature_UD  # `known` has views of it
+                return feature_UD  # `known` holds views of it
         found_ND = np.stack([known[text] for text in texts])
-        known.update(zip(texts, found_ND, strict=True))  # views of the last copy: one is kept, not two
+        known.update(zip(texts, found_ND, strict=True))  # views of the last copy, so that only one copy stays in memory
         return found_ND
 
     def pieces(self, unique: Sequence[str], prefix: str) -> list[list[str]]:
-        """Each text, or its sentences where it is too long and those are wanted; and who was too long."""
+        """Splits long texts into sentences if ``long_texts`` is "sentences"; records which texts were too long."""
         sizes = self.scorer.lengths([prefix + text for text in unique])
         pieces = []
         for text, size in zip(unique, sizes, strict=True):

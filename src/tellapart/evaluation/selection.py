@@ -1,4 +1,4 @@
-"""Metrics of one caption chosen among several, the metrics behind keys of results, and the list of all metrics
+"""Metrics of one caption selected from several, the metrics of result keys, and the list of all metrics
 (``tellapart eval --metrics list``)."""
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from tellapart.metrics.slots import CaptionSlot
 from tellapart.metrics.statistics import Measurement
 from tellapart.utils.messages import say
 
-# Metrics of one caption chosen among several of a picture: the best by the metric, or the scorer's choice.
+# Metrics of one caption selected from several of a picture: the best by the metric, or the scorer's choice.
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChosenCaption(Metric):
-    """A metric of one caption chosen for each picture: ``choose(context, slots) -> Measurement``."""
+    """A metric of one selected caption per picture: ``choose(context, slots) -> Measurement``."""
 
     choose: Callable[[EvalContext, Sequence[CaptionSlot]], Measurement]
 
     def measure(self, context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement | None:
-        """The metric of a system; None where it has one caption of each picture."""
+        """Measures a system. Returns None if it has only one caption per picture."""
         return self.choose(context, slots) if len(slots) > 1 else None
 
 
 def with_choices(metric: Metric) -> list[ChosenCaption]:
-    """``METRIC.oracle`` and ``METRIC.best`` of a metric of one caption; none of a metric of several."""
+    """Returns ``METRIC.oracle`` and ``METRIC.best`` for a single-caption metric, else nothing."""
     return [] if isinstance(metric, CaptionSetMetric) else [oracle(metric), best(metric)]
 
 
 def oracle(metric: Metric) -> ChosenCaption:
-    """The best of a picture's captions by the metric itself: what a perfect choice among them would score.
+    """Returns the metric of each picture's best caption by the metric itself, the upper bound of any selection.
 
-    The mean over pictures of the best caption's own number, also where the metric's corpus number is no mean.
+    It averages the best captions' scores over pictures, even if the metric's corpus score is not a mean.
     """
 
     def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
@@ -67,9 +67,9 @@ def oracle(metric: Metric) -> ChosenCaption:
 
 
 def best(metric: Metric) -> ChosenCaption:
-    """The metric of the caption that the scorer matches best with the picture: best-of-n, as a reranker would score.
+    """Returns the metric of the caption that the scorer prefers for the picture: best-of-n reranking.
 
-    A further scorer (``eval_scorers``) measures the captions that the first one prefers.
+    A further scorer (``eval_scorers``) measures the captions that the first scorer prefers.
     """
 
     def choose(context: EvalContext, slots: Sequence[CaptionSlot]) -> Measurement:
@@ -87,7 +87,7 @@ def best(metric: Metric) -> ChosenCaption:
 
 
 def preferred(context: EvalContext, slots: Sequence[CaptionSlot]) -> CaptionSlot:
-    """Of each picture's captions the one with the highest cosine with it by the first scorer; the earlier of equals."""
+    """Selects each picture's caption with the highest cosine by the first scorer, the earlier one in case of ties."""
     first = context.primary or context
 
     def choose() -> CaptionSlot:
@@ -131,7 +131,7 @@ def _chosen(
 def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     """Returns the label and help of a key of results such as ``recall@1.random100@second``.
 
-    Without ``candidates`` the size that the key itself names. An unknown key is its own label.
+    Without ``candidates``, uses the size given in the key. An unknown key is its own label.
     """
     parsed = parse_key(key)
     base = parsed.base
@@ -143,7 +143,7 @@ def describe(key: str, candidates: Candidates | None = None) -> MetricInfo:
     return choice.info(candidates or parsed.candidates, parsed.scorer)
 
 
-# What `eval` prints unless metrics are named, the first five that were measured.
+# `eval` prints the first five measured ones of these, unless metrics are named.
 _MAIN = ("recall@1.lookalike", "recall@1.random100", "cider", "clipscore", "bleu4", "hallucination_rate", "length",
          "vocabulary", "repetition_rate", "rouge_l")  # fmt: skip
 _ASKED = {
@@ -152,14 +152,14 @@ _ASKED = {
     "queries",
     "several",
     "clips",
-}  # needs that an option or the data shows an interest in
+}  # requirements whose presence shows that the user is interested
 MAIN_COUNT = 5
 
 
 def main_metrics(keys: Iterable[str]) -> list[str]:
-    """The keys of the five main metrics among those measured, each by every scorer that measured it.
+    """Returns the keys of the five main metrics among the measured ones, each for all scorers that measured it.
 
-    First what only an option, such as ``--bags``, or an installed package makes possible, then `_MAIN`, then others.
+    First come metrics that need an option such as ``--bags`` or an installed package, then `_MAIN`, then others.
     """
     builtin = METRICS.builtin()
 
@@ -174,12 +174,12 @@ def main_metrics(keys: Iterable[str]) -> list[str]:
 
 
 def base_of(key: str) -> str:
-    """A key of results without the name of a further scorer."""
+    """Returns a result key without the name of a further scorer."""
     return parse_key(key).base
 
 
 def metric_of_key(base: str) -> Metric | None:
-    """The metric behind a key of results without suffixes; None for one that is not known here."""
+    """Returns the metric of a result key without suffixes, or None if unknown."""
     if base in (builtin := METRICS.builtin()):
         return builtin[base]
     if base.startswith("mean_rank."):
@@ -194,7 +194,7 @@ HEADS = ("metric", "also", "label", "what it says", "better", "needs")
 
 @dataclass(frozen=True)
 class Listed:
-    """One metric: its key, what else it is called (alone or among others), its meaning, what it is computed from."""
+    """A listed metric: key, other names (its own or of families), meaning, and requirements."""
 
     name: str
     also: tuple[str, ...]
@@ -204,11 +204,11 @@ class Listed:
     needs: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """``{"name", "also", "label", "meaning", "direction", "needs"}``."""
+        """Returns ``{"name", "also", "label", "meaning", "direction", "needs"}``."""
         return asdict(self)
 
     def cells(self) -> list[str]:
-        """A row under `HEADS`."""
+        """Returns a row under `HEADS`."""
         return [
             self.name,
             ", ".join(self.also),
@@ -220,19 +220,19 @@ class Listed:
 
 
 def list_metrics() -> list[Listed]:
-    """All metrics, those of installed packages included, group by group; a broken one is a line on stderr."""
+    """Returns all metrics by group, including those of installed packages; reports broken ones on stderr."""
     return [listed(metric) for metric in in_order(METRICS.entries(broken=say)).values()]
 
 
 def listed(metric: Metric) -> Listed:
-    """Returns what the list says of a metric."""
+    """Returns the list entry of a metric."""
     info = metric.info()
     needs = tuple(NEEDS[need].label for need in metric.needs) or ("captions",)
     return Listed(metric.name, (*metric.aliases, *metric.families), info.label, info.help, info.direction, needs)
 
 
 def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
-    """The list for people."""
+    """Formats the list for the terminal."""
     shown = rich.table.Table(
         box=box.SIMPLE_HEAD, title="metrics; with --bags FILE also recall and mean rank in its sets"
     )
@@ -244,6 +244,6 @@ def metric_table(metrics: Sequence[Listed]) -> rich.table.Table:
 
 
 def metric_markdown(metrics: Sequence[Listed]) -> str:
-    """The list as the table of ``docs/reference/metrics.md``."""
+    """Formats the list as the table in ``docs/reference/metrics.md``."""
     rows = [HEADS, ("---",) * len(HEADS), *(metric.cells() for metric in metrics)]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)

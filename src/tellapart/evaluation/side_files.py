@@ -1,4 +1,4 @@
-"""What an evaluation reads beside captions and references: candidate sets, objects, questions and queries."""
+"""Reads the other inputs of an evaluation: candidate sets, objects, questions and queries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[Synonyms, dict[str, frozenset[str]]]:
-    """The files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
+    """Reads the files of ``--synonyms`` and ``--instances``. Raises `UsageError`."""
     if instances is not None and synonyms is None:
         raise UsageError(
             "instances names objects as COCO does; add --set synonyms=FILE, which says what captions call them"
@@ -40,7 +40,7 @@ def read_object_inputs(synonyms: Path | None, instances: Path | None) -> tuple[S
 
 
 def read_bag_sets(bags: Sequence[Path], dataset: Dataset | None) -> tuple[list[FileSets], list[str]]:
-    """Reads the sets of ``--bags``; their ids are those of the data, where these match as captions do. And notes."""
+    """Reads the sets of ``--bags`` and maps ids to those of the data, matched like captions; returns notes, too."""
     found, notes = [own for path in bags for own in read_sets(path)], list[str]()
     if found and dataset is not None:
         known = KnownIds("the data", [item.id for item in dataset], files_of(dataset))
@@ -60,7 +60,7 @@ def read_inputs(
 ) -> CandidateInputs:
     """Returns the sets of ``--bags`` and the pool of ``--distractors``, with the pictures that have no captions.
 
-    ``distractors``: a data set, or a list of ids of pictures of ``dataset``, in any split of it.
+    ``distractors``: a data set, or a list of ids of pictures in any split of ``dataset``.
     """
     if not sets and distractors is None:
         return CandidateInputs()
@@ -102,7 +102,7 @@ def read_inputs(
 
 
 def read_choice_questions(path: Path | None, ids: Sequence[str]) -> dict[str, list[ChoiceQuestion]]:
-    """Returns CaptionQA's questions of the pictures by id; a picture may go by its file's name there."""
+    """Returns CaptionQA's questions by picture id; the file may identify pictures by file name."""
     if path is None:
         return {}
     found = read_questions(path)
@@ -116,9 +116,9 @@ def read_choice_questions(path: Path | None, ids: Sequence[str]) -> dict[str, li
 def read_queries(
     path: Path | None, ids: Sequence[str], items: Sequence[Item] | None
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Returns the queries of the captioned pictures, by id, and notes on how they were matched and what was left out.
+    """Returns the queries of the captioned pictures by id, and notes on matching and omissions.
 
-    Raises `UsageError` where none is of a captioned picture.
+    Raises `UsageError` if no query is for a captioned picture.
     """
     if path is None:
         return {}, []

@@ -1,4 +1,4 @@
-"""Results that a run stored as JSON, read again."""
+"""Reads results that a run stored as JSON."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tellapart.utils.messages import parse_json
 
 
 def read_results(folder: Path) -> tuple[dict[str, Any], Results]:
-    """``results.json`` of a run's folder, as it is and as results; without any where it was not measured.
+    """Reads ``results.json`` from a run's folder, as raw JSON and as `Results`; both empty if it was not measured.
 
-    Raises `UsageError` where it is damaged.
+    Raises `UsageError` if the file is damaged.
     """
     path = folder / "results.json"
     value: dict[str, Any] = {"systems": {}, "pairs": [], "signatures": {}}

@@ -1,11 +1,11 @@
 """Retrieval of a picture by its caption: candidate sets, ranks, hits.
 
-One interface for every protocol: `CandidateSets` says among which pictures a caption's own is searched, `retrieve`
-ranks them by the scorer's match (the dot product of normalised features), and `Retrieval` holds one value per picture,
-NaN for a picture that no set asks for.
+All protocols share one interface: `CandidateSets` defines the candidates of each caption, `retrieve` ranks them by the
+scorer's similarity (the dot product of L2-normalised features), and `Retrieval` holds one value per picture, NaN for
+a picture that is never a target.
 
-Papers 2 and 3 count a caption as a hit where no distractor scores *higher* than the target: ties are hits (the text of
-paper 3, section 3, says "higher than all others"; the authors' program counts ties).
+As in papers 2 and 3, a caption is a hit if no distractor scores *higher* than the target, so ties are hits (the text
+of paper 3, section 3, says "higher than all others", but the authors' code counts ties).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     pass
 
 
-ROWS = 4096  # captions and candidates of a large set that are compared at a time: 64 MB of scores
-TIE = 1e-6  # cosines nearer than float32 sums of another order can tell apart count as equal
+ROWS = 4096  # captions and candidates of a large set compared at a time: 64 MB of scores
+TIE = 1e-6  # tolerance for ties: float32 cosines depend on the order of summation
 
 
 @dataclass(frozen=True)
 class CandidateSets:
-    """Sets of pictures, by row, and the questions asked of them.
+    """Sets of pictures, by row, and questions about them.
 
-    ``sets`` holds rows of the feature matrix; question q asks for row ``target_Q[q]`` in the set
-    ``set_Q[q]``. Several questions may share a set (in a pool of 100 every picture is asked for once).
+    ``sets`` holds rows of the feature matrix. Question q searches row ``target_Q[q]`` in the set ``set_Q[q]``. Several
+    questions may share a set (in a pool of 100 every picture is a target once).
     """
 
     sets: tuple[np.ndarray, ...]
@@ -56,20 +56,19 @@ class CandidateSets:
 
     @cached_property
     def size_Q(self) -> np.ndarray:
-        """Candidates of each question."""
+        """Returns the number of candidates of each question."""
         size_Q: np.ndarray = np.array([len(members) for members in self.sets], dtype=np.intp)[self.set_Q]
         return size_Q
 
     def questions(self, n: int) -> np.ndarray:
-        """Counts the questions that ask for each of the first n pictures."""
+        """Counts the questions whose target is each of the first n pictures."""
         return np.bincount(self.target_Q, minlength=n)[:n]
 
     def units(self, n: int) -> np.ndarray | None:
-        """Returns the unit of resampling of each of the first n pictures; None: each picture is its own.
+        """Returns the resampling unit of each of the first n pictures; None if each picture is its own unit.
 
-        Pictures that are asked for in one set compete, so that their hits depend on each other: the set is one unit,
-        and sets that share such a picture are one together. Where one unit would hold more than half of the questions,
-        as with a single pool, pictures are the units.
+        Targets of one set compete, so their hits are dependent: a set is one unit, and sets that share a target are
+        merged. If one unit would have more than half of the questions, as with a single pool, pictures are the units.
         """
         unit_N, before_N = np.arange(n), np.zeros(0, np.intp)
         while not np.array_equal(unit_N, before_N):
@@ -83,22 +82,22 @@ class CandidateSets:
 
     @cached_property
     def by_set(self) -> list[np.ndarray]:
-        """The questions of each set."""
+        """Returns the questions of each set."""
         order_Q = np.argsort(self.set_Q, kind="stable")
         return np.split(order_Q, np.searchsorted(self.set_Q[order_Q], np.arange(1, len(self.sets))))
 
 
 def whole_sets(sets: Sequence[Sequence[int] | np.ndarray], name: str = "given") -> CandidateSets:
-    """Every picture of every set is asked for once, among its own set (bags, pools)."""
+    """Makes every picture of every set a target once, among its own set (bags, pools)."""
     rows = tuple(np.asarray(members, dtype=np.intp) for members in sets)
     set_Q = np.repeat(np.arange(len(rows)), [len(members) for members in rows])
     return CandidateSets(rows, set_Q, np.concatenate(rows) if rows else np.zeros(0, np.intp), name)
 
 
 def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0) -> CandidateSets:
-    """n pictures cut into pools of ``size``; the last, incomplete one is dropped.
+    """Splits n pictures into pools of ``size``; drops the last, incomplete one.
 
-    Consecutive as they come (paper 3's program), or after one fixed permutation (RD100 of paper 2).
+    Pools are consecutive (paper 3's code), or cut from one fixed permutation (RD100 of paper 2).
     """
     order_N = np.random.default_rng(seed).permutation(n) if shuffled else np.arange(n)
     pools = [order_N[start : start + size] for start in range(0, n - size + 1, size)]
@@ -106,10 +105,10 @@ def random_pools(n: int, size: int = 100, shuffled: bool = False, seed: int = 0)
 
 
 def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] | None = None) -> CandidateSets:
-    """Each picture with its ``size − 1`` nearest neighbours by the cosine of image features, itself first.
+    """Returns a set per picture: itself, followed by its ``size − 1`` nearest neighbours by cosine of image features.
 
-    Copies of the target (cosine above 0.9999, or the same content key) cannot be distinguished from it and are left
-    out. Ties: see `tellapart.features.nearest`.
+    Leaves out copies of the target (cosine above 0.9999, or the same content key), which cannot be distinguished from
+    it. Ties: see `tellapart.features.nearest`.
     """
     from tellapart.features.nearest import COPY, Exclusions, Vectors, nearest_among
 
@@ -123,7 +122,7 @@ def lookalike_sets(features_ND: np.ndarray, size: int = 10, keys: Sequence[str] 
 
 
 def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarray:
-    """The mean over the questions that ask for each of n pictures; NaN where none does."""
+    """Averages values over the questions for each of n pictures; NaN without questions."""
     count_N = sets.questions(n)
     sum_N = np.bincount(sets.target_Q, weights=value_Q, minlength=n)[:n]
     return np.where(count_N > 0, sum_N / np.maximum(count_N, 1), np.nan)
@@ -131,11 +130,11 @@ def over_questions(sets: CandidateSets, value_Q: np.ndarray, n: int) -> np.ndarr
 
 @dataclass(frozen=True)
 class Retrieval:
-    """A scorer's ranks of the captions' pictures, by question and for each of the first ``n`` pictures.
+    """A scorer's ranks of the targets, by question and for each of the first ``n`` pictures.
 
-    ``rank_Q`` counts the candidates with a higher score (0 is a hit); ``picked_Q`` is a row of the features. A picture
-    in several sets is asked for several times: its own values (`hit`, `rank_N`) are means over its questions,
-    ``questions_N`` says how many, and a corpus number weighs pictures by it.
+    ``rank_Q`` counts the candidates with a higher score (0 is a hit). ``picked_Q`` is the row of the top candidate. A
+    picture in several sets has several questions: its values (`hit`, `rank_N`) are means over its questions,
+    ``questions_N`` is their number, and corpus scores weight pictures by it.
     """
 
     sets: CandidateSets
@@ -146,42 +145,42 @@ class Retrieval:
     n: int
 
     def scores(self, question: int) -> np.ndarray:
-        """The match of a question's caption with each candidate, in the order of its set; computed when asked for."""
+        """Computes the similarity of a question's caption to each candidate, in the order of its set."""
         members_K, row = self.sets.sets[self.sets.set_Q[question]], self.sets.target_Q[question]
         score_K: np.ndarray = self.image_ND[members_K] @ self.text_ND[row]
         return score_K
 
     @cached_property
     def questions_N(self) -> np.ndarray:
-        """Questions for each picture."""
+        """Returns the number of questions for each picture."""
         return self.sets.questions(self.n)
 
     @cached_property
     def rank_N(self) -> np.ndarray:
-        """The mean rank of each picture, from 0; NaN where not asked."""
+        """Returns the mean rank of each picture, from 0; NaN without questions."""
         return over_questions(self.sets, self.rank_Q, self.n)
 
     @cached_property
     def picked_N(self) -> np.ndarray:
-        """The candidate picked in each picture's first question, −1 where not asked."""
+        """Returns the candidate picked in each picture's first question, −1 without questions."""
         picked_N = np.full(max(self.n, int(self.sets.target_Q.max(initial=-1)) + 1), -1)
         picked_N[self.sets.target_Q[::-1]] = self.picked_Q[::-1]
         return picked_N[: self.n]
 
     def hit(self, k: int) -> np.ndarray:
-        """The share of a picture's questions with the target among the first k (0.0 or 1.0 for one); NaN: not asked."""
+        """Returns the share of a picture's questions with the target among the first k; NaN without questions."""
         return over_questions(self.sets, (self.rank_Q < k).astype(float), self.n)
 
     def recall(self, k: int) -> float:
-        """The share of all questions with the target among the first k, 0 to 1; NaN where there are none."""
+        """Returns the share of all questions with the target among the first k, 0 to 1; NaN without questions."""
         return float((self.rank_Q < k).mean()) if len(self.rank_Q) else float("nan")
 
     def first(self, n: int) -> Retrieval:
-        """The same of the first n pictures: those after them were candidates only."""
+        """Returns the results of the first n pictures; later ones were candidates only."""
         return replace(self, n=n)
 
     def missed(self, rows: Sequence[int]) -> Retrieval:
-        """The same with these pictures ranked last: an empty caption finds nothing."""
+        """Returns the results with these pictures ranked last, because an empty caption retrieves nothing."""
         lost_Q = np.isin(self.sets.target_Q, rows)
         rank_Q, picked_Q = self.rank_Q.copy(), self.picked_Q.copy()
         rank_Q[lost_Q] = self.sets.size_Q[lost_Q] - 1
@@ -193,9 +192,9 @@ class Retrieval:
 
 
 def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns for each set its pictures, those asked for, those found at once, and the mean rank (from 1).
+    """Returns for each set its pictures, its targets, the targets ranked first, and the mean rank (from 1).
 
-    ids: of the rows, candidates beyond the captioned ones included.
+    ids: the ids of all rows, including candidates without captions.
     """
     rows = []
     for members, questions in zip(found.sets.sets, found.sets.by_set, strict=True):
@@ -213,13 +212,13 @@ def per_set(found: Retrieval, ids: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, rows: int = ROWS) -> Retrieval:
-    """Rank each question's candidates by the match of the target's caption (row of ``text_ND``) with them.
+    """Ranks each question's candidates by their similarity to the target's caption (row of ``text_ND``).
 
-    Both features are normalised, float. Every question counts, also of a picture that is asked for more than once
-    (overlapping bags). Of a large set ``rows`` captions and ``rows`` candidates are compared at a time. Raises
-    `UsageError` for features that tell nothing apart (`check_features`).
+    Both features are L2-normalised floats. Every question counts, even if several have the same target (overlapping
+    bags). In large sets, ``rows`` captions and ``rows`` candidates are compared at a time. Raises `UsageError` for
+    degenerate features (`check_features`).
     """
-    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows that nothing asks for may be empty
+    check_features(text_ND[np.unique(sets.target_Q)], "texts")  # rows that are never targets may be empty
     check_features(image_ND, "pictures", differ=True)
     rank_Q, picked_Q = np.zeros(len(sets), np.intp), np.zeros(len(sets), np.intp)
     for members_K, question_M in zip(sets.sets, sets.by_set, strict=True):
@@ -230,9 +229,9 @@ def retrieve(sets: CandidateSets, text_ND: np.ndarray, image_ND: np.ndarray, *, 
 
 
 def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> None:
-    """Raises `UsageError` for rows of zeros, NaN or infinity: as ties are hits, they would be found every time.
+    """Raises `UsageError` for rows of zeros, NaN or infinity, which would always be hits because ties are hits.
 
-    differ: refuses rows that are all equal, too.
+    differ: also reject rows that are all equal.
     """
     parts = (features_ND[at : at + ROWS] for at in range(0, len(features_ND), ROWS))
     length_N = np.concatenate([np.linalg.norm(part.astype(np.float64), axis=1) for part in parts] or [np.ones(0)])
@@ -251,7 +250,7 @@ def check_features(features_ND: np.ndarray, what: str, differ: bool = False) -> 
 def _ranks(
     target_M: np.ndarray, members_K: np.ndarray, text_ND: np.ndarray, image_ND: np.ndarray, rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Counts a set's candidates that score above each target, and returns the picked ones; ``rows`` at a time."""
+    """Counts the candidates that score above each target, and returns the top ones; ``rows`` at a time."""
     text_MD = text_ND[target_M]
     own_M = np.einsum("md,md->m", text_MD, image_ND[target_M])
     rank_M, best_M = np.zeros(len(target_M), np.intp), np.full(len(target_M), -np.inf, own_M.dtype)
@@ -262,11 +261,11 @@ def _ranks(
         rank_M += (score_MB > own_M[:, None] + TIE).sum(1)
         place_M = score_MB.argmax(1)
         top_M = score_MB[np.arange(len(place_M)), place_M]
-        better_M = top_M > best_M  # of equal ones the first stays, as with all scores at once
+        better_M = top_M > best_M  # in case of ties the first one stays, as with all scores at once
         best_M[better_M], picked_M[better_M] = top_M[better_M], members_B[place_M[better_M]]
     return rank_M, np.where(rank_M == 0, target_M, picked_M)
 
 
 def chance(sets: CandidateSets, n: int, k: int) -> np.ndarray:
-    """Computes the hits of a blind guess: k of the set's size, for each of n pictures; NaN where not asked."""
+    """Computes a blind guess's hit rate, k / set size, for each of n pictures; NaN without questions."""
     return over_questions(sets, np.minimum(1.0, k / sets.size_Q), n)

@@ -1,4 +1,4 @@
-"""Text models of transformers: for perplexity, for BERTScore, and for search."""
+"""Text models from transformers for perplexity, BERTScore and search."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tellapart.utils.messages import parse_json, track
 
 T = TypeVar("T")
 
-# What the text models of evaluation share: the name and the hash of the weights that a signature states.
+# Shared by all text models of evaluation: the name and the hash of the weights for signatures.
 
 
 class HashedModel:
-    """A model of transformers with its tokenizer and the name that it was loaded by. ``window``: its longest text.
+    """A transformers model with its tokenizer and the name it was loaded by. ``window``: its maximum length in tokens.
 
-    ``cut_texts`` counts the distinct texts that were longer than the window and were cut.
+    ``cut_texts`` counts the distinct texts that were truncated to the window.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str, window: int) -> None:
@@ -40,19 +40,19 @@ class HashedModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A hash of all weights and of the vocabulary."""
+        """Returns a hash of all weights and the vocabulary."""
         return weights_fingerprint(self.model, SimpleNamespace(to_dict=self.tokenizer.get_vocab))
 
     @property
     def name_and_hash(self) -> str:
-        """The last part of the name and eight digits of the hash, such as ``gpt2@1a2b3c4d``."""
+        """Returns the last part of the name and eight digits of the hash, such as ``gpt2@1a2b3c4d``."""
         return f"{str(self.name).rstrip('/').split('/')[-1]}@{self.fingerprint[:8]}"
 
 
 def _load(
     kind: Any, name: str, what: str, expected: str, device: str | torch.device, precision: str
 ) -> tuple[Any, Any]:
-    """Loads a frozen model and its tokenizer: safetensors only, no code of the folder. Raises `TellapartError`."""
+    """Loads a frozen model and its tokenizer: safetensors only, no remote code. Raises `TellapartError`."""
     device = resolve_device(device)
     dtype = dtype_of(exact_precision(precision, device))
     where = checked_model_folder(name, what)
@@ -62,7 +62,7 @@ def _load(
     return model.requires_grad_(False).to(device), tokenizer
 
 
-# Any causal language model of transformers, as perplexity wants it.
+# Any causal language model from transformers, for perplexity.
 
 
 class LanguageModel(HashedModel):
@@ -74,12 +74,12 @@ class LanguageModel(HashedModel):
 
     @property
     def signature(self) -> str:
-        """Names the model, by name and weights, and the start token: perplexities compare where these are equal."""
+        """Identifies the model (name, weights) and the start token; only perplexities with equal signatures compare."""
         start = "none" if self.start is None else self.tokenizer.convert_ids_to_tokens(self.start)
         return f"start:{start}|end:unscored|model:{self.name_and_hash}"
 
     def rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text behind the start token (if there is one), at most ``window`` of them."""
+        """Returns the token ids of each text after the start token (if any), at most ``window``."""
         if not texts:
             return []
         encoded = self.tokenizer(list(texts), add_special_tokens=False, truncation=False, verbose=False)["input_ids"]
@@ -92,11 +92,11 @@ class LanguageModel(HashedModel):
 def load_language_model(
     name: str, device: str | torch.device = "auto", precision: str = "auto", *, start: bool = True
 ) -> LanguageModel:
-    """A causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only.
+    """Loads a causal language model (paper 1: GPT-2) from a folder or a hub name; safetensors only.
 
-    ``precision`` of the weights: ``auto`` is fp32.
+    ``precision``: precision of the weights; ``auto`` is fp32.
 
-    Raises `TellapartError` with the line to type where there is no such model.
+    Raises `TellapartError` with the command to run if there is no such model.
     """
     if name == "scenes":
         raise UsageError("no language model ships with the package; type: --language-model gpt2, or a model's folder")
@@ -110,7 +110,7 @@ def _window(config: Any) -> int:
     return int(getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None) or 1024)
 
 
-# The layer whose states agree best with people (bert-score's table), by kind and number of layers.
+# The layer that agrees best with human judgements (bert-score's table), by kind and number of layers.
 _LAYERS = {
     ("bert", 12): 9,
     ("bert", 24): 18,
@@ -124,14 +124,14 @@ _BATCH = 64
 
 
 class BaseEncoder(HashedModel):
-    """An encoder of texts."""
+    """A text encoder."""
 
     def encode_rows(
         self, rows: list[list[int]], label: str, read: Callable[[Any, torch.Tensor], Iterable[T]], **asked: bool
     ) -> list[T]:
-        """Returns what ``read(output, mask_BT)`` makes of each row of tokens; rows of similar length go together.
+        """Returns the results of ``read(output, mask_BT)`` for each row of tokens; batches rows of similar length.
 
-        ``asked``: further arguments of the model.
+        ``asked``: further arguments for the model.
         """
         pad = self.tokenizer.pad_token_id or 0
         order = sorted(range(len(rows)), key=lambda number: len(rows[number]))
@@ -150,7 +150,7 @@ class BaseEncoder(HashedModel):
         return [found[number] for number in range(len(rows))]
 
     def cut_to_window(self, texts: list[str]) -> list[list[int]]:
-        """Returns the tokens of each text, at most ``window``, and counts in ``cut_texts`` the texts that had more."""
+        """Returns the tokens of each text, at most ``window``; counts longer texts in ``cut_texts``."""
         sizes = [len(row) for row in self.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
         self.cut_texts += sum(size > self.window for size in sizes)
         rows: list[list[int]] = self.tokenizer(texts, truncation=True, max_length=self.window)["input_ids"]
@@ -158,7 +158,7 @@ class BaseEncoder(HashedModel):
 
 
 class TextEncoder(BaseEncoder):
-    """An encoder for BERTScore. ``layer``: after how many of its layers the states are taken."""
+    """An encoder for BERTScore. ``layer``: the number of layers after which the hidden states are taken."""
 
     def __init__(self, model: Any, tokenizer: Any, name: str, *, layer: int | None = None) -> None:
         config = model.config
@@ -171,11 +171,11 @@ class TextEncoder(BaseEncoder):
 
     @property
     def signature(self) -> str:
-        """Names the model, by name and weights, and the layer: BERTScores compare where these are equal."""
+        """Identifies the model (name and weights) and the layer; only BERTScores with equal signatures compare."""
         return f"layer:{self.layer}|idf:none|rescaled:no|model:{self.name_and_hash}"
 
     def token_features(self, texts: Sequence[str]) -> list[TokenFeatures]:
-        """Unit features and weights of each text's tokens; texts of similar length are encoded together."""
+        """Computes unit features and weights of each text's tokens; batches texts of similar length."""
         rows = self._rows(texts)
 
         def states(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
@@ -193,7 +193,7 @@ class TextEncoder(BaseEncoder):
     def _rows(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
             return []
-        # RoBERTa's first word is a word like the others, behind a blank (as in the package bert-score).
+        # A blank before RoBERTa's first word makes it a word like the others (as in the package bert-score).
         front = " " if self.model.config.model_type == "roberta" else ""
         stripped = [text.strip() for text in texts]
         return self.cut_to_window([front + text if text else text for text in stripped])
@@ -208,11 +208,12 @@ def load_text_encoder(
     reader: str = "BERTScore",
     option: str = "--bertscore roberta-large",
 ) -> TextEncoder:
-    """A text encoder from a folder or a hub name; safetensors only.
+    """Loads a text encoder from a folder or a hub name; safetensors only.
 
-    ``precision`` of the weights: ``auto`` is fp32. ``reader`` and ``option``: for whom, as errors say it.
+    precision: precision of the weights; ``auto`` is fp32.
+    reader, option: the metric and the option that need it, for error messages.
 
-    Raises `TellapartError` with the line to type where there is no such model, `UsageError` where it is none of text.
+    Raises `TellapartError` with the command to run if there is no such model, `UsageError` if it is not a text model.
     """
     expected = "a text encoder such as roberta-large"
     model, tokenizer = _load(transformers.AutoModel, name, "text encoder", expected, device, precision)
@@ -225,9 +226,9 @@ def load_text_encoder(
 
 
 class SentenceEncoder(BaseEncoder):
-    """An encoder that gives one vector for a text: the mean of its token states, or the first one.
+    """An encoder that returns one vector per text: the mean of its token states, or the first one.
 
-    ``pooling``: "mean", or "cls" where the folder's ``1_Pooling/config.json`` (of sentence-transformers) says so.
+    ``pooling``: "mean", or "cls" if the folder's ``1_Pooling/config.json`` (from sentence-transformers) says so.
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str, window: int, pooling: str = "mean") -> None:
@@ -236,11 +237,11 @@ class SentenceEncoder(BaseEncoder):
 
     @property
     def signature(self) -> str:
-        """Names the model and the pooling."""
+        """Identifies the model and the pooling."""
         return f"pooling:{self.pooling}|model:{self.name_and_hash}"
 
     def features(self, texts: Sequence[str]) -> np.ndarray:
-        """Computes L2-normalised features N×D, float32; texts of similar length are encoded together."""
+        """Computes L2-normalised features N×D, float32; batches texts of similar length."""
 
         def pooled(output: Any, mask_BT: torch.Tensor) -> Iterable[np.ndarray]:
             state_BTD = output.last_hidden_state.float()
@@ -253,9 +254,9 @@ class SentenceEncoder(BaseEncoder):
 
 
 def load_sentence_encoder(name: str, device: str | torch.device = "auto", precision: str = "auto") -> SentenceEncoder:
-    """Loads a sentence encoder from a folder or a hub name: any encoder of transformers, safetensors only.
+    """Loads a sentence encoder from a folder or a hub name: any transformers encoder, safetensors only.
 
-    Raises `TellapartError` where there is no such model, `UsageError` where it pools in a way that is not known here.
+    Raises `TellapartError` if there is no such model, and `UsageError` if its pooling is not supported.
     """
     option = "--query-encoder minilm-l6"
     base = load_text_encoder(name, device, precision, reader="a search by meaning", option=option)

@@ -1,4 +1,4 @@
-"""Worth and belief of each content word in a gallery's captions; the loss of each token of a caption."""
+"""Computes worth and belief of each content word in a gallery's captions, and the loss of each token of a caption."""
 
 from __future__ import annotations
 
@@ -25,13 +25,17 @@ def add_word_values(
     speaker: Captioner,
     visual: Rows,
 ) -> None:
-    """Give every answer of a gallery its ``"words": [[start, end, worth, belief]]``, as `rewards.paid_words` pays them.
+    """Adds ``"words": [[start, end, worth, belief]]`` to every caption of a gallery, as in `rewards.paid_words`.
 
-    worth: how far the scorer's log-probability of the target among the set's candidates falls when the word's claim is
-    taken out, in nats. belief: of ``speaker``, 0 to 1: its log-probability of the word, its mutual information with the
-    picture, and the fall among the gallery's targets. Characters ``start`` to ``end`` of the caption. No truth is read.
-    features_ND, visual: of all N test pictures, for the scorer and for ``speaker``, in the order of ``ids``. A gallery
-    of fewer than two sets stays as it is: mutual information compares pictures.
+    start, end: the characters of the word in the caption.
+    worth: the drop, in nats, of the scorer's log-probability of the target among the set's candidates when the word's
+    claim is removed.
+    belief: 0 to 1, from ``speaker``'s log-probability of the word, its mutual information with the picture, and the
+    drop among the gallery's targets.
+    features_ND, visual: inputs of the scorer and of ``speaker`` for all N test pictures, in the order of ``ids``.
+
+    Does not use ground truth. Leaves a gallery of fewer than two sets unchanged, because mutual information compares
+    pictures.
     """
     entries = sets["sets"]
     if len(entries) < 2:
@@ -39,7 +43,7 @@ def add_word_values(
     row_of = {key: row for row, key in enumerate(ids)}
     rows_B = np.array([row_of[entry["target"]] for entry in entries])
     others = [[row_of[key] for key in entry["candidates"] if key != entry["target"]] for entry in entries]
-    near_BK = np.array([rows[: min(map(len, others))] for rows in others], np.int64)  # K is 0 where all are copies
+    near_BK = np.array([rows[: min(map(len, others))] for rows in others], np.int64)  # K is 0 if all are copies
     effects = WordEffects(scorer, features_ND, lambda rows_B: near_BK)
     judge = PaidWords(effects, Speaker(speaker))
     seen = speaker.inputs(torch.as_tensor(np.ascontiguousarray(visual[rows_B])))
@@ -57,9 +61,9 @@ def add_word_values(
 def token_losses(captioner: Captioner, visual: torch.Tensor, text: str) -> list[tuple[str, float, float, str, float]]:
     """Computes the loss in nats of each token of a caption, under MLE and under SMILE (paper 1, figure 5).
 
-    visual: features of the one picture. Returns token, loss over the vocabulary, loss over the caption's own tokens,
-    and the token that the captioner finds likeliest there with its probability. The first token's loss under SMILE is
-    MLE's, as in first-token MLE.
+    visual: features of the picture. Returns the token, the loss over the vocabulary, the loss over the caption's own
+    tokens, and the captioner's most likely token with its probability. The first token's SMILE loss is the MLE loss, as
+    in first-token MLE.
     """
     labels_1T, valid_1T = (x.to(captioner.device) for x in captioner.pad(captioner.tokenize([text])))
     with torch.no_grad(), in_mode(captioner.model, training=False):
@@ -83,6 +87,6 @@ def _judged(judge: PaidWords, speaker: Captioner, texts: list[str], batch: Batch
 
 
 def _written(judged: JudgedWords, r: int) -> list[tuple[int, Word]]:
-    """The words of a caption that the captioner's tokenizer can write; of others it believes nothing."""
+    """Returns the words of a caption that the captioner's tokenizer can represent; it has no belief in others."""
     tokens = set(judged.word_RT[r].tolist())
     return [(w, word) for w, word in enumerate(judged.found[r]) if w in tokens]
