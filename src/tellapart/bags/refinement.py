@@ -98,8 +98,7 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """Returns the k nearest in ``found_M``, which includes the block, by the rule of `features.nearest`, ties by
-        row.
+        """Returns the k nearest in ``found_M``, which includes the block, by the rule of `features.nearest`.
         """
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)

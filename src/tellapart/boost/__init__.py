@@ -1,1 +1,1 @@
-"""Visual Caption Boosting (paper 2): a data set's captions made dense, and still true."""
+"""Visual Caption Boosting (paper 2): makes a data set's captions denser while keeping them true."""

@@ -1,16 +1,16 @@
 """Backends: an OpenAI-compatible server, a local model, or the scripted backend that ships with the package.
 
-openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, a hosted one
+openai:MODEL@http://127.0.0.1:8000/v1       vLLM, llama.cpp, Ollama, ``transformers serve``, hosted servers
 openai:MODEL@URL?key=MY_KEY&timeout=60      with settings; see `KEYS`
-local:FOLDER                                a chat model of transformers on this machine (`Local`)
-scripted:error=0.2                          blends and describes `scenes` by their grammar (`tellapart.boost.scripted`)
+local:FOLDER                                a transformers chat model on this machine (`Local`)
+scripted:error=0.2                          blends and describes `scenes` by grammar (`tellapart.boost.scripted`)
 
-A server gets ``POST URL/chat/completions`` with the picture as a data URL. Its reply is either an `Answer` or a
-`BackendError` that says whether another attempt may help. ``temperature`` and ``top_p`` are sent only where they are
-set; a field that the server refuses by name is left out of all further requests, and a line says so. What not every
-server has (several choices, log-probabilities) is found out by the first request that asks for it. The key is read
-from the environment, goes into one header, and is struck out of the server's words, whole or in part, before anything
-is cut, kept or shown.
+Requests are sent as ``POST URL/chat/completions`` with the picture as a data URL. A reply becomes either an `Answer` or
+a `BackendError` that says whether a retry may help. ``temperature`` and ``top_p`` are sent only if they are set. A
+field that the server rejects by name is left out of all further requests, and a line reports it. The first request for
+an optional feature (several choices, log-probabilities) finds out whether the server supports it. The API key is read
+from the environment, sent in one header, and redacted, whole or in part, from the server's replies before anything is
+truncated, stored or shown.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tellapart.utils.messages import clean_text, say
 
 
 def number(settings: dict[str, str], key: str, default: float) -> float:
-    """A setting that is a number of at least 0. Raises `UsageError`."""
+    """Returns a setting as a number. Raises `UsageError` if it is not a number of at least 0."""
     try:
         value = float(settings.get(key, default))
     except ValueError:
@@ -51,16 +51,16 @@ def number(settings: dict[str, str], key: str, default: float) -> float:
     return value
 
 
-AS_IT_IS = {"JPEG": "image/jpeg", "PNG": "image/png"}  # what every server decodes
-LARGEST_SIDE = 1024  # pixels; multimodal models see less than that
+AS_IT_IS = {"JPEG": "image/jpeg", "PNG": "image/png"}  # formats that every server decodes
+LARGEST_SIDE = 1024  # pixels; multimodal models use less
 LARGEST_FILE = 2 << 20  # bytes
-ORIENTATION = 0x0112  # of EXIF; servers differ in whether they turn the picture
+ORIENTATION = 0x0112  # EXIF tag; not all servers apply it
 
 
 def data_url(picture: Picture) -> str:
-    """``data:image/…;base64,…``: the file itself where it is upright and small, else drawn anew.
+    """Returns ``data:image/…;base64,…``: the file itself if it is upright and small, otherwise re-encoded.
 
-    Raises `PictureError` for a damaged picture: the server is not asked about it.
+    Raises `PictureError` for a damaged picture, before any request.
     """
     read = picture.read() if isinstance(picture, FilePicture) else picture
     if isinstance(read, BytesPicture):
@@ -74,7 +74,7 @@ def data_url(picture: Picture) -> str:
 
 
 def _plain(data: bytes) -> str | None:
-    """The media type of a file that can go as it is: sound, small, upright, opaque."""
+    """Returns the media type of a file that can be sent unchanged: intact, small, upright, opaque; None for others."""
     if len(data) > LARGEST_FILE:
         return None
     try:
@@ -83,14 +83,14 @@ def _plain(data: bytes) -> str | None:
             plain = upright and max(opened.size) <= LARGEST_SIDE and opened.mode in ("RGB", "L")
             plain = plain and not opened.has_transparency_data
             if plain:
-                opened.load()  # a file that breaks off is found here
+                opened.load()  # detects truncated files
             return AS_IT_IS[opened.format or ""] if plain else None
-    except Exception:  # Pillow answers damaged bytes with almost anything; drawing it anew says what is wrong
+    except Exception:  # Pillow raises many error types; re-encoding reports the cause
         return None
 
 
 def _drawn(image: Image.Image) -> tuple[str, bytes]:
-    """A decoded picture, no larger than `LARGEST_SIDE`: PNG where it is small (nothing is lost), JPEG else."""
+    """Encodes a picture resized to `LARGEST_SIDE`: as lossless PNG if that is small, otherwise as JPEG."""
     image.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     file = io.BytesIO()
     small = max(image.size) <= LARGEST_SIDE // 4
@@ -105,29 +105,32 @@ prices of a million tokens in and out, for the cost; sampling of requests that s
 SAMPLING = ("temperature", "top_p")
 LIMITS = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 TIMEOUT, CONNECT_TIMEOUT = 120.0, 10.0
-ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # what a chat template's refusal of a system prompt names
-MOST_CHOICES = 128  # what OpenAI's own servers take
-REFUSALS = (400, 422, 501)  # and 500, with which llama.cpp's server of 2024 answers n = 2: it names its one choice
+ROLES = re.compile(r"\b(system|roles?)\b", re.IGNORECASE)  # words in a chat template's rejection of a system prompt
+MOST_CHOICES = 128  # limit of OpenAI's servers
+REFUSALS = (400, 422, 501)  # also 500, llama.cpp's reply to n = 2 in 2024
 LACKS = {
     "logprobs": "the server gives no log-probabilities of what it writes (logprobs)",
     "scored": "the server gives no log-probabilities of a given caption beside a picture (prompt_logprobs, which vLLM "
     "has for text alone); leave out --drop-guesses, or type --decoding confidence=0.4, which needs only logprobs",
 }
-LARGEST_REPLY = 8 << 20  # bytes; a caption's is a thousandth of that
+LARGEST_REPLY = 8 << 20  # bytes; a caption's reply is about a thousand times smaller
 
 
 def _wants(request: Request) -> set[str]:
-    """Returns what a request asks for that not every server has."""
+    """Returns the optional features that a request needs."""
     found = {"n": request.n > 1, "logprobs": request.logprobs, "scored": request.scored}
     return {name for name, asked in found.items() if asked}
 
 
 class OpenAI:
-    """A model behind a server, by OpenAI's SDK. ``name`` has no address: a model that moves keeps its answers.
+    """A model behind a server, accessed with OpenAI's SDK.
 
-    Several threads may ask at once; each request holds one connection. ``sampling``: what the specification sets, which
-    is part of the name. ``most_choices``: how many one request may ask for, as far as is known. Of the requests that
-    first ask for what not every server has (`_wants`), one is sent, and the others wait for what it finds.
+    Thread-safe; each request uses one connection. Of the first requests for optional features (`_wants`), one is sent
+    and the others wait for its result.
+
+    name: name without the address, so that a model that moves keeps its answers.
+    sampling: sampling settings of the specification; part of the name.
+    most_choices: largest known number of choices per request.
     """
 
     def __init__(self, model: str, url: str | None = None, settings: dict[str, str] | None = None) -> None:
@@ -145,14 +148,14 @@ class OpenAI:
         self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None
         self._client = self._new_client()
         self._loop = _loop()
-        self._refused: dict[str, str] = {}  # fields that are not sent any more, and what the server said
-        self._no_system = ""  # what the server said of a system prompt, which then goes into the user turn
+        self._refused: dict[str, str] = {}  # fields no longer sent, with the server's message
+        self._no_system = ""  # the server's rejection of system prompts, which then go into the user turn
         self._lock, self._first = threading.Lock(), threading.Lock()
         self.most_choices, self._served = MOST_CHOICES, False
-        self._has: set[str] = set()  # what the server was found to have, or to do without
+        self._has: set[str] = set()  # features that the server has, or that have a replacement
 
     def complete(self, request: Request) -> Answer:
-        """One answer, within the time set. Raises `BackendError`."""
+        """Returns one answer within the timeout. Raises `BackendError`."""
         if _wants(request) <= self._has:
             return self._complete(request)
         with self._first:
@@ -178,10 +181,10 @@ class OpenAI:
                     continue
                 lacking = status in REFUSALS or (status == 500 and "choice" in words)
                 if request.scored and "scored" not in self._has and (lacking or status >= 500):
-                    if not lacking:  # a server that fails at all else, too, is only out of order
+                    if not lacking:  # a server that also fails at everything else is just down
                         self._complete(replace(request, messages=request.messages[:-1], scored=False))
                     raise self._lacking("scored", f": {words}") from None
-                if status == 403 and self._served and error.fatal:  # not the key, then, but this request
+                if status == 403 and self._served and error.fatal:  # so not the key but this request is at fault
                     error = failure(words, error, fatal=False)
                 named = refused_field(status, reply, [name for name in (*LIMITS, *SAMPLING, "seed") if name in sent])
                 if named is None and lacking and self._unknown(request):
@@ -198,20 +201,20 @@ class OpenAI:
         return _wants(request) - self._has
 
     def _lacking(self, what: str, words: str = "") -> LacksFeature:
-        """Returns the failure of a server that has no log-probabilities."""
+        """Returns the error for a server that lacks a feature."""
         return LacksFeature(f"{self.name}: {LACKS[what]}{words}")
 
     def _with_less(self, request: Request, words: str) -> Answer:
-        """The answer to a refused request without what the server may not have. Raises `BackendError`."""
+        """Repeats a rejected request without optional features. Raises `BackendError`."""
         if request.n > 1:
             answer = self._complete(replace(request, n=1))
             self._learn_choices(1, f": {words}")
             return answer
-        self._complete(replace(request, logprobs=False))  # answered: so that is what the server refuses
+        self._complete(replace(request, logprobs=False))  # succeeds only if the server rejects log-probabilities
         raise self._lacking("logprobs", f": {words}")
 
     def _found(self, request: Request, answer: Answer, reply: bytes) -> Answer:
-        """The answer with what was asked for. Raises `BackendError` where the server is found to lack it."""
+        """Returns the answer with the requested features. Raises `BackendError` if the server lacks one."""
         unknown = self._unknown(request)
         if request.scored:
             answer = replace(answer, text="", finish="stop", tokens=read_scores(reply, request.messages[-1].text))
@@ -221,7 +224,7 @@ class OpenAI:
             raise self._lacking("logprobs")
         if request.n > 1 and len(answer.others) + 1 < request.n:
             self._learn_choices(len(answer.others) + 1)
-        if answer.text or answer.tokens:  # an empty answer shows nothing
+        if answer.text or answer.tokens:  # an empty answer proves nothing
             with self._lock:
                 self._has |= unknown
         return replace(answer, others=answer.others[: request.n - 1])
@@ -235,7 +238,7 @@ class OpenAI:
             say(f"{self.name}: the server gives {each} a request ('n'{words}), so more requests are sent")
 
     def _learn(self, refused: Mapping[str, str], no_system: str) -> None:
-        """Change all further requests as the one that was answered, and say so once."""
+        """Applies the changes of an answered request to all further requests, and reports them once."""
         with self._lock:
             told, self._no_system = self._no_system, self._no_system or no_system
             new = {name: words for name, words in refused.items() if name not in self._refused}
@@ -247,7 +250,7 @@ class OpenAI:
             say(f"{self.name}: {IN_USER_TURN} from now on: {no_system}")
 
     def _exchange(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
-        """Status, ``Retry-After`` and body of the reply, within the time set. Raises `BackendError`."""
+        """Returns the reply's status, ``Retry-After`` and body, within the timeout. Raises `BackendError`."""
         import openai
 
         try:
@@ -262,7 +265,7 @@ class OpenAI:
             raise BackendError(f"{self.name}: {server} broke off or is not there ({detail})", retry=True) from None
 
     async def _post(self, body: dict[str, Any]) -> tuple[int, str | None, bytes]:
-        """One deadline for connection, headers and body: the SDK's own limit is per read, and a 1xx starts it anew."""
+        """Posts a request with one deadline for connection, headers and body; the SDK's timeout is per read."""
         import openai
 
         reply = bytearray()
@@ -277,7 +280,7 @@ class OpenAI:
                     reply += await anext(parts)
                 except StopAsyncIteration:
                     return response.status_code, response.headers.get("retry-after"), bytes(reply)
-                except Exception as error:  # of the SDK's HTTP client, which it wraps only until the body begins
+                except Exception as error:  # of the HTTP client; the SDK wraps its errors only before the body
                     raise ConnectionError from error
         raise BackendError(f"{self.name}: an answer of more than {LARGEST_REPLY >> 20} MiB", retry=True)
 
@@ -301,7 +304,7 @@ class OpenAI:
         return body
 
     def _clean(self, text: str) -> str:
-        """One line with the key removed: some servers repeat it."""
+        """Cleans a text to one line and redacts the key, which some servers repeat."""
         text = clean_text(redact(text, self._key))
         return " ".join((text.replace(self._key, REDACTED) if self._key else text).split())
 
@@ -310,7 +313,7 @@ class OpenAI:
             import openai
         except ImportError:
             raise MissingExtra("boost", "a server's model") from None
-        # Proxies of the environment do not lead to this machine itself, and a redirect would take the key elsewhere.
+        # Bypasses environment proxies for this machine, and disables redirects, which would send the key elsewhere.
         here = urlsplit(self.address).hostname in ("localhost", "127.0.0.1", "::1")
         client: Any = openai.AsyncOpenAI(
             api_key=self._key,
@@ -320,21 +323,21 @@ class OpenAI:
             max_retries=0,
             http_client=openai.DefaultAsyncHttpxClient(follow_redirects=False, trust_env=not here),
         )
-        client.organization = client.project = None  # the environment's, of OpenAI's own servers
+        client.organization = client.project = None  # from the environment, for OpenAI's servers
         return client
 
 
 @lru_cache(maxsize=1)
 def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all servers, in a thread of its own: what it runs can be cancelled at a deadline."""
+    """Returns the event loop of all servers, which runs in its own thread so that requests can be cancelled."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # requests that the end of the program cuts off
+    loop.set_exception_handler(lambda *_: None)  # requests cut off at exit
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
 
 
 def _checked(url: str, name: str) -> str:
-    """An address without credentials and without the last slash. Raises `UsageError`."""
+    """Validates an address, removes the last slash and returns it. Raises `UsageError`, e.g. for credentials."""
     if not url:
         raise UsageError(f"{name}: on which server? type {name}@http://127.0.0.1:8000/v1, or set {URL_VARIABLE}")
     try:
@@ -353,7 +356,7 @@ def _checked(url: str, name: str) -> str:
 
 
 def _key(variable: str | None, name: str) -> str:
-    """The key that an environment variable holds; none where `KEY_VARIABLE` is not set (servers at home need none)."""
+    """Reads the API key from an environment variable; empty if `KEY_VARIABLE` is unset (local servers need no key)."""
     key = os.environ.get(variable or KEY_VARIABLE, "").strip()
     if variable and not key:
         raise UsageError(f"{name}: the environment has no {variable}; type: export {variable}=…, or leave out key=")
@@ -363,9 +366,9 @@ def _key(variable: str | None, name: str) -> str:
 
 
 def open_backend(spec: str, device: str = "auto", precision: str = "auto") -> Backend:
-    """The backend of a specification (the module's docstring has the grammar). Raises `UsageError`.
+    """Opens the backend of a specification; see the module's docstring for the grammar. Raises `UsageError`.
 
-    ``device`` and ``precision``: of a local model, see `tellapart.models.devices`.
+    ``device`` and ``precision`` apply to local models, see `tellapart.models.devices`.
     """
     kind, _, rest = spec.partition(":")
     if kind not in (*BACKENDS, "local"):
@@ -392,7 +395,7 @@ EXAMPLE = "openai:MODEL@http://127.0.0.1:8000/v1, local:FOLDER or scripted"
 
 
 def _settings(text: str, spec: str, known: tuple[str, ...]) -> tuple[str, dict[str, str]]:
-    """Returns what stands before the ``?``, and the pairs behind it."""
+    """Splits a specification into the part before ``?`` and the settings after it."""
     body, _, query = text.partition("?")
     values = {}
     for pair in filter(None, query.split("&")):

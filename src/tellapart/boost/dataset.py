@@ -1,4 +1,4 @@
-"""Boosts a data set into a file: its shard of the data, progress, and summary."""
+"""Boosts a data set, or a shard of it, into a file, with progress and a summary."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Tells what a job did: items written, with the last stage's caption, without an answer because a server failed.
-
-    ``captions_of``: the stage whose texts are the captions; empty where no stage has a good answer.
+    """The summary of a job: numbers of items written, items with the last stage's caption, and items that a server
+    failed.
+    ``captions_of``: the stage whose texts are the captions; empty if no stage has a good answer.
     """
 
     out: Path
@@ -37,10 +37,10 @@ class Summary:
     captions_of: str
     without: tuple[str, ...]
     """Stages that ran and have no good answer about any item."""
-    failure: str = ""  # why the last request without an answer has none
+    failure: str = ""  # reason of the last failed request
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of ``boost --json``."""
+        """Returns the JSON of ``boost --json``."""
         counts: dict[str, Any] = {key: getattr(self, key) for key in ("items", "boosted", "unanswered", "retries")}
         counts["captions_of"] = self.captions_of
         stages = {name: asdict(tally) for name, tally in self.stages.items()}
@@ -59,12 +59,19 @@ def boost_dataset(
     each: Callable[[Boosted], None] = lambda done: None,
     **retry: Any,
 ) -> Summary:
-    """Boost a data set into ``out``; answers are kept in ``ledger`` (default: beside it), which a job goes on from.
+    """Boosts a data set into ``out``. Resumes from the answers in ``ledger``.
 
-    ``shard`` (i, n): the i-th of n consecutive parts. ``each`` is called with every item that is written. ``retry``:
-    options of `RetryingBackend`; ``per_reference``: see `BoostJob`. Unreadable pictures are skipped and added to the
-    data set's list of them. Raises `TellapartError` where no request can succeed; the answers up to then are in the
-    ledger.
+    Skips unreadable pictures and adds them to the data set's list.
+
+    Args:
+        ledger: file of the answers. Default: beside ``out``.
+        shard: (i, n) for the i-th of n consecutive parts.
+        per_reference: see `BoostJob`.
+        each: called with every written item.
+        retry: options of `RetryingBackend`.
+
+    Raises:
+        TellapartError: no request can succeed; earlier answers are in the ledger.
     """
     check_out(out)
     check_same_data(out, dataset)
@@ -98,13 +105,13 @@ def boost_dataset(
 
 
 def ledger_of(out: Path) -> Path:
-    """The ledger of a result where none is named."""
+    """Returns the default ledger of a result."""
     return out.with_name(f"{out.stem}.ledger.jsonl")
 
 
 def check_out(out: Path) -> None:
-    """A `UsageError` for a name that would not be read again, or a file that must not be replaced."""
-    if out.parts and out.parts[0].endswith(":"):  # s3://bucket/x.jsonl as a path is s3:/bucket/x.jsonl
+    """Raises `UsageError` for a name that could not be read back, or a file that must not be replaced."""
+    if out.parts and out.parts[0].endswith(":"):  # as a path, s3://bucket/x.jsonl becomes s3:/bucket/x.jsonl
         raise UsageError(
             f"{out}: an address; boost writes to a disk (upload the result then), such as -o boosted.jsonl"
         )
@@ -115,7 +122,7 @@ def check_out(out: Path) -> None:
 
 
 def check_same_data(out: Path, dataset: Dataset) -> None:
-    """A `UsageError` where ``out`` is the result of other pictures, which this one would take the place of."""
+    """Raises `UsageError` if ``out`` is the result of other pictures, which would be replaced."""
     if not out.exists():
         return
     known = {item.id for item in dataset}
@@ -124,7 +131,7 @@ def check_same_data(out: Path, dataset: Dataset) -> None:
 
 
 def parse_shard(text: str) -> tuple[int, int]:
-    """``2/8`` as (2, 8). Raises `UsageError`."""
+    """Parses ``2/8`` as (2, 8). Raises `UsageError`."""
     match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", text)
     if not match or int(match[1]) > int(match[2]):
         raise UsageError(f"--shard {text} is not like 2/8: the second of eight parts")

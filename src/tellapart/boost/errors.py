@@ -1,4 +1,4 @@
-"""Errors of a describer on scenes, whose truth is known."""
+"""Counts a describer's errors on scenes, whose ground truth is known."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tellapart.scenes.truth import align, count_claims
 from tellapart.scenes.vocabulary import FIELDS
 from tellapart.scenes.world import Scene
 
-_GROUND = -1  # where a claim about an object has the object's number
-Claim = tuple[int, str, str]  # object's number or _GROUND, slot, value
+_GROUND = -1  # in place of an object's number in a claim
+Claim = tuple[int, str, str]  # object number or _GROUND, slot, value
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """False values of the describer on `scenes`, those that people's captions contradict, and what became of them.
+    """The describer's false values on `scenes`, those that the references contradict, and their fate.
 
-    ``kept_out`` of the contradicted ones are not in the final caption; ``passed_on`` of the others are.
+    ``kept_out``: contradicted errors that are not in the final caption. ``passed_on``: other errors that are in it.
     """
 
     made: int = 0
@@ -37,9 +37,9 @@ class Errors:
 
 
 def describer_errors(texts: Mapping[str, str], references: Iterable[str], scene: Scene) -> Errors:
-    """Returns what became of the errors of ``texts["describe"]`` in ``texts["holistic"]``, by the truth.
+    """Counts the errors of ``texts["describe"]`` and which of them are in ``texts["holistic"]``, by the ground truth.
 
-    A reference contradicts an error where it would be false of a picture in which the error is right, all else equal.
+    A reference contradicts an error if it would be false for a picture in which only the error were true.
     """
     wrong = claims(texts["describe"], scene) - truth(scene)
     final = claims(texts["holistic"], scene)
@@ -63,7 +63,8 @@ def _all_true(captions: Iterable[str], scene: Scene) -> bool:
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:
-    """Each value that a caption gives an object, or the ground; mentions mean the objects of which most is true."""
+    """Returns each value that a caption claims for an object or the ground; mentions are aligned to the best
+    objects."""
     reading = parse_caption(text)
     _, meant = align(reading, scene)
     found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}
@@ -75,6 +76,6 @@ def claims(text: str, scene: Scene) -> set[Claim]:
 
 
 def truth(scene: Scene) -> set[Claim]:
-    """Every value of every object, and the ground."""
+    """Returns every value of every object, and the ground."""
     value = {(n, slot, value) for n, facts in enumerate(scene.facts) for slot, value in zip(FIELDS, facts, strict=True)}
     return {*value, (_GROUND, "ground", scene.ground)}

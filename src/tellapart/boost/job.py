@@ -1,8 +1,8 @@
-"""The job: runs every item through the stages, many at a time, and yields them in the order of the data.
+"""The job: runs every item through the stages, many concurrently, and yields them in the order of the data.
 
-The result for an item is a function of the item, the stages and the answers. Answers come from the ledger where it has
-them, otherwise from the backend, and then go into the ledger. So an interrupted or sharded job writes the same lines as
-an uninterrupted one.
+The result for an item depends only on the item, the stages and the answers. Answers come from the ledger or, if it
+lacks them, from the backend, and are then added to the ledger. An interrupted or sharded job therefore writes the same
+lines as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from tellapart.language.answers import answer_text
 from tellapart.types import Item
 from tellapart.utils.messages import clean_text
 
-WINDOW = 64  # items taken and not yet written, for each one in flight
-SAME_REFUSALS = 8  # requests refused with the same words before any was answered: the job ends
-FIRST_ITEMS = 20  # items with new answers, all bad, before a stage has a good one: the job ends
-IN_A_ROW = 32  # items without an answer, with none in between that has one: the job ends
+WINDOW = 64  # items taken but not yet written, per item in flight
+SAME_REFUSALS = 8  # identical rejections before any answer that end the job
+FIRST_ITEMS = 20  # items with only bad new answers that end the job
+IN_A_ROW = 32  # consecutive items without an answer that end the job
 STRIPES = 4096
-SPARE = 4  # one thread more for so many in flight: while an answer is flushed to disk, another question is asked
+SPARE = 4  # one extra thread per this many in flight, to send requests while answers are flushed to disk
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of one stage: answers from the ledger, new ones and their tokens, retries of bad answers, bad items.
+    """Counts of one stage: answers from the ledger, new answers and their tokens, retries of bad answers, bad items.
 
-    An answer of the server to one of the ``requests`` may hold several of those ``asked`` for.
+    One of the server's ``requests`` may return several of the answers ``asked`` for.
     """
 
     kept: int = 0
@@ -47,14 +47,14 @@ class Tally:
     requests: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cost: float | None = None  # None: no price was given
+    cost: float | None = None  # None: unknown price
 
 
 class BoostJob:
-    """Stages over items. ``tally`` by stage and ``retries`` count while it runs; ``stop`` ends it early.
+    """Runs items through stages. ``tally`` (by stage) and ``retries`` count while it runs; ``stop`` ends it early.
 
-    ``failure``: why the last request without an answer has none. ``per_reference``: the stages `PER_REFERENCE` make a
-    text for each reference of an item, with that one first among those that they read.
+    failure: reason of the last failed request.
+    per_reference: the stages `PER_REFERENCE` write one text per reference, with that reference first in their input.
     """
 
     def __init__(
@@ -69,19 +69,19 @@ class BoostJob:
         self._stripes = [threading.Lock() for _ in range(STRIPES)]
         self.failure = ""
         self._failed_in_a_row = 0
-        self._served = False  # whether a server answered any request of this job
-        self._refusals: Counter[str] = Counter()  # by their words, numbers left out
+        self._served = False  # whether a server has answered any request of this job
+        self._refusals: Counter[str] = Counter()  # by message, without numbers
         self._good: set[str] = set()  # stages with a good answer
-        self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, until then
-        self._arrived = set[str]()  # keys of choices that came with another stage's answer, until they are read
+        self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, before the first good answer
+        self._arrived = set[str]()  # keys of choices that came with another stage's answer and are unread
 
     @property
     def retries(self) -> int:
-        """Returns how many requests were repeated because a backend failed."""
+        """Returns the number of requests repeated because a backend failed."""
         return sum(backend.retries for backend in self._backends.values())
 
     def run(self, items: Iterator[Item], finished: Callable[[], None] = lambda: None) -> Iterator[Boosted]:
-        """Yield the boosted items in order. Raises `TellapartError` where no request can succeed."""
+        """Yields the boosted items in order. Raises `TellapartError` if no request can succeed."""
         threads, window = self.in_flight + self.in_flight // SPARE, WINDOW * self.in_flight
         found = in_order(
             self.boost, items, threads, self.stop, window=window, finished=finished, waiting=self._tell_silence
@@ -90,7 +90,8 @@ class BoostJob:
             yield from found
 
     def boost(self, item: Item) -> Boosted:
-        """Run one item through the stages. A stage without a good answer is marked bad; the next may not need it."""
+        """Runs one item through the stages. Marks a stage without a good answer as bad; later stages may not need
+        it."""
         first = self._run_stages(item, self.stages, {})
         again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
         if not self.per_reference or not again or first.unreadable is not None:
@@ -128,10 +129,11 @@ class BoostJob:
         return Boosted(item, texts, bad, unanswered)
 
     def _answer_with_retry(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
-        """A stage's text, why it is bad or None, and whether it is new; a bad one is requested once more, otherwise."""
+        """Returns a stage's text, why it is bad or None, and whether it is new; retries a bad answer once,
+        differently."""
         try:
             request = stage.build_request(item, texts)
-        except BackendError as error:  # the item lacks what the stage reads
+        except BackendError as error:  # the item lacks an input of the stage
             return "", str(error), False
         text, why, new = self._attempt(stage, item, texts, request, 0)
         if why is None:
@@ -148,9 +150,9 @@ class BoostJob:
     def _answer(
         self, stage: Stage, item: Item, texts: Mapping[str, str], request: Request, attempt: int
     ) -> tuple[Answer, bool]:
-        """The answer from the ledger, else from the backend. Equal requests at the same time wait for the first one.
+        """Returns the answer from the ledger, otherwise from the backend. Concurrent equal requests wait for the first.
 
-        One request asks for the choices of all stages of its group that have none yet.
+        One request asks for the choices of all stages in its group that have no answer yet.
         """
         key = address(stage, item, request, attempt)
         with self._stripes[int(key[:8], 16) % STRIPES]:
@@ -182,7 +184,8 @@ class BoostJob:
         return answer, True
 
     def _without_answer(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> list[tuple[Stage, str]]:
-        """The stages after this one in its group whose first request has no answer yet, with its address."""
+        """Returns later stages of this stage's group whose first request has no answer yet, with the request's
+        address."""
         most = most_choices(stage.backend)
         later = self.stages[self.stages.index(stage) + 1 :] if most > 1 else ()
         found: list[tuple[Stage, str]] = []
@@ -193,21 +196,21 @@ class BoostJob:
         return found
 
     def _failed(self, error: BackendError) -> None:
-        """Continue without an answer, unless no request gets one."""
+        """Continues without an answer, unless no request gets one."""
         if error.fatal:
             raise error
         with self._lock:
             self.failure = clean_text(str(error))
             self._failed_in_a_row += 1
             if not error.retry:
-                self._refusals[re.sub(r"\w*\d\w*", "#", str(error))] += 1  # a request's number differs
+                self._refusals[re.sub(r"\w*\d\w*", "#", str(error))] += 1  # request numbers differ
             if not self._served and [*self._refusals.values()] == [SAME_REFUSALS]:
                 raise TellapartError(f"{error}; the first {SAME_REFUSALS} requests were all refused with these words")
             if self._failed_in_a_row >= max(IN_A_ROW, 2 * self.in_flight):
                 raise TellapartError(f"{self._failed_in_a_row} requests in a row got no answer; the last: {error}")
 
     def _end_if_all_bad(self, stage: Stage, why: str) -> None:
-        """Raise `TellapartError` where the answers about the first items are all bad."""
+        """Raises `TellapartError` if the answers for the first items are all bad."""
         with self._lock:
             reasons = self._bad[stage.name]
             reasons[why] += 1
@@ -230,14 +233,14 @@ class BoostJob:
                 setattr(tally, name, getattr(tally, name) + amount)
 
 
-COMPLETE = ("stop", "eos", "end_turn")  # a server's words for an answer that its model ended
-CUT = ("length", "max_tokens")  # for one that the request's limit ended
+COMPLETE = ("stop", "eos", "end_turn")  # finish reasons of complete answers
+CUT = ("length", "max_tokens")  # finish reasons of truncated answers
 
 
 def read_text(
     stage: Stage, item: Item, texts: Mapping[str, str], request: Request, answer: Answer
 ) -> tuple[str, str | None]:
-    """Returns what an answer says after its reasoning and without control tokens, and why that is bad or None."""
+    """Returns an answer's text without reasoning and control tokens, and why it is bad or None."""
     text = answer_text(answer.text)
     if answer.finish.lower() in CUT:
         return text or "", f"cut off after {request.max_tokens} tokens" + (", in its reasoning" if text is None else "")

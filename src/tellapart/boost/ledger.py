@@ -1,16 +1,17 @@
 """The ledger: every answer is on disk before it is used, so that an interrupted job repeats no request.
 
-One JSON object a line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
-tokens. The key is the address of the request (`address`), so the file is a map from requests to answers: the order of
-its lines means nothing, the first line of a key holds, and two ledgers may be joined by ``cat``.
+One JSON object per line, appended: ``{"key": …, "stage": …, "model": …, "id": …, "text": …, "finish": …}``, and its
+tokens. The key is the address of the request (`address`), so the file maps requests to answers: the order of its
+lines does not matter, the first line of a key counts, and ``cat`` can join two ledgers.
 
-- **Group commit.** A thread that has an answer puts it in line; the first in line writes what all have, in one write,
-  and flushes it to disk (fsync) for all. `put` returns when its own answer is there.
-- **A torn last line**, which a killed process or a full disk leaves, is cut off by the next who holds the lock; a whole
-  answer that only lacks its line break gets it. A file without answers that begins as something else is refused.
-- **Several processes** may write one ledger: writing, flushing and cutting happen under a lock of the file.
-- **Memory stays flat**: where each answer lies is in a private SQLite table in a temporary file,
-  made anew from the file at opening and gone with the process; the answers themselves are only in the file.
+- **Group commit.** Threads queue their answers; the first in the queue writes all of them in one write and flushes it
+to
+  disk (fsync). `put` returns when its own answer is on disk.
+- **A torn last line**, left by a killed process or a full disk, is removed by the next holder of the lock; a complete
+  answer without a line break gets one. A file without answers that begins differently is rejected.
+- **Several processes** may write one ledger: writing, flushing and truncating happen under a file lock.
+- **Constant memory**: the offsets of answers are in a private SQLite table in a temporary file, which is rebuilt when
+  the ledger is opened and removed with the process; the answers are only in the file.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ BEGINS = b'{"key": "'
 
 
 def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
-    """The key of the answer to a request: 128 bits, as 32 hexadecimal digits.
+    """Computes the key of a request's answer: 128 bits, as 32 hexadecimal digits.
 
-    Of the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
-    settings, and which try it is. Not of the server's address, nor of `Request.truth`, nor of how many choices were
-    asked for at once. Raises `PictureError`.
+    Hashes the stage and its whole prompt, the model's name, the picture's content, the references, the request with its
+    settings, and the attempt; but not the server's address, `Request.truth`, or the number of choices per request.
+    Raises `PictureError`.
     """
-    top_p = 1.0 if request.top_p is None else request.top_p  # as older ledgers have it
+    top_p = 1.0 if request.top_p is None else request.top_p  # as in older ledgers
     content: dict[str, object] = {
         "messages": [[message.role, message.text] for message in request.messages],
         "shown": request.picture.key() if request.picture is not None else None,
@@ -61,7 +62,7 @@ def address(stage: Stage, item: Item, request: Request, attempt: int) -> str:
 
 @dataclass(slots=True)
 class _Waiting:
-    """An answer on its way to disk. ``stands``: what the ledger holds for its key in the end."""
+    """A queued answer. ``stands``: the answer that the ledger has for its key in the end."""
 
     key: str
     line: bytes
@@ -69,27 +70,27 @@ class _Waiting:
 
 
 class Ledger:
-    """Answers by the address of their request. Several threads may use one; several processes one file each opened.
+    """Answers by the address of their request. Thread-safe; several processes may each open the same file.
 
-    Raises `UsageError` for a file of something else, which stays as it is, and `TellapartError` where the file cannot
-    be read or written. Use as a context manager, or call `close`.
+    Raises `UsageError` for a file of another kind, which is not changed, and `TellapartError` if the file cannot be
+    read or written. Use it as a context manager, or call `close`.
     """
 
     def __init__(self, path: Path, file: int, read: FileIO, table: sqlite3.Connection) -> None:
         self.path, self._file, self._read, self._table = path, file, read, table
-        self._line = threading.Lock()  # of what waits
-        self._index = threading.Lock()  # of the table and of reading the file
+        self._line = threading.Lock()  # guards the queue
+        self._index = threading.Lock()  # guards the table and reads of the file
         self._commit = threading.Lock()  # one thread at a time writes
         self._waiting: list[_Waiting] = []
-        self._end = 0  # up to where the file is in the table
+        self._end = 0  # end of the indexed part of the file
         self._unread = 0
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """Open the file, which is made where it is not there, and read what it holds."""
+        """Opens the file, creates it if necessary, and indexes its answers."""
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            # O_APPEND: what is written goes behind whatever another process has written since.
+            # O_APPEND: writes go after whatever another process has written meanwhile.
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
             _sync_folder(path.parent)
         try:
@@ -106,7 +107,7 @@ class Ledger:
         return ledger
 
     def get(self, key: str) -> Answer | None:
-        """The answer under an address, or None."""
+        """Returns the answer at an address, or None."""
         with self._index:
             row = self._table.execute("SELECT start, size FROM at WHERE key = ?", (bytes.fromhex(key),)).fetchone()
             if row is None:
@@ -118,18 +119,18 @@ class Ledger:
         return Answer(value["text"], value["prompt_tokens"], value["completion_tokens"], value["finish"], tokens)
 
     def put(self, key: str, answer: Answer, note: Mapping[str, str]) -> Answer:
-        """Keep an answer; returns when it is on disk, with what stands (an answer kept earlier stays).
+        """Stores an answer. Returns the valid answer, i.e. an earlier one if there is one, when it is on disk.
 
-        ``note`` goes into the line for people: which stage, model and item.
+        ``note``: stage, model and item, written to the line for people.
         """
         return self.put_all([(key, answer, note)])[0]
 
     def put_all(self, entries: Sequence[tuple[str, Answer, Mapping[str, str]]]) -> list[Answer]:
-        """Keep several answers, by one flush; otherwise as `put`."""
+        """Stores several answers with one flush; see `put`."""
         waiting = [_Waiting(key, _line_of(key, answer, note)) for key, answer, note in entries]
         with self._line:
             self._waiting += waiting
-        with self._commit:  # most who wait here are served by the one before them
+        with self._commit:  # most waiting threads are served by the previous one
             if any(one.stands is None for one in waiting):
                 self._write_all()
         return [one.stands for one in waiting if one.stands is not None]
@@ -147,28 +148,28 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file. All answers are on disk already."""
+        """Closes the file. All answers are already on disk."""
         with self._commit, self._index:
             self._table.close()
             self._read.close()
             os.close(self._file)
 
     def _write_all(self) -> None:
-        """Write and flush what waits: one write, one flush. Called by one thread at a time."""
+        """Writes and flushes the queue with one write and one flush. Called by one thread at a time."""
         with self._line:
             group, self._waiting = self._waiting, []
         try:
             with _write_errors(self.path), self._locked():
                 self._append(group)
         except BaseException:
-            with self._line:  # each of the others tries for itself
+            with self._line:  # the other threads retry on their own
                 self._waiting = group + self._waiting
             raise
         for waiting in group:
             waiting.stands = self.get(waiting.key)
 
     def _append(self, group: list[_Waiting]) -> None:
-        """Put the lines of a group behind the file's end, and flush them. The lock is held."""
+        """Appends the lines of a group to the file and flushes them. The lock must be held."""
         self._catch_up()
         fresh: dict[str, bytes] = {}
         for waiting in group:
@@ -186,28 +187,28 @@ class Ledger:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Enter into the table what the file has more of; cut off a torn last line. The lock is held."""
+        """Indexes new lines of the file, and removes a torn last line. The lock must be held."""
         size = os.fstat(self._file).st_size
         if size < self._end:
             raise TellapartError(f"{self.path}: has become shorter while in use; leave it alone, and start again")
         with self._index:
             self._read.seek(self._end)
             rest = b""
-            # Not more than there is: threads that each set aside a megabyte for some lines leave memory in pieces.
+            # Reads no more than available: threads that each allocate a megabyte for a few lines fragment memory.
             while chunk := self._read.read(min(CHUNK, size - self._read.tell())):
                 *lines, rest = (rest + chunk).split(b"\n")
                 self._enter(lines)
             self._table.commit()
         if size and not len(self) and _key(rest) is None:
             self._refuse_another_kind()
-        if rest and _key(rest) is not None:  # whole, as an editor or a copy leaves it
+        if rest and _key(rest) is not None:  # complete, e.g. after an editor or a copy
             os.write(self._file, b"\n")
             self._catch_up()
         elif rest:
             os.ftruncate(self._file, self._end)
 
     def _refuse_another_kind(self) -> None:
-        """Raise `UsageError` for a file that holds no answers, unless it begins as a torn one does."""
+        """Raises `UsageError` for a file without answers, unless it begins like a torn line."""
         head = os.pread(self._file, len(BEGINS) + 32, 0)
         key = head[len(BEGINS) :]
         if not (BEGINS.startswith(head[: len(BEGINS)]) and re.fullmatch(rb"[0-9a-f]*", key)):
@@ -217,7 +218,7 @@ class Ledger:
             )
 
     def _enter(self, lines: list[bytes]) -> None:
-        """Whole lines, from `_end` on. The first line of a key holds."""
+        """Indexes complete lines from `_end` on. The first line of a key counts."""
         for line in lines:
             if (key := _key(line)) is not None:
                 row = (key, self._end, len(line))
@@ -228,12 +229,12 @@ class Ledger:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Hold the lock of the file, among processes."""
+        """Holds the file lock between processes."""
         try:
             import fcntl
 
             from tellapart.utils.files import lock_or_say
-        except ImportError:  # no such locks on this system: one process for each ledger there
+        except ImportError:  # no file locks on this system: only one process per ledger
             yield
             return
         lock_or_say(self._file, self.path)
@@ -248,7 +249,7 @@ def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a new file's name on disk, where the system can."""
+    """Flushes a folder, and so a new file's name, to disk if the system supports it."""
     with contextlib.suppress(OSError):
         opened = os.open(folder, os.O_RDONLY)
         try:
@@ -258,7 +259,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _new_table() -> sqlite3.Connection:
-    """A private table in a temporary file that SQLite removes (an empty name asks for that)."""
+    """Creates a private table in a temporary file that SQLite removes, which an empty name requests."""
     table = sqlite3.connect("", check_same_thread=False)
     table.execute("PRAGMA journal_mode = OFF")
     table.execute("PRAGMA synchronous = OFF")
@@ -275,7 +276,7 @@ def _line_of(key: str, answer: Answer, note: Mapping[str, str]) -> bytes:
 
 
 def _key(line: bytes) -> bytes | None:
-    """The key of a line that holds an answer; None for any other."""
+    """Returns the key of a line with an answer; None for any other line."""
     try:
         value = parse_json(line)
         text, finish, tokens = value["text"], value["finish"], (value["prompt_tokens"], value["completion_tokens"])

@@ -1,4 +1,4 @@
-"""What requests will cost, before they are sent: tokens by rules of thumb, and the price where the backend has one."""
+"""Estimates the cost of requests before they are sent: approximate tokens, and the price if the backend has one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ LETTERS_PER_TOKEN, TOKENS_PER_PICTURE = 4, 1000
 
 
 def tokens_read(request: Request) -> int:
-    """About how many tokens the model reads."""
+    """Estimates the number of input tokens."""
     letters = sum(len(message.text) for message in request.messages)
     return letters // LETTERS_PER_TOKEN + (TOKENS_PER_PICTURE if request.picture is not None else 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests, and the tokens that the model reads and may write for them."""
+    """A number of requests, with their input tokens and maximum output tokens."""
 
     requests: int = 0
     tokens_in: int = 0
@@ -26,7 +26,7 @@ class Load:
 
     @classmethod
     def of(cls, requests: Iterable[Request]) -> Load:
-        """The load of these requests."""
+        """Returns the total load of these requests."""
         return sum((cls(1, tokens_read(each), each.max_tokens * each.n) for each in requests), cls())
 
     def __add__(self, other: Load) -> Load:
@@ -38,24 +38,24 @@ class Load:
         return Load(self.requests * times, self.tokens_in * times, self.tokens_out * times)
 
     def cost(self, backend: Backend) -> float | None:
-        """Returns what it costs; None where the backend has no prices."""
+        """Returns the cost; None if the backend has no prices."""
         prices = prices_of(backend)
         return None if prices is None else (self.tokens_in * prices[0] + self.tokens_out * prices[1]) / 1e6
 
 
 def estimate(first: Sequence[Request], again: Sequence[Request], backend: Backend) -> str:
-    """Returns what ``first`` requests cost, and at most, with a second try of each and the tries ``again`` of earlier
-    answers.
+    """Describes the expected and the maximum cost of requests.
 
-    Such as ``12 requests expected, at most 24 with second tries; about 12,036 tokens in and up to 3,072 out, at most
-    24,072 and 6,144``. ``again`` are expected.
+    For example, ``12 requests expected, at most 24 with second tries; about 12,036 tokens in and up to 3,072 out, at
+    most 24,072 and 6,144``. The maximum includes a retry of each of the ``first`` requests. ``again``: expected retries
+    of earlier answers.
     """
     once, repeated = Load.of(first), Load.of(again)
     return estimate_line(once + repeated, once * 2 + repeated, backend)
 
 
 def estimate_line(expected: Load, most: Load, backend: Backend, note: str = "") -> str:
-    """Returns what requests cost, and at most; ``note`` follows the number that is expected."""
+    """Describes the expected and the maximum cost; ``note`` follows the expected number."""
     line = (
         f"{expected.requests:,} requests expected{note}, at most {most.requests:,} with second tries of bad answers; "
         f"about {expected.tokens_in:,} tokens in and up to {expected.tokens_out:,} out, at most {most.tokens_in:,} and "

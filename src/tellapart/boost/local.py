@@ -1,4 +1,4 @@
-"""Backend ``local:FOLDER``: a chat model of transformers on this machine, which answers several threads in batches."""
+"""Backend ``local:FOLDER``: a transformers chat model on this machine that answers several threads in batches."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from tellapart.models.saved import loading_errors
 from tellapart.utils.messages import parse_json, say
 
 EXPECTED = "a chat model of transformers (config.json, weights, tokenizer with a chat template)"
-SAMPLE = 1 << 20  # bytes of each end of a weights file that the name's hash covers
-AT_ONCE = 64  # requests in a batch of a model on this machine, where so many are in flight
+SAMPLE = 1 << 20  # bytes at each end of a weights file that are hashed for the name
+AT_ONCE = 64  # maximum batch size of a local model
 
 
 @dataclass(eq=False)
 class _Queued:
-    """A request that waits for its batch, and the answer or error that it gets."""
+    """A request waiting for its batch, and its answer or error."""
 
     request: Request
     prepared: Any
@@ -40,11 +40,11 @@ class _Queued:
 
 
 class Batcher:
-    """Answers requests of several threads in batches of those that wait at the same time and are alike.
+    """Answers requests of several threads in batches of similar requests that wait at the same time.
 
-    ``work(requests, prepared)`` returns answers, or errors in their places, and is called by one thread at a time;
-    ``prepared`` is what each thread made of its request (such as its decoded picture). ``like(request)``: requests of
-    equal values share a batch.
+    work: ``work(requests, prepared)`` returns an answer or an error per request; called by one thread at a time.
+        ``prepared`` is what each thread prepared for its request, e.g. its decoded picture.
+    like: requests with equal ``like(request)`` share a batch.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Batcher:
         self._lock, self._turn = threading.Lock(), threading.Lock()
 
     def answer(self, request: Request, prepared: Any = None) -> Answer:
-        """Returns the answer; whoever has the turn works for others, too. Raises what ``work`` does."""
+        """Returns the answer. The thread whose turn it is also works for others. Raises the errors of ``work``."""
         mine = _Queued(request, prepared)
         with self._lock:
             self._queue.append(mine)
@@ -89,10 +89,10 @@ class Batcher:
 
 
 class Local:
-    """A model in a folder or of the hub, which loads when it is first asked.
+    """A model in a folder or on the hub, loaded on first use.
 
-    Requests that wait at the same time are answered in one batch, but for sampled ones, whose seed is their own. A
-    system prompt that the chat template refuses goes into the first user turn.
+    Answers requests that wait at the same time in one batch, except for sampled ones, which have their own seeds. If
+    the chat template rejects system prompts, they go into the first user turn.
     """
 
     def __init__(self, source: str, folder: Path, name: str, device: torch.device, precision: Precision) -> None:
@@ -102,9 +102,9 @@ class Local:
 
     @classmethod
     def open(cls, source: str, device: str = "auto", precision: str = "auto") -> Local:
-        """Find the model's files. Its name ends in a hash of them: of other weights, other answers.
+        """Finds the model's files. The model's name ends with their hash, because other weights give other answers.
 
-        It names the precision, too, where that is another than the files are in. ``device`` and ``precision``: see
+        The name includes the precision if it differs from the files'. ``device`` and ``precision``: see
         `tellapart.models.devices`.
         """
         if not source:
@@ -118,11 +118,13 @@ class Local:
         return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
 
     def complete(self, request: Request) -> Answer:
-        """One answer. Raises `BackendError` for a picture that the model does not see, `PictureError` for a bad one."""
+        """Returns one answer. Raises `BackendError` if the model takes no pictures, `PictureError` for a bad
+        picture."""
         return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
 
     def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
-        """Answers of one batch; all requests have the settings of the first, a picture or none."""
+        """Generates the answers of one batch; all requests share the first one's settings and all or none have a
+        picture."""
         model, processor = self._loaded
         sees, request = hasattr(processor, "tokenizer"), requests[0]
         if images[0] is not None and not sees:
@@ -130,7 +132,7 @@ class Local:
         tokenizer = processor.tokenizer if sees else processor
         inputs = self._templated(requests, images, processor, sees).to(model.device)
         settings: dict[str, Any] = {"max_new_tokens": request.max_tokens, "do_sample": bool(request.temperature)}
-        settings |= {"num_beams": 1, "num_return_sequences": 1}  # whatever the folder's own settings are
+        settings |= {"num_beams": 1, "num_return_sequences": 1}  # overrides the folder's own settings
         if request.temperature:
             settings |= {"temperature": request.temperature, "top_p": request.top_p or 1.0, "top_k": 0}
         if request.stop:
@@ -150,7 +152,7 @@ class Local:
         return answers
 
     def _templated(self, requests: list[Request], images: list[Image.Image | None], processor: Any, sees: bool) -> Any:
-        """Token ids of the requests, padded at their left, and the pictures. Raises `UsageError`."""
+        """Tokenizes the requests, padded on the left, together with the pictures. Raises `UsageError`."""
         asked = [request.without_system() for request in requests] if self._no_system else requests
         pairs = zip(asked, images, strict=True)
         conversations = [_conversation(request.messages, image, parts=sees) for request, image in pairs]
@@ -173,7 +175,7 @@ class Local:
 
     @cached_property
     def _loaded(self) -> tuple[Any, Any]:
-        """Model and processor; for a text-only model its tokenizer."""
+        """The model and its processor, or its tokenizer for a text-only model."""
         with loading_errors(self.source, EXPECTED):
             config = transformers.AutoConfig.from_pretrained(self._folder, trust_remote_code=False)
             vision = config.model_type in modeling_auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -186,14 +188,14 @@ class Local:
         if not processor.chat_template:
             raise UsageError(f"{self.source}: has no chat template, so it cannot answer requests; name a chat model")
         tokenizer = processor.tokenizer if vision else processor
-        tokenizer.padding_side = "left"  # where a batch begins to write
+        tokenizer.padding_side = "left"  # generation starts at the right end
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         return model.to(self.device), processor
 
 
 def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, parts: bool) -> list[dict[str, Any]]:
-    """Messages for a chat template: in parts for vision-language models, the picture in the last user turn."""
+    """Formats messages for a chat template; ``parts``: as parts, with the picture in the last user turn."""
     if not parts:
         return [{"role": message.role, "content": message.text} for message in messages]
     turns = [{"role": m.role, "content": [{"type": "text", "text": m.text}]} for m in messages]
@@ -204,7 +206,7 @@ def _conversation(messages: tuple[Message, ...], image: Image.Image | None, *, p
 
 
 def _greedy_settings(request: Request) -> object:
-    """Returns what greedy requests of one batch have in common; a sampled one is alone."""
+    """Returns the key of requests that share a batch: common settings if greedy, unique if sampled."""
     return id(request) if request.temperature else (request.picture is None, request.max_tokens, request.stop)
 
 
@@ -214,7 +216,7 @@ def _ends(model: Any) -> list[int]:
 
 
 def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[int], bool]:
-    """Returns a row's own tokens, up to its end token, without the padding of its batch; whether it has that end."""
+    """Returns a row's tokens up to its end token, without padding, and whether it has an end token."""
     if (place := next((place for place, token in enumerate(row_T) if token in ends), None)) is not None:
         return row_T[: place + 1], True
     length = len(row_T)
@@ -224,7 +226,7 @@ def _up_to_end(row_T: list[int], ends: Sequence[int], pad: int) -> tuple[list[in
 
 
 def has_chat_template(source: str) -> bool:
-    """Returns whether the files of a model have a chat template; of the hub's they are those in the cache."""
+    """Returns whether a model's files (for a hub model, those in the cache) have a chat template."""
     folder = _folder(source)
     if any((folder / name).is_file() for name in ("chat_template.jinja", "chat_template.json")):
         return True
@@ -233,7 +235,7 @@ def has_chat_template(source: str) -> bool:
 
 
 def _folder(source: str) -> Path:
-    """Returns where the model's files lie: the folder itself, that of a packaged part, or the hub's in the cache."""
+    """Returns the folder of the model's files: the folder itself, a packaged part's, or the hub cache's."""
     if source in PARTS:
         return packaged_folder(source)
     folder = Path(source).expanduser()
@@ -244,14 +246,14 @@ def _folder(source: str) -> Path:
 
 
 def _saved_precision(folder: Path) -> str:
-    """The precision that the model's ``config.json`` says its weights are in, such as ``bf16``."""
+    """Returns the precision of the weights according to ``config.json``, e.g. ``bf16``."""
     config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
     return next((short for short, long in DTYPES.items() if long == dtype), dtype)
 
 
 def _fingerprint(folder: Path) -> str:
-    """Of the names and sizes of its files, small files whole, and both ends of the weights."""
+    """Hashes the names and sizes of the model's files, small files whole, and both ends of weights files."""
     digest = hashlib.blake2b(digest_size=6)
     for path in sorted(folder.iterdir()):
         if path.suffix in (".json", ".jinja", ".model", ".txt", ".safetensors"):

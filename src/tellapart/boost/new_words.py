@@ -1,4 +1,4 @@
-"""Words of a caption that none of the texts behind it has."""
+"""Finds the words of a caption that are in none of its source texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTENT = ("NN", "NP", "AJ", "VV", "CRD", "ORD")
 
 @dataclass(frozen=True, slots=True)
 class NewWordShare:
-    """``new`` of ``total`` content words."""
+    """The share of new words: ``new`` of ``total`` content words."""
 
     new: int = 0
     total: int = 0
@@ -30,28 +30,28 @@ class NewWordShare:
 
     @property
     def percent(self) -> float:
-        """NaN without a word."""
+        """The share in percent; NaN without words."""
         return 100 * self.new / self.total if self.total else float("nan")
 
 
 def content_words(text: str, analyse: Analyser) -> list[tuple[str, str]]:
-    """(word, lemma) of the content words: nouns, adjectives, verbs."""
+    """Returns (word, lemma) of the content words: nouns, adjectives, verbs."""
     return [(word, lemma) for word, lemma, tag in analyse(text) if tag.startswith(CONTENT)]
 
 
 def new_words(text: str, sources: Iterable[str], analyse: Analyser) -> list[str]:
-    """The content words of ``text`` that no source has, neither as they stand nor by their lemma."""
+    """Returns the content words of ``text`` that are in no source, neither as words nor as lemmas."""
     known = {form for source in sources for word, lemma, _ in analyse(source) for form in (word, lemma)}
     return [word for word, lemma in content_words(text, analyse) if word not in known and lemma not in known]
 
 
 def sources_of(references: Sequence[str], texts: Mapping[str, str]) -> dict[str, list[str]]:
-    """The texts that each stage's caption was to be made of; a describer is given none, and is left out."""
+    """Returns the source texts of each stage's caption; omits the describer, which has none."""
     return {"blend": list(references), "holistic": [texts[name] for name in ("blend", "describe") if name in texts]}
 
 
 def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list[tuple[int, int, str]]:
-    """(start, end, why) in characters of every content word of ``text`` that no source has."""
+    """Returns (start, end, why), in characters, of every content word of ``text`` that is in no source."""
     plain = text.replace("’", "'")
     words = dict.fromkeys(new_words(text, sources, analyse))
     found = {match.span() for word in words for match in re.finditer(rf"(?<!\w){re.escape(word)}(?!\w)", plain, re.I)}
@@ -59,15 +59,18 @@ def new_word_spans(text: str, sources: Sequence[str], analyse: Analyser) -> list
 
 
 def share_of_new_words(text: str, sources: Iterable[str], analyse: Analyser) -> NewWordShare:
-    """Returns how many of the content words are `new_words`."""
+    """Returns the share of `new_words` among the content words."""
     return NewWordShare(len(new_words(text, sources, analyse)), len(content_words(text, analyse)))
 
 
 @dataclass
 class NewWords:
-    """Shares of content words. ``in_no_reference``: of a stage's, those that no reference has. ``in_no_source``: those
-    that nothing has which the stage was given (a describer is given no text). ``left_out``: of the describer's that no
-    reference has, those that the holistic caption has not either: conflicts, and what it found verbose.
+    """Shares of new content words, by stage.
+
+    in_no_reference: words of a stage that are in no reference.
+    in_no_source: words of a stage that are in none of its inputs (a describer has no text input).
+    left_out: the describer's words that are neither in a reference nor in the holistic caption, i.e. conflicts and
+        words that it found verbose.
     """
 
     in_no_reference: dict[str, NewWordShare] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class NewWords:
     left_out: NewWordShare = field(default_factory=NewWordShare)
 
     def add(self, references: Sequence[str], texts: Mapping[str, str], analyse: Analyser) -> None:
-        """Count one item."""
+        """Counts one item."""
         people, given = list(references), sources_of(references, texts)
         for stage, text in texts.items():
             if people:
@@ -90,7 +93,7 @@ class NewWords:
             self.left_out += NewWordShare(len(lost), len(new))
 
     def to_json(self) -> dict[str, Any]:
-        """Percent of each, by stage."""
+        """Returns the shares in percent, by stage."""
         value: dict[str, Any] = {
             name: {stage: json_value(shares[stage].percent, 3) for stage in NAMES if stage in shares}
             for name, shares in (("in_no_reference", self.in_no_reference), ("in_no_source", self.in_no_source))
@@ -98,7 +101,7 @@ class NewWords:
         return value | {"left_out": json_value(self.left_out.percent, 3)}
 
     def lines(self, sample: int) -> Iterator[str]:
-        """A sentence for each stage that had answers."""
+        """Yields one sentence for each stage with answers."""
         for stage in NAMES:
             if stage in self.in_no_reference:
                 line = f"{TITLES[stage]}: {percent(self.in_no_reference[stage].percent)} % of its content words are in "

@@ -1,4 +1,4 @@
-"""An ordered thread pool: threads process a stream, and results come in the stream's order."""
+"""An ordered thread pool: threads process a stream and yield results in the stream's order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def in_order(
     finished: Callable[[], None] = lambda: None,
     waiting: Callable[[], None] = lambda: None,
 ) -> Iterator[R]:
-    """Yield ``work(value)`` for every value, in order; ``threads`` work at a time.
+    """Yields ``work(value)`` for every value, in order, using ``threads`` threads.
 
-    At most ``window`` values are taken and not yet yielded: one slow value holds up the others only then, and memory is
-    bounded. ``finished`` is called for each as soon as it is done, ``waiting`` every second in which none is. The first
-    error is raised here. Whatever ends the iteration (an error, Ctrl-C, the caller) sets ``stop`` and waits for those
-    at work, for `GRACE_SECONDS` at most: the threads are daemons, so a program can end without them.
+    At most ``window`` values are taken but not yet yielded, which bounds the memory; a slow value delays the others
+    only when the window is full. Raises the first error. When the iteration ends (error, Ctrl-C, or the caller), sets
+    ``stop`` and waits at most `GRACE_SECONDS` for running threads, which are daemons, so the program can exit without
+    them.
+
+    finished: called as soon as a value is done.
+    waiting: called every second in which no value is done.
     """
     tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
     done: queue.SimpleQueue[Any] = queue.SimpleQueue()

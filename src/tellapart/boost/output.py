@@ -1,13 +1,13 @@
-"""The result: JSON lines that every reader and recipe accepts, in the order of the data, written atomically.
+"""The result: JSON Lines that every reader and recipe accepts, in the order of the data, written atomically.
 
     {"id": "1", "image": "photos/1.jpg", "captions": ["the boosted one"], "split": "train",
      "references": ["people's own", …], "stages": {"blend": "…", "describe": "…"}, "bad": {"holistic": "why"}}
 
-``captions`` is the last stage's text, or its texts for each reference, of which all but the first also stand in
-``others`` (as ``[{"blend": "…", "holistic": "…"}, …]``); where that stage has no good answer it is people's own. Where
-it has none about any item, ``captions`` are another stage's (`FALLBACK`), and ``captions_of`` in ``RESULT.made.json``
-names it. A picture that is no file (of `scenes`) is drawn into a folder beside the result. ``RESULT.made.json`` says
-what made it, for `merge`.
+``captions`` has the last stage's text, or its texts for each reference, of which all but the first are also in
+``others`` (as ``[{"blend": "…", "holistic": "…"}, …]``). If that stage has no good answer for an item, ``captions`` has
+the references. If it has none for any item, ``captions`` has another stage's texts (`FALLBACK`), which ``captions_of``
+in ``RESULT.made.json`` names. Pictures without a file (of `scenes`) are drawn into a folder beside the result.
+``RESULT.made.json`` records how the result was made, for `merge`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from tellapart.types import Item, Picture
 from tellapart.utils.files import replace_file, temporary_beside, writable_file, write_errors, write_output
 from tellapart.utils.messages import parse_json
 
-FALLBACK = ("holistic", "blend", "describe")  # whose texts become the captions: what people vouch for goes first
+FALLBACK = ("holistic", "blend", "describe")  # order of stages for captions: those based on references first
 
 
 class Output:
-    """Lines into a temporary file beside ``path``, which takes its name when the ``with`` block ends well."""
+    """Writes lines to a temporary file that is renamed to ``path`` when the ``with`` block succeeds."""
 
     def __init__(self, path: Path, made: dict[str, Any], temporary: Path, file: TextIO) -> None:
         self.path, self.made, self._temporary, self._file = path, made, temporary, file
 
     @classmethod
     def open(cls, path: Path, made: dict[str, Any]) -> Output:
-        """Begin the temporary file. ``made``: what goes into the file's first line or beside it."""
+        """Creates the temporary file. ``made``: how the result is made, written beside it."""
         with _write_errors(path):
             real = writable_file(path)
             temporary = temporary_beside(real)
@@ -49,18 +49,18 @@ class Output:
         return cls(path, made, temporary, file)
 
     def write(self, record: dict[str, Any]) -> None:
-        """One line."""
+        """Writes one line."""
         with _write_errors(self.path):
             self._file.write(json.dumps(record, ensure_ascii=False) + "\n")
 
     def fall_back(self, good: Mapping[str, int], last: str) -> str:
-        """Make the captions those of `stage_of_captions`, which it returns."""
+        """Sets the captions to those of `stage_of_captions` and returns that stage."""
         if (stage := stage_of_captions(good, last)) not in (last, ""):
             self.take_captions_of(stage)
         return stage
 
     def take_captions_of(self, stage: str) -> None:
-        """Make the texts of ``stage`` the captions of all that was written, where it has one."""
+        """Replaces the captions of all written items by the texts of ``stage`` if it has one."""
         with _write_errors(self.path):
             self._file.close()
             again = self._temporary.with_name(f"{self._temporary.name}.again")
@@ -95,7 +95,7 @@ class Output:
 
 
 def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
-    """The line of an item; ``last`` is the stage whose text becomes the caption."""
+    """Returns the line of an item; ``last`` is the stage whose text becomes the caption."""
     item = boosted.item
     value: dict[str, Any] = {"id": item.id, "image": picture_path(item.picture, out), "captions": []}
     if item.split:
@@ -108,23 +108,23 @@ def record(boosted: Boosted, last: str, out: Path) -> dict[str, Any]:
 
 
 def texts_of(value: Mapping[str, Any], stage: str) -> list[str]:
-    """The texts of a stage in a line, one or one for each reference; empty where it has none."""
+    """Returns the texts of a stage in a line, one or one per reference; empty if it has none."""
     return [texts[stage] for texts in (value["stages"], *value.get("others", ())) if stage in texts]
 
 
 def picture_path(picture: Picture, out: Path) -> str:
-    """Returns where the picture lies, for a result at ``out``: relative where it is below its folder."""
+    """Returns the path of the picture, relative if it is below the folder of the result ``out``."""
     return relative(picture.path if isinstance(picture, FilePicture) else drawn(picture, out), out)
 
 
 def relative(path: Path, out: Path) -> str:
-    """As POSIX text: relative to the result's folder where it is below that, else absolute."""
+    """Returns a POSIX path, relative if it is below the result's folder, otherwise absolute."""
     path, folder = path.absolute(), out.parent.absolute()
     return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
 
 
 def drawn(picture: Picture, out: Path) -> Path:
-    """A picture that is no file, as a PNG named after its content, in ``RESULT_pictures`` beside the result."""
+    """Writes a picture without a file to ``RESULT_pictures`` as a PNG named after its content; returns the path."""
     folder = out.with_name(f"{out.stem}_pictures")
     path = folder / f"{picture.key()}.png"
     if not path.exists():
@@ -138,7 +138,7 @@ def drawn(picture: Picture, out: Path) -> Path:
 def made_by(
     spec: str, items: Sequence[Item], stages: Sequence[Stage], shard: tuple[int, int], per_reference: bool = False
 ) -> dict[str, Any]:
-    """Returns what made a result: equal but for ``data`` and ``shard`` in the parts of one job, on whatever machine."""
+    """Returns how a result is made; the parts of one job differ only in ``data`` and ``shard``, on any machine."""
     ids = hashlib.blake2b(digest_size=16)
     for item in items:
         ids.update(item.id.encode("utf-8", "backslashreplace") + b"\0")
@@ -155,12 +155,12 @@ def made_by(
 
 
 def made_file(path: Path) -> Path:
-    """Returns where it stands what made a result."""
+    """Returns the path of the file that records how a result was made."""
     return path.with_name(path.name + ".made.json")
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a result. Raises `UsageError` with the number of a line that is none."""
+    """Yields the lines of a result. Raises `UsageError` with the number of an invalid line."""
     try:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, start=1):
@@ -177,15 +177,15 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def stage_of_captions(good: Mapping[str, int], last: str) -> str:
-    """The stage whose texts are the captions: the ``last``, or, where it has none, the first of `FALLBACK` that has.
+    """Returns the stage whose texts become the captions: ``last`` or, if it has none, the first in `FALLBACK` that has.
 
-    "" where none has any. ``good``: how many texts there are of each stage.
+    Returns "" if no stage has texts. ``good``: number of texts by stage.
     """
     return next((name for name in (last, *FALLBACK) if good.get(name)), "")
 
 
 def is_record(value: Any) -> bool:
-    """Returns whether a line has the keys of `record`, each of its type. May raise `KeyError` and the like."""
+    """Returns whether a line has the keys and types of `record`. May raise errors such as `KeyError`."""
     lists = [value["captions"], value.get("references", [])]
     tables = [value["stages"], value.get("bad") or {}, *value.get("others", ())]
     texts = [value["id"], value["image"], *(text for table in tables for text in table.values())]
@@ -194,16 +194,16 @@ def is_record(value: Any) -> bool:
 
 
 def merge(parts: Iterable[Path], out: Path) -> int:
-    """Join the results of ``--shard 1/n`` to ``n/n``, given in any order, as one job would have written them.
+    """Joins the results of ``--shard 1/n`` to ``n/n``, in any order, as one job would have written them.
 
-    Returns how many items there are. Raises `UsageError` where a part is missing, double, or of another job.
+    Returns the number of items. Raises `UsageError` if a part is missing, duplicate, or from another job.
     """
     found: dict[tuple[int, int], tuple[Path, dict[str, Any]]] = {}
     for path in parts:
         made = _read_made(path)
         place, of = made.pop("shard")
         made.pop("data")
-        made.pop("captions_of", None)  # of this part alone; below it is decided for the whole
+        made.pop("captions_of", None)  # applies to this part only; decided for the whole below
         if (place, of) in found:
             raise UsageError(f"{path}: is part {place}/{of}, and so is {found[place, of][0]}")
         found[place, of] = (path, made)

@@ -1,4 +1,4 @@
-"""The page of a boosted data set: lengths, new words and examples."""
+"""Renders the page of a boosted data set: lengths, new words and examples."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from tellapart.report.template import template
 from tellapart.scenes.truth import mark_caption
 from tellapart.utils.files import write_output
 
-WIDTH, HEIGHT, FOOT = 260, 120, 18  # of a histogram's view box
+WIDTH, HEIGHT, FOOT = 260, 120, 18  # size of a histogram's view box
 _NAMES = {HUMAN: "people’s"}
 
 
 @dataclass(frozen=True)
 class Caption:
-    """One stage's caption of an item, in pieces of which some are marked; ``why`` says why there is none.
+    """One stage's caption of an item, in pieces, some of them marked. ``why``: the reason if there is no caption.
 
-    ``claims`` is (true, all) where the truth is known.
+    ``claims``: numbers of (true, all) claims, if the ground truth is known.
     """
 
     title: str
@@ -33,13 +33,13 @@ class Caption:
 
     @property
     def false(self) -> tuple[Piece, ...]:
-        """The pieces that make a false claim."""
+        """The pieces with a false claim."""
         return tuple(piece for piece in self.pieces if piece.why and not piece.new)
 
 
 @dataclass(frozen=True)
 class ItemCard:
-    """An item as the page shows it; ``symbol`` is its picture on the page, None where it cannot be read."""
+    """An item on the page; ``symbol`` is its picture on the page, None if it is unreadable."""
 
     id: str
     symbol: str | None
@@ -60,12 +60,12 @@ class Bar:
 
 
 def write_page(statistics: Statistics, path: Path, command: str = "") -> None:
-    """The page at ``path``, whole or not at all. ``command`` is what makes it again."""
+    """Writes the page to ``path`` atomically. ``command``: the command that reproduces it."""
     write_output(path, render(statistics, command))
 
 
 def render(statistics: Statistics, command: str = "") -> str:
-    """The page as text; its look is the report's. Captions come from anywhere, and are escaped."""
+    """Renders the page in the style of the report. Escapes captions, which are untrusted."""
     album = Album()
     new_words = _new_words(statistics)
     cards = [_card(one, own, album) for one, own in zip(statistics.shown, new_words, strict=True)]
@@ -88,14 +88,14 @@ def render(statistics: Statistics, command: str = "") -> str:
 
 
 def headline(statistics: Statistics) -> str:
-    """Returns what happened, in one sentence."""
+    """Summarises the result in one sentence."""
     ends = dict.fromkeys((*statistics.kinds[:1], *statistics.kinds[-1:]))
     means = [f"{statistics.words[kind].mean:.1f} in {_NAMES.get(kind, TITLES[kind])}" for kind in ends]
     return f"{statistics.items:,} items; words in a caption: {', '.join(means) or 'none'}"
 
 
 def _rows(statistics: Statistics) -> list[dict[str, Any]]:
-    """The table: a row for each kind of caption, with empty cells where nothing is known."""
+    """Returns the table's rows, one per kind of caption, with empty cells for unknown values."""
     rows = []
     for kind in statistics.kinds:
         has_claims = bool(statistics.claims[kind]["attributes"])
@@ -112,7 +112,7 @@ def _rows(statistics: Statistics) -> list[dict[str, Any]]:
 
 
 def bars(statistics: Statistics, kind: str) -> list[Bar]:
-    """The lengths of one kind of caption, on the same axis for all kinds."""
+    """Returns the length histogram of one kind of caption; all kinds share the same axis."""
     rows = statistics.histogram(kind)
     most, width = max(count for _, count in rows), WIDTH / len(rows)
     every = -(-len(rows) // 6)
@@ -130,7 +130,7 @@ def bars(statistics: Statistics, kind: str) -> list[Bar]:
 
 
 def _new_words(statistics: Statistics) -> list[dict[str, list[Span]] | None]:
-    """Of each item shown the words that no source has, by stage; None where words cannot be analysed."""
+    """Returns the new words of each shown item, by stage; None if words cannot be analysed."""
     try:
         return [statistics.new_word_spans(one) for one in statistics.shown]
     except MissingExtra:

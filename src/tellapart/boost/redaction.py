@@ -1,4 +1,4 @@
-"""The API key, struck out of a server's words."""
+"""Redacts the API key in a server's replies."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import lru_cache
 
 from tellapart.boost.types import REDACTED
 
-SHORTEST = 8  # a shorter key is a placeholder, such as the EMPTY of servers at home: words of captions are like it
+SHORTEST = 8  # shorter keys are placeholders, such as EMPTY for local servers, and resemble words
 
 
 def redact(text: str, key: str) -> str:
-    """``text`` with `REDACTED` for every run of at least half of ``key``, also where white space splits it.
+    """Replaces every run of at least half of ``key`` with `REDACTED`, even if it is split by white space.
 
-    So, too, for the key in base64, alone or behind other bytes, as in the header of basic authentication.
+    Also redacts the key in base64, alone or after other bytes as in basic authentication.
     """
     if len(key) < SHORTEST:
         return text
@@ -24,10 +24,9 @@ def redact(text: str, key: str) -> str:
 
 @lru_cache(8)
 def _base64_forms(key: str) -> tuple[str, ...]:
-    """Returns what is in the base64 of any text that holds ``key``: by its place among groups of three bytes, and
-    alphabet.
+    """Returns the forms of ``key`` in the base64 of any text, for each offset modulo three bytes and alphabet.
 
-    The letters that a neighbour of the key has a part in are left out.
+    Omits letters that also encode neighbouring bytes.
     """
     data = key.encode("utf-8", "replace")
     forms = []
@@ -59,7 +58,7 @@ def _redact_form(text: str, key: str) -> str:
 
 
 def _runs_of_ones(marks: bytearray) -> list[tuple[int, int]]:
-    """(start, end) of every run of ones."""
+    """Returns (start, end) of every run of ones."""
     runs, at = [], marks.find(1)
     while at >= 0:
         end = marks.find(0, at)
