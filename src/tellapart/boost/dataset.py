@@ -22,8 +22,8 @@ IN_FLIGHT = 16
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The summary of a job: numbers of items written, items with the last stage's caption, and items that a server
-    failed.
+    """The summary of a job: items written, items with the last stage's caption, and items that a server failed.
+
     ``captions_of``: the stage whose texts are the captions; empty if no stage has a good answer.
     """
 

@@ -63,8 +63,7 @@ def _all_true(captions: Iterable[str], scene: Scene) -> bool:
 
 
 def claims(text: str, scene: Scene) -> set[Claim]:
-    """Returns each value that a caption claims for an object or the ground; mentions are aligned to the best
-    objects."""
+    """Returns the values that a caption claims for objects or the ground; aligns mentions to the best objects."""
     reading = parse_caption(text)
     _, meant = align(reading, scene)
     found: set[Claim] = {(_GROUND, "ground", ground) for ground in reading.grounds}

@@ -72,7 +72,7 @@ class BoostJob:
         self._served = False  # whether a server has answered any request of this job
         self._refusals: Counter[str] = Counter()  # by message, without numbers
         self._good: set[str] = set()  # stages with a good answer
-        self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, before the first good answer
+        self._bad: dict[str, Counter[str]] = {stage.name: Counter() for stage in stages}  # reasons, until a good answer
         self._arrived = set[str]()  # keys of choices that came with another stage's answer and are unread
 
     @property
@@ -90,8 +90,8 @@ class BoostJob:
             yield from found
 
     def boost(self, item: Item) -> Boosted:
-        """Runs one item through the stages. Marks a stage without a good answer as bad; later stages may not need
-        it."""
+        """Runs one item through the stages. Marks stages without a good answer as bad; later stages may not need
+        them."""
         first = self._run_stages(item, self.stages, {})
         again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
         if not self.per_reference or not again or first.unreadable is not None:
@@ -129,8 +129,7 @@ class BoostJob:
         return Boosted(item, texts, bad, unanswered)
 
     def _answer_with_retry(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> tuple[str, str | None, bool]:
-        """Returns a stage's text, why it is bad or None, and whether it is new; retries a bad answer once,
-        differently."""
+        """Returns a stage's text, why it is bad or None, and whether it is new. Retries a bad answer once."""
         try:
             request = stage.build_request(item, texts)
         except BackendError as error:  # the item lacks an input of the stage
@@ -184,8 +183,7 @@ class BoostJob:
         return answer, True
 
     def _without_answer(self, stage: Stage, item: Item, texts: Mapping[str, str]) -> list[tuple[Stage, str]]:
-        """Returns later stages of this stage's group whose first request has no answer yet, with the request's
-        address."""
+        """Returns later stages of the group whose first request has no answer yet, with the request's address."""
         most = most_choices(stage.backend)
         later = self.stages[self.stages.index(stage) + 1 :] if most > 1 else ()
         found: list[tuple[Stage, str]] = []

@@ -4,9 +4,8 @@ One JSON object per line, appended: ``{"key": …, "stage": …, "model": …, "
 tokens. The key is the address of the request (`address`), so the file maps requests to answers: the order of its
 lines does not matter, the first line of a key counts, and ``cat`` can join two ledgers.
 
-- **Group commit.** Threads queue their answers; the first in the queue writes all of them in one write and flushes it
-to
-  disk (fsync). `put` returns when its own answer is on disk.
+- **Group commit.** Threads queue their answers; the first in the queue writes all of them at once and flushes them to
+disk (fsync). `put` returns when its own answer is on disk.
 - **A torn last line**, left by a killed process or a full disk, is removed by the next holder of the lock; a complete
   answer without a line break gets one. A file without answers that begins differently is rejected.
 - **Several processes** may write one ledger: writing, flushing and truncating happen under a file lock.

@@ -118,13 +118,12 @@ class Local:
         return cls(source, folder, f"local:{Path(source).name}-{_fingerprint(folder)}{other}", where, chosen)
 
     def complete(self, request: Request) -> Answer:
-        """Returns one answer. Raises `BackendError` if the model takes no pictures, `PictureError` for a bad
-        picture."""
+        """Returns one answer. Raises `BackendError` if the model takes no pictures, `PictureError` for bad pictures."""
         return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
 
     def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
-        """Generates the answers of one batch; all requests share the first one's settings and all or none have a
-        picture."""
+        """Generates the answers of one batch; requests share the first one's settings, and all or none have
+        pictures."""
         model, processor = self._loaded
         sees, request = hasattr(processor, "tokenizer"), requests[0]
         if images[0] is not None and not sees:

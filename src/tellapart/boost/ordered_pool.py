@@ -28,8 +28,7 @@ def in_order(
 
     At most ``window`` values are taken but not yet yielded, which bounds the memory; a slow value delays the others
     only when the window is full. Raises the first error. When the iteration ends (error, Ctrl-C, or the caller), sets
-    ``stop`` and waits at most `GRACE_SECONDS` for running threads, which are daemons, so the program can exit without
-    them.
+    ``stop`` and waits at most `GRACE_SECONDS` for running threads, which are daemons.
 
     finished: called as soon as a value is done.
     waiting: called every second in which no value is done.

@@ -1,6 +1,6 @@
-"""Reads a server's reply: an answer, its log-probabilities, or an error, classed by its body.
+"""Parses a server's reply: an answer, its log-probabilities, or an error, classified by its body.
 
-An error is about this picture (`moderated`), about this key (fatal), or about this moment (``retry``).
+An error concerns this picture (`moderated`), the key (fatal), or the current moment (``retry``).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MODERATED = re.compile(
     r"|inappropriate content|safety system",
     re.IGNORECASE,
 )
-_NO_PICTURES = re.compile(  # llama.cpp (a 500); OpenRouter (404); LM Studio; vLLM; Ollama: no second try changes it
+_NO_PICTURES = re.compile(  # llama.cpp (500); OpenRouter (404); LM Studio; vLLM; Ollama: retries cannot help
     r"image input is not supported|no endpoints found that support image|does not support images"
     r"|is not a multimodal model|missing data required for image input",
     re.IGNORECASE,
@@ -43,18 +43,18 @@ ADVICE = {
     404: "the server does not know this model or this path; its address usually ends in /v1",
     405: "the server does not know this path; its address usually ends in /v1",
 }
-SHOWN, FINISH = 200, 40  # characters of a server's own words, and of its word for why an answer ended
+SHOWN, FINISH = 200, 40  # maximum characters of a server's message and of its finish reason
 
 
 def failure(message: str, like: BackendError, fatal: bool | None = None) -> BackendError:
-    """The same failure with another message, and ``fatal`` where it is given."""
+    """Copies a failure with another message and, if given, another ``fatal``."""
     return BackendError(message, retry=like.retry, after=like.after, fatal=like.fatal if fatal is None else fatal)
 
 
 def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "") -> Answer:
-    """The answer in a reply. Raises `BackendError` for every other reply, whatever is in it.
+    """Returns the answer in a reply. Raises `BackendError` for any other reply.
 
-    ``key`` is struck out of both. The answer's text is as the server wrote it: `check.trouble` says what is bad.
+    Redacts ``key`` in both. Otherwise keeps the answer's text; `check.trouble` detects bad answers.
     """
     status = _status(status, reply)
     if status == 200:
@@ -76,7 +76,7 @@ def read_answer(status: int, retry_after: str | None, reply: bytes, key: str = "
 
 
 def _status(status: int, reply: bytes) -> int:
-    """Returns the status of a reply; if that is 200 and it holds an error instead of choices, the error's ``code``."""
+    """Returns the status of a reply, or the error's ``code`` if a reply with status 200 has an error, not choices."""
     error = _error(reply) if status == 200 else {}
     wrong_path = "unexpected endpoint" in str(error.get("message")).lower()  # LM Studio, asked without /v1
     code = error.get("code") or (404 if wrong_path else 500)
@@ -94,7 +94,7 @@ def _error(reply: bytes) -> dict[str, Any]:
 
 
 def moderated(status: int, reply: bytes, key: str = "") -> str:
-    """Returns the words with which a server refuses what one request shows or asks; "" if it does not."""
+    """Returns the server's message if it rejects the content of this request; "" if it does not."""
     if _status(status, reply) not in (400, 403, 422, 451) or not (error := _error(reply)):
         return ""
     reasons = isinstance(error.get("metadata"), dict) and error["metadata"].get("reasons")  # as OpenRouter writes them
@@ -104,8 +104,7 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns which of the fields ``sent`` a server refuses: its error's ``param``, else the first that its words
-    name.
+    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first in the error message.
     """
     if status not in (400, 422):
         return None
@@ -118,7 +117,7 @@ def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
 
 
 def seconds(retry_after: str | None) -> float | None:
-    """``Retry-After`` in seconds from now: a number, or a date (RFC 9110, 10.2.3). None where it says neither."""
+    """Parses ``Retry-After``, a number or a date (RFC 9110, 10.2.3), to seconds from now; None if it is neither."""
     if retry_after is None:
         return None
     try:
@@ -132,7 +131,7 @@ def seconds(retry_after: str | None) -> float | None:
 
 
 def _completion(reply: bytes, key: str) -> Answer:
-    """Of a reply of the right form; any other may be right the next time."""
+    """Parses a completion. Raises a retryable error for a malformed reply."""
     try:
         value = json.loads(reply)
         usage = value.get("usage")
@@ -145,12 +144,12 @@ def _completion(reply: bytes, key: str) -> Answer:
 
 
 def _choice(choice: Any, key: str) -> Answer:
-    """One of a reply's choices. Raises ValueError, or what Python does of another form."""
+    """Parses one of a reply's choices. Raises ValueError or other errors for a malformed choice."""
     content = choice["message"]["content"]
     finish = choice.get("finish_reason") or "stop"
-    if isinstance(content, list):  # parts, as some servers write them
+    if isinstance(content, list):  # some servers return parts
         content = "".join(part.get("text") or "" for part in content)
-    # None is an empty answer: a model that spent its tokens on thinking, or a refusal by the server's own filter.
+    # None is an empty answer: the model spent its tokens on reasoning, or the server's filter rejected the answer.
     if not isinstance(content, str | None) or not isinstance(finish, str):
         raise ValueError("neither text nor nothing")
     text = redact(content or "", key)
@@ -159,9 +158,9 @@ def _choice(choice: Any, key: str) -> Answer:
 
 
 def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
-    """Tokens and their log-probabilities in nats; a token is its ``bytes``, else the text that is ``named``.
+    """Returns tokens and their log-probabilities in nats; a token is its ``bytes``, otherwise the text in ``named``.
 
-    Raises ValueError, or what Python does of another form.
+    Raises ValueError or other errors for malformed entries.
     """
     found = []
     for entry in entries:
@@ -174,13 +173,13 @@ def _log_probs(entries: Any, named: str) -> tuple[tuple[str, float], ...]:
 
 
 def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
-    """The tokens of ``text`` in vLLM's ``prompt_logprobs``, those of a prompt that ends with the text.
+    """Returns the tokens of ``text`` in vLLM's ``prompt_logprobs`` of a prompt that ends with the text.
 
-    Empty where the reply has none, or where they do not spell the text.
+    Empty if the reply has none or they do not spell the text.
     """
     try:
         entries = json.loads(reply).get("prompt_logprobs") or ()
-        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's own token, then likelier ones
+        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's token comes before likelier ones
         tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         return ()
@@ -195,13 +194,14 @@ def _count(usage: Any, key: str) -> int:
 
 
 def _words(reply: bytes, key: str) -> str:
-    """The server's error message, as ``: …``."""
+    """Returns the server's error message, as ``: …``."""
     text = _readable(_error_text(reply), key)[:SHOWN]
     return f": {text}" if text else ""
 
 
 def _error_text(reply: bytes) -> str:
-    """Returns the reason in a reply: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI); else all."""
+    """Returns the error text: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI), or the whole
+    reply."""
     try:
         value = json.loads(reply)
     except (ValueError, RecursionError):
@@ -216,5 +216,5 @@ def _quoted(reply: bytes, key: str) -> str:
 
 
 def _readable(text: str, key: str) -> str:
-    """A server's own words, whole, without the key: on one line, clean."""
+    """Returns a server's text on one line, cleaned and with the key redacted."""
     return " ".join(clean_text(redact(text, key)).split())

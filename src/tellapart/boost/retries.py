@@ -1,7 +1,7 @@
-"""Retries of failed requests: exponential backoff with full jitter, ``Retry-After``, and when to give up.
+"""Retries failed requests: exponential backoff with full jitter, ``Retry-After``, and when to give up.
 
 Full jitter (M. Brooker, "Exponential Backoff And Jitter", 2015): wait n is uniform in [0, min(cap, base · 2ⁿ)] seconds,
-so that requests that failed together are not repeated together.
+so that requests that failed together are not retried together.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from tellapart.utils.messages import say
 TRIES = 8
 BASE_SECONDS, CAP_SECONDS = 0.5, 30.0
 PATIENCE_SECONDS = 900.0
-SILENT_SECONDS = 10.0  # without an answer: a line says so
+SILENT_SECONDS = 10.0  # without an answer before a line reports it
 
 
 class Stopped(Exception):
-    """The job ends: a request that waits for its next attempt is dropped."""
+    """The job ends, so a request waiting for its next attempt is dropped."""
 
 
 class RetryingBackend:
-    """A backend that repeats the failed requests of ``backend`` where that may help. Thread-safe.
+    """Retries failed requests of ``backend`` if that may help. Thread-safe.
 
-    A request fails after ``tries`` attempts while other requests succeed: the request itself is at fault. While no
-    request succeeds, the server is down: all requests wait for up to ``patience`` seconds since its last answer; a
-    server that never answered gets ``tries`` attempts. A "not now" reply counts as no attempt, and its ``Retry-After``
-    delays the requests of all threads.
+    While other requests succeed, a request fails after ``tries`` attempts. While no request succeeds, the server is
+    considered down, and all requests wait for up to ``patience`` seconds since its last answer; a server that never
+    answered gets ``tries`` attempts. A "not now" reply does not count as an attempt, and its ``Retry-After`` delays all
+    threads.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class RetryingBackend:
         cap: float = CAP_SECONDS,
     ) -> None:
         self.backend, self.name = backend, backend.name
-        self.retries = 0  # repeated requests so far
+        self.retries = 0  # number of retries so far
         self._stop = stop
         self._tries, self._patience, self._base, self._cap = tries, patience, base, cap
         self._lock = threading.Lock()
         self._answered: float | None = None  # time of the server's last answer to any request
         self._not_before = 0.0
-        self._waiting, self._waiting_since = 0, 0.0  # requests without an answer yet, and since when there are any
+        self._waiting, self._waiting_since = 0, 0.0  # number of pending requests, and since when there are any
         self._told, self._failure = -1.0, ""
 
     def complete(self, request: Request) -> Answer:
-        """The backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
+        """Returns the backend's answer. Raises `BackendError` after the last attempt, `Stopped` when the job ends."""
         with self._lock:
             self._waiting += 1
             if self._waiting == 1:
@@ -66,9 +66,9 @@ class RetryingBackend:
                 self._waiting -= 1
 
     def tell_silence(self) -> None:
-        """Say once that a server gives no answer: where it is, since when, and until when requests wait for it.
+        """Reports once that a server does not answer: its address, since when, and until when requests wait for it.
 
-        Called now and then. Raises `BackendError` when that time has come, also where a request still hangs.
+        Call it regularly. Raises `BackendError` when that time has passed, even if a request still hangs.
         """
         since = max(self._waiting_since, self._answered or 0.0)
         silent = time.monotonic() - since
@@ -111,7 +111,7 @@ class RetryingBackend:
         return answer
 
     def _check(self, error: BackendError, started: float, failed: int) -> None:
-        """Raise where a further attempt cannot help."""
+        """Raises the error if another attempt cannot help."""
         if not error.retry:
             raise error
         now = time.monotonic()

@@ -1,12 +1,12 @@
-"""Facts in captions of scenes, with their words: parse, merge and phrase them. Uses no ground truth.
+"""Parses, merges and phrases the facts in captions of scenes, without ground truth.
 
-A thing is a dict from slot ("shape", "colour", "size", "texture", "motion") to (value, the word that was used for it).
-"Near" counts only where a pair has no other relation; "between" is dropped.
+A thing is a dict from slot ("shape", "colour", "size", "texture", "motion") to (value, the word used for it). "Near"
+counts only if a pair has no other relation; "between" is dropped.
 
-A backend that needs no model: on `scenes` it describes pictures and blends captions by grammar.
+The module also has a backend without a model that describes `scenes` and blends captions by grammar.
 
-For trying boosting out, for tests, and for claims. Blending and adding work on the texts that they are given, as a
-language model would; only the describer looks at the picture, of which it knows the truth, and gets some of it wrong.
+It is for trials, tests and claims. Blending and adding use only their input texts, as a language model would. Only the
+describer sees the picture; it knows the ground truth and gets some of it wrong.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from tellapart.scenes.world import Scene
 from tellapart.types import Item
 from tellapart.utils.rng import RandomStream
 
-Word = tuple[str, str]  # value, and the word or phrase for it
+Word = tuple[str, str]  # (value, the word or phrase for it)
 Thing = dict[str, Word]
-_MOST = 6  # things in one caption whose meanings are compared all with all
+_MOST = 6  # maximum number of things in a caption for comparing all assignments
 _NUMBERS = {number: word for word, number in v.NUMBERS.items()}
 
 
 @dataclass
 class SceneFacts:
-    """``relations`` are of pairs (i, j) of things; ``number`` is at least how many things there are."""
+    """The facts of a caption. ``relations``: by pair (i, j) of things; ``number``: minimum number of things."""
 
     things: list[Thing] = field(default_factory=list)
     relations: dict[tuple[int, int], Word] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class SceneFacts:
     number: int = 0
 
     def relate(self, i: int, j: int, relation: Word) -> None:
-        """Note a relation, unless this pair has one already that says as much."""
+        """Adds a relation, unless the pair already has one that is as specific."""
         for pair in ((i, j), (j, i)):
             old = self.relations.get(pair)
             if old is not None and (old[0] != "near" or relation[0] == "near"):
@@ -55,7 +55,7 @@ class SceneFacts:
         self.relations[i, j] = relation
 
     def between(self, i: int, j: int) -> Word | None:
-        """The relation of i to j, in either order of mention."""
+        """Returns the relation of i to j, whichever is mentioned first."""
         if (i, j) in self.relations:
             return self.relations[i, j]
         kind, word = self.relations.get((j, i), ("", ""))
@@ -65,7 +65,7 @@ class SceneFacts:
 
 
 def facts_of(caption: str) -> SceneFacts:
-    """The facts of one caption. Never fails: phrases that `scenes` lacks are skipped."""
+    """Extracts the facts of one caption. Never fails: skips phrases that are unknown in `scenes`."""
     reading, used = parse_caption(caption), _used(caption)
 
     def word(slot: str, value: str) -> Word:
@@ -85,7 +85,7 @@ def facts_of(caption: str) -> SceneFacts:
 
 
 def _used(caption: str) -> dict[tuple[str, str], str]:
-    """The phrase that a caption has for each (kind, value), the first one where it has several."""
+    """Returns a caption's phrase for each (kind, value), the first if there are several."""
     words = tokens(caption)
     found: dict[tuple[str, str], str] = {}
     for at, length, sense in phrases(words):
@@ -97,7 +97,7 @@ def _used(caption: str) -> dict[tuple[str, str], str]:
 
 @lru_cache(maxsize=1)
 def _usual_forms() -> dict[tuple[str, str], str]:
-    """Plurals to singulars, participles to finite verbs, grounds to their phrase with its preposition."""
+    """Maps plurals to singulars, participles to finite verbs, and grounds to their phrase with its preposition."""
     forms: dict[tuple[str, str], str] = {}
     for key, sense in senses().items():
         if sense.kind == "shape" and not sense.plural:
@@ -113,15 +113,16 @@ def _usual_forms() -> dict[tuple[str, str], str]:
     return forms
 
 
-# Which thing of one text is which of another
+# Matching the things of two texts
 Score = Callable[[Thing, Thing], float | None]
 
 
 def matched(theirs: SceneFacts, ours: SceneFacts, score: Score, agreeing: float) -> list[int]:
-    """For each of their things the number of ours that it is, -1 for none: the assignment of the highest score.
+    """Assigns to each of their things one of ours, or -1 for none, with the highest total score.
 
-    ``score`` None: these two cannot be one. ``agreeing`` is won by each relation that both texts have between the
-    same things, and lost where they contradict each other. Different things are never one.
+    score: the score of a pair; None if the two cannot be the same thing.
+    agreeing: added for each relation that both texts have between the same things, subtracted for contradictions.
+    Different things are never assigned to the same thing.
     """
     best: tuple[float, list[int]] = (-1.0, [-1] * len(theirs.things))
 
@@ -151,9 +152,9 @@ def _agreement(theirs: SceneFacts, ours: SceneFacts, meant: Sequence[int]) -> in
     return total
 
 
-# Said again
+# Phrasing
 def say(facts: SceneFacts) -> str:
-    """One sentence with all the facts, in the words that were used for them."""
+    """Phrases all facts as one sentence, in the words that were used for them."""
     mentioned: list[int] = []
     text = ""
     if facts.things:
@@ -168,14 +169,14 @@ def say(facts: SceneFacts) -> str:
 
 
 def noun_phrase(thing: Thing) -> str:
-    """ "small red star that slides left": what is known of a thing, without an article."""
+    """Phrases the facts of a thing without an article, e.g. "small red star that slides left"."""
     words = [thing[slot][1] for slot in ("size", "colour", "texture", "shape") if slot in thing]
     phrase = " ".join(words if "shape" in thing else [*words, "thing"])
     return f"{phrase} that {thing['motion'][1]}" if "motion" in thing else phrase
 
 
 def _start(facts: SceneFacts) -> int:
-    """Returns where a chain of relations begins; else what is known best."""
+    """Returns the thing that starts a chain of relations, otherwise the one with the most facts."""
 
     def worth(number: int) -> tuple[bool, bool, int]:
         pairs = [pair for pair in facts.relations if number in pair]
@@ -185,7 +186,7 @@ def _start(facts: SceneFacts) -> int:
 
 
 def _next(facts: SceneFacts, mentioned: list[int], first: bool) -> str:
-    """The next thing, tied to the one named last, or to one named before, or to none; it is added to ``mentioned``."""
+    """Phrases the next thing, related to the last or an earlier one if possible, and adds it to ``mentioned``."""
     rest = [number for number in range(len(facts.things)) if number not in mentioned]
     for number in rest:
         if (relation := facts.between(mentioned[-1], number)) is not None:
@@ -201,7 +202,7 @@ def _next(facts: SceneFacts, mentioned: list[int], first: bool) -> str:
 
 
 def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
-    """ "the star", or "the red star" where two stars were named; empty where nothing tells it from another."""
+    """Returns "the star", or "the red star" if two stars were mentioned; empty if nothing distinguishes it."""
     thing = facts.things[old]
     others = [facts.things[number] for number in mentioned if number != old]
     for slots in (("shape",), ("colour", "shape"), ("size", "colour", "texture", "shape")):
@@ -212,7 +213,7 @@ def _definite(facts: SceneFacts, mentioned: Sequence[int], old: int) -> str:
 
 
 def _fits(named: Thing, other: Thing) -> bool:
-    """Returns whether the name could mean the other thing too."""
+    """Returns whether the name could also refer to the other thing."""
     same_shape = named.get("shape", ("", ""))[0] == other.get("shape", ("", ""))[0]
     return same_shape and all(other.get(slot, word)[0] == word[0] for slot, word in named.items())
 
@@ -220,14 +221,14 @@ def _fits(named: Thing, other: Thing) -> bool:
 _REFERENCE = re.compile(r"^Reference caption \d+: (.*)$", re.MULTILINE)
 _CORRECT = re.compile(r"^Correct caption: (.*)$", re.MULTILINE)
 _NEW = re.compile(r"^New noisy caption: (.*)$", re.MULTILINE)
-VERSION = 1  # of the grammar: a new one makes old answers stale
-_WEIGHTS = {"shape": 4.0}  # in saying which thing is which; any other slot counts 2
+VERSION = 1  # version of the grammar; a new version invalidates old answers
+_WEIGHTS = {"shape": 4.0}  # for matching things; other slots have weight 2
 
 
 class Scripted:
-    """``error``: how often the describer names a wrong shape, colour, size, texture, motion or ground, 0 to 1.
+    """The scripted backend. ``error``: probability of a wrong shape, colour, size, texture, motion or ground, 0 to 1.
 
-    Which ones depends on ``seed``, the picture's content and the question alone.
+    The errors depend only on ``seed``, the picture's content and the question.
     """
 
     def __init__(self, error: float = 0.0, seed: int = 0) -> None:
@@ -237,7 +238,8 @@ class Scripted:
         self.name = f"scripted:v{VERSION},error={self.error:g},seed={self.seed}"
 
     def complete(self, request: Request) -> Answer:
-        """Raises `BackendError` for what is not of `scenes`, and for questions in another form than the prompts'."""
+        """Answers a request. Raises `BackendError` for pictures and captions not from `scenes`, and for unknown
+        questions."""
         question = request.messages[-1].text
         if request.picture is not None:
             text = self._describe(request)
@@ -263,7 +265,7 @@ class Scripted:
 
 
 def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dict[str, str]]:
-    """The texts of every stage for each item, with the paper's prompts; in memory, for who needs no ledger."""
+    """Returns the texts of every stage for each item, with the paper's prompts, in memory and without a ledger."""
     backend = Scripted(error, seed)
     chosen, found = stages(NAMES, backend, backend), []
     for item in items:
@@ -275,7 +277,7 @@ def boost_scenes(items: Iterable[Item], error: float, seed: int = 0) -> list[dic
 
 
 def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
-    """The scene as a careless eye sees it: each value another one of the world with probability ``error``."""
+    """Returns the scene with each value replaced by another one with probability ``error``."""
     shapes = v.UNSEEN_SHAPES if scene.objects[0].shape in v.UNSEEN_SHAPES else v.SHAPES
     options = {"shape": shapes, "colour": v.COLOURS, "size": v.SIZES, "texture": v.TEXTURES, "motion": v.MOTIONS}
 
@@ -291,10 +293,10 @@ def mistaken(scene: Scene, error: float, chance: RandomStream) -> Scene:
 
 
 def blend(captions: Sequence[str]) -> str:
-    """All captions of one picture as one: what several say comes once. All of them count as true."""
+    """Merges all captions of one picture into one without repetitions. All of them are assumed to be true."""
     richest = sorted(map(facts_of, captions), key=_amount, reverse=True)
     whole = SceneFacts()
-    for named in (True, False):  # whether "a red thing" is none of the others shows once all of them are known
+    for named in (True, False):  # "a red thing" can be resolved once all others are known
         for facts in richest:
             _take_in(whole, facts, named)
     return say(whole)
@@ -305,9 +307,9 @@ def _amount(facts: SceneFacts) -> int:
 
 
 def _take_in(whole: SceneFacts, facts: SceneFacts, named: bool) -> None:
-    """Adds what a further caption says to what is known: new things with a name only, or those without as well.
+    """Adds the facts of another caption; ``named``: only new things with a name, otherwise also those without.
 
-    "A red thing" is new where it is none of the known ones; where it could be one of them it is left out.
+    "A red thing" is new if it matches none of the known things; if it could be one of them, it is left out.
     """
     meant = matched(facts, whole, _same_thing, agreeing=1.0)
     others = [thing for number, thing in enumerate(whole.things) if number not in meant]
@@ -330,7 +332,7 @@ def _contradict(one: Thing, other: Thing) -> bool:
 
 
 def _same_thing(one: Thing, other: Thing) -> float | None:
-    """Returns how much speaks for two true captions meaning one thing; None where they contradict each other."""
+    """Scores whether two true captions refer to the same thing; None if they contradict each other."""
     shared = one.keys() & other.keys()
     if not shared or _contradict(one, other):
         return None
@@ -338,7 +340,7 @@ def _same_thing(one: Thing, other: Thing) -> float | None:
 
 
 def add(correct: str, new: str) -> str:
-    """The correct caption with what only the new one says; where they contradict each other it is right."""
+    """Adds the facts of the new caption to the correct one, which wins contradictions."""
     ours, theirs = facts_of(correct), facts_of(new)
     meant = matched(ours, theirs, _alike, agreeing=2.0)
     whole = SceneFacts([*ours.things], {}, ours.ground or theirs.ground, ours.number)
@@ -357,8 +359,7 @@ def add(correct: str, new: str) -> str:
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """Returns how much speaks for both being one thing, of which one caption may be wrong. Any thing is better than
-    none.
+    """Scores whether two things are the same when one caption may be wrong. Any match is better than none.
     """
     total = 10.0
     for slot in ours.keys() & theirs.keys():
@@ -368,7 +369,7 @@ def _alike(ours: Thing, theirs: Thing) -> float:
 
 
 def _of_scenes(captions: Sequence[str]) -> list[str]:
-    """The captions, or a `BackendError` where most of their words are none of `scenes`."""
+    """Returns the captions. Raises `BackendError` if most of their words are unknown in `scenes`."""
     readings = [parse_caption(caption) for caption in captions]
     if 2 * sum(len(reading.unknown) for reading in readings) > sum(len(reading.words) for reading in readings):
         raise BackendError(

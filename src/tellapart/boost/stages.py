@@ -1,15 +1,16 @@
-"""Prompts as text files: settings, a system prompt, examples, the request, and the addition after a bad answer.
+"""Prompts, checks of answers, and the stages of Visual Caption Boosting.
 
-A file has sections, each under its name in brackets on a line of its own: ``[settings]``, ``[system]``, ``[user]`` and
-``[assistant]`` in turn, and ``[again]``. The last ``[user]`` is the question, all before it are examples. Placeholders
-in braces are filled in; a line with ``{reference}`` stands for as many lines as there are references.
+A prompt is a text file of sections, each under its name in brackets on its own line: ``[settings]``, ``[system]``,
+alternating ``[user]`` and ``[assistant]``, and ``[again]``, which is added after a bad answer. The last ``[user]`` is
+the question, earlier turns are examples. Placeholders in braces are filled in; a line with ``{reference}`` is repeated
+for each reference.
 
-Detects bad answers by a few explainable rules, without a model.
+Bad answers are detected by a few explainable rules, without a model.
 
-An answer is bad where it is broken text, is empty, repeats the API key, refuses, is longer than a caption can be, has
-more than one paragraph, talks about itself, repeats the prompt, or is in another language than people's captions.
+An answer is bad if it is broken text, is empty, repeats the API key, is a refusal, is too long for a caption, has more
+than one paragraph, talks about itself, repeats the prompt, or is in another language than the references.
 
-The three stages of Visual Caption Boosting (paper 2, section 2 and appendix A.1) as questions to models.
+The three stages of Visual Caption Boosting (paper 2, section 2 and appendix A.1) are:
 
 | stage | paper 2 | asks | sees |
 |---|---|---|---|
@@ -49,7 +50,7 @@ _LEAST: Mapping[str, float] = {"temperature": 0.0, "max_tokens": 1, "max_words":
 
 @dataclass(frozen=True, slots=True)
 class StagePrompt:
-    """A prompt file. ``turns`` are the messages with placeholders, the question last; ``max_words`` is of an answer."""
+    """A prompt file. ``turns``: messages with placeholders, the question last; ``max_words``: limit for answers."""
 
     name: str
     text: str
@@ -62,7 +63,7 @@ class StagePrompt:
     def messages(
         self, values: Mapping[str, str], references: Sequence[str] = (), more: str = ""
     ) -> tuple[Message, ...]:
-        """The turns with their placeholders filled in; ``more`` is added to the question."""
+        """Fills in the placeholders of all turns and adds ``more`` to the question."""
         known = {**values, "count": str(len(references))}
         filled = [Message(turn.role, _fill(turn.text, known, references)) for turn in self.turns]
         if more:
@@ -77,7 +78,7 @@ class StagePrompt:
 
 
 def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
-    """The prompt of a stage: ``folder/NAME.txt`` where that is there, else the paper's. Raises `UsageError`."""
+    """Reads the prompt of a stage: ``folder/NAME.txt`` if it exists, otherwise the paper's. Raises `UsageError`."""
     path = (folder or BUILTIN) / f"{name}.txt"
     if not path.is_file():
         path = BUILTIN / f"{name}.txt"
@@ -91,7 +92,7 @@ def read_prompt(name: str, folder: Path | None = None) -> StagePrompt:
 
 
 def check_folder(folder: Path) -> None:
-    """`UsageError` where ``folder`` has no prompt of any stage: a mistyped one would pass unnoticed."""
+    """Raises `UsageError` if ``folder`` has no prompt of any stage, so that typos do not go unnoticed."""
     files = [f"{name}.txt" for name in PLACEHOLDERS]
     if not any((folder / file).is_file() for file in files):
         what = "holds none of" if folder.is_dir() else "is no folder with"
@@ -170,12 +171,12 @@ def _fill(text: str, values: Mapping[str, str], references: Sequence[str]) -> st
 
 
 def _put(line: str, values: Mapping[str, str]) -> str:
-    # One pass, so that braces in a caption are never taken for a placeholder.
+    # A single pass, so that braces in a caption are never mistaken for placeholders.
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), line)
 
 
-RUN = 8  # words in a row that a caption shares with a prompt only by copying it
-SCRIPT_SHARE = 0.3  # of the letters: a name or a sign that is quoted has fewer
+RUN = 8  # consecutive words that a caption shares with a prompt only by copying
+SCRIPT_SHARE = 0.3  # share of letters; quoted names and signs have fewer
 WORDS_FOR_A_LANGUAGE = 3
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
@@ -185,7 +186,7 @@ _PREAMBLE = re.compile(
       |(?:assistant|user|system|caption|description|answer|output|response)\s*:)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Words so frequent that a sentence of ten words has some, and that few other languages have.
+# Words so frequent that a sentence of ten words has some, but rare in other languages.
 _FREQUENT = {
     "English": "the of and with is are in on to that an at by his her their has from which there",
     "German": "der die das und mit ist sind auf einem einer einen ein eine dem den im am zwei von steht vor",
@@ -199,10 +200,11 @@ _LANGUAGES = {language: frozenset(words.split()) for language, words in _FREQUEN
 
 
 def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: Sequence[str] = ()) -> str | None:
-    """Why the answer is bad, in a few words that follow "the answer was"; None where it can be used.
+    """Returns why the answer is bad, as words that follow "the answer was"; None if it can be used.
 
-    ``sources`` are the captions that the question quoted: what an answer shares with them is no echo, and it may be as
-    long as they are together. ``references``, or the prompt where there are none, say which language is expected.
+    sources: the captions quoted in the question; words shared with them are not an echo, and the answer may be as long
+        as all of them together.
+    references: define the expected language; without references the prompt does.
     """
     if (why := unusable(text)) is not None:
         return why
@@ -220,7 +222,7 @@ def trouble(text: str, sources: Sequence[str], prompt: StagePrompt, references: 
 
 
 def unusable(text: str) -> str | None:
-    """Why the answer is no text about anything, whatever was asked; None where it may be one."""
+    """Returns why the answer is unusable for any question; None if it may be usable."""
     if (why := broken(text)) is not None:
         return why
     if REDACTED in text:
@@ -231,13 +233,13 @@ def unusable(text: str) -> str | None:
 
 
 def length(text: str) -> int:
-    """Words; where a script writes none apart, every two letters count as one."""
+    """Counts words; in scripts without spaces every two letters count as one word."""
     unspaced = sum(_script(letter) in ("CJK", "HIRAGANA", "KATAKANA", "THAI") for letter in text)
     return max(len(text.split()), unspaced // 2)
 
 
 def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
-    """Returns whether the answer has a label of the prompt ("Reference caption 2:"), or eight words in a row of it."""
+    """Returns whether the answer repeats a label ("Reference caption 2:") or eight consecutive words of the prompt."""
     if any(re.search(rf"{re.escape(label)}(?: \d+)?:", text, re.IGNORECASE) for label in _labels(prompt)):
         return True
     own = _runs(text)
@@ -245,8 +247,7 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Returns whether the text is in another script than ``expected``, or clearly in another language of the same
-    script.
+    """Returns whether the text has another script than ``expected``, or clearly another language of the same script.
     """
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
@@ -262,18 +263,18 @@ def foreign(text: str, expected: str) -> bool:
 
 
 def _scripts(text: str) -> Counter[str]:
-    """Letters by script."""
+    """Counts letters by script."""
     return Counter(script for letter in text if (script := _script(letter)))
 
 
 @lru_cache(maxsize=8192)
 def _script(letter: str) -> str:
-    """LATIN, CYRILLIC, CJK, …; empty for what is no letter."""
+    """Returns the script of a letter, e.g. LATIN, CYRILLIC or CJK; empty for other characters."""
     return unicodedata.name(letter, "").split(" ")[0].split("-")[0] if letter.isalpha() else ""
 
 
 def _evidence(text: str) -> dict[str, int]:
-    """Returns how many words of the text are frequent ones of each language."""
+    """Counts the text's words that are frequent in each language."""
     words = [word.lower() for word in _WORD.findall(text)]
     return {language: sum(word in frequent for word in words) for language, frequent in _LANGUAGES.items()}
 
@@ -290,23 +291,23 @@ def _prompt_runs(prompt: StagePrompt) -> frozenset[tuple[str, ...]]:
 
 @lru_cache(maxsize=16)
 def _labels(prompt: StagePrompt) -> frozenset[str]:
-    """Returns what stands before a colon at the start of the prompt's lines."""
+    """Returns the labels before a colon at the start of the prompt's lines."""
     found = (re.findall(r"(?m)^([^\W\d][\w -]{2,40}?)(?: \d+| \{number\})?:", turn.text) for turn in prompt.turns)
     return frozenset(label for labels in found for label in labels)
 
 
 NAMES = ("blend", "describe", "holistic")
-TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # as paper 2 calls what they write
+TITLES = {"blend": "BlendCap", "describe": "VisualCap", "holistic": "HolisticCap"}  # names of their captions in paper 2
 _OF_MLLM = ("describe",)
-PER_REFERENCE = ("blend", "holistic")  # what can be made for each reference: paper 2 has five of both for a picture
-AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0 the same question would get the same answer
+PER_REFERENCE = ("blend", "holistic")  # stages that can run per reference; paper 2 has five of each per picture
+AGAIN_TEMPERATURE, AGAIN_SEED = 0.7, 1  # at temperature 0 the same question gives the same answer
 
 
 def stages(names: Sequence[str], llm: Backend | None, mllm: Backend | None, prompts: Path | None = None) -> list[Stage]:
-    """The stages of these names in their order, each with its backend and prompt.
+    """Creates the named stages in their order, each with its backend and prompt.
 
-    ``prompts``: a folder with ``NAME.txt`` files of one's own; a stage without one has the paper's. Raises `UsageError`
-    for names and backends that do not fit together.
+    ``prompts``: a folder with custom ``NAME.txt`` files; other stages use the paper's prompts. Raises `UsageError` if
+    names and backends do not fit together.
     """
     _check_names(names)
     chosen = [name for name in NAMES if name in names]
@@ -343,27 +344,27 @@ def _check_names(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PromptRequests:
-    """The requests that one prompt makes about an item, and the check of the answer."""
+    """Builds the requests of one prompt for an item, and checks the answers."""
 
     prompt: StagePrompt
 
     def build_request(self, item: Item, answers: Mapping[str, str]) -> Request:
-        """The first request. Raises `BackendError` where the item lacks what the stage reads."""
+        """Builds the first request. Raises `BackendError` if the item lacks an input of the stage."""
         return self._request(item, answers, "", self.prompt.temperature, None)
 
     def build_retry(self, item: Item, answers: Mapping[str, str], bad: str) -> Request:
-        """The request after the ``bad`` answer: it names the problem, and is sampled."""
+        """Builds the request after the ``bad`` answer, which names the problem and samples."""
         more = self.prompt.again
         if reason := self.check(item, answers, bad):
             more = f"{more} (The last answer was {reason}.)"
         return self._request(item, answers, more, max(AGAIN_TEMPERATURE, self.prompt.temperature), AGAIN_SEED)
 
     def check(self, item: Item, answers: Mapping[str, str], text: str) -> str | None:
-        """Why an answer cannot be used, or None."""
+        """Returns why an answer cannot be used, or None."""
         return trouble(text, self._sources(item, answers), self.prompt, item.references)
 
     def _sources(self, item: Item, answers: Mapping[str, str]) -> list[str]:
-        """The texts that the request quotes."""
+        """Returns the texts that the request quotes."""
         if self.prompt.name == "blend":
             return list(item.references)
         return [answers[name] for name in NAMES if name in answers] if self.prompt.name == "holistic" else []

@@ -31,7 +31,7 @@ PAPER = {
     "holistic": ((41.5, 13.1), (50.2, 15.4)),
     "describe": ((51.1, 14.4), (59.2, 12.8)),
 }
-SAMPLE = 200  # items whose words are analysed: a tagger takes milliseconds a caption
+SAMPLE = 200  # items whose words are analysed, because tagging takes milliseconds per caption
 SHOWN = 24
 BIN = 5  # words
 BARS = 40  # characters of the longest bar
@@ -39,7 +39,7 @@ BARS = 40  # characters of the longest bar
 
 @dataclass(slots=True)
 class Moments:
-    """Mean and standard deviation (of the whole) of numbers that came by."""
+    """The running mean and population standard deviation of numbers."""
 
     n: int = 0
     total: float = 0.0
@@ -72,7 +72,7 @@ class ShownItem:
 
 @dataclass
 class Statistics:
-    """``add`` every item, then read. ``count_tokens``: how many tokens a text has, by the tokenizer that matters."""
+    """Statistics of items; ``add`` all items before reading. ``count_tokens``: returns a text's number of tokens."""
 
     count_tokens: Callable[[str], int] | None = None
     items: int = 0
@@ -97,7 +97,7 @@ class Statistics:
         bad: Mapping[str, str] | None = None,
         others: Sequence[Mapping[str, str]] = (),
     ) -> None:
-        """An item, the good answers about it by stage, why the others were bad, and those for its other references."""
+        """Adds an item: good answers by stage, reasons of bad answers, and the texts for its other references."""
         one = ShownItem(item, dict(texts), dict(bad or {}), others)
         self._keep(one)
         self.items += 1
@@ -113,13 +113,13 @@ class Statistics:
             self._judge(one)
 
     def add_record(self, record: Mapping[str, Any], folder: Path) -> None:
-        """A line of a boosted data set in ``folder``. What is true of its picture is not known any more."""
+        """Adds a line of a boosted data set in ``folder``, without ground truth."""
         picture = FilePicture(folder / record["image"])
         people = tuple(record.get("references", ()))
         self.add(Item(record["id"], picture, people), record["stages"], record.get("bad"), record.get("others", ()))
 
     def _keep(self, one: ShownItem) -> None:
-        """The first few for the page, and a sample that is alike for every place of the data set."""
+        """Keeps the first few items for the page, and a uniform sample of the data set."""
         if len(self.shown) < SHOWN and one.texts:
             self.shown.append(one)
         if len(self.sample) < SAMPLE:
@@ -137,11 +137,11 @@ class Statistics:
 
     @property
     def kinds(self) -> list[str]:
-        """Those of which there was a caption."""
+        """The kinds of captions that occurred."""
         return [kind for kind in KINDS if self.words[kind].n]
 
     def new_words(self) -> NewWords:
-        """Returns what the sample's captions say that their sources do not. Raises `MissingExtra` without HanTa."""
+        """Counts words in the sample's captions that are not in their sources. Raises `MissingExtra` without HanTa."""
         if self._counted is not None and self._counted[0] == self.items:
             return self._counted[1]
         analyse, found = self._words_analyser(), NewWords()
@@ -156,7 +156,7 @@ class Statistics:
         return self._analyse
 
     def new_word_spans(self, one: ShownItem) -> dict[str, list[tuple[int, int, str]]]:
-        """By stage, the spans of words in its caption that none of its sources has. Raises `MissingExtra`."""
+        """Returns, by stage, the spans of words that are in none of the caption's sources. Raises `MissingExtra`."""
         analyse, sources = self._words_analyser(), sources_of(one.item.references, one.texts)
         return {
             stage: new_word_spans(one.texts[stage], own, analyse)
@@ -165,12 +165,12 @@ class Statistics:
         }
 
     def rate(self, kind: str, what: str, of: str) -> float:
-        """Such as ("blend", "correct", "claims") in percent: precision. NaN where there is no truth."""
+        """Returns a rate in percent; ("blend", "correct", "claims") is precision. NaN without ground truth."""
         below = self.claims[kind][of]
         return 100 * self.claims[kind][what] / below if below else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as plain numbers; without HanTa no ``new_words``."""
+        """Returns all statistics as plain numbers; without HanTa there is no ``new_words``."""
         value: dict[str, Any] = {"items": self.items, "captions": {}}
         for kind in self.kinds:
             own = {"words": _pair(self.words[kind]), "histogram": dict(sorted(self.lengths[kind].items()))}
@@ -196,7 +196,7 @@ class Statistics:
             return None
 
     def table(self) -> rich.table.Table:
-        """Words and tokens of each kind beside those of the paper's Table 9; and what is true of them on `scenes`."""
+        """Returns a table of words and tokens by kind beside the paper's Table 9 and, on `scenes`, of correctness."""
         shown = rich.table.Table(title=f"{self.items:,} items")
         columns = ["words", "paper, COCO"]
         columns += ["tokens", "paper, CLIP"] if self.count_tokens is not None else []
@@ -217,15 +217,15 @@ class Statistics:
         return shown
 
     def lines(self) -> list[str]:
-        """Returns what the table leaves, for a terminal: lengths as bars, then the other lines."""
+        """Returns the lines that follow the table in a terminal: lengths as bars, then the summary."""
         return [*self._histogram(), *self.summary_lines()]
 
     def summary_lines(self) -> list[str]:
-        """New words, bad answers, the describer's errors: a sentence each."""
+        """Returns one sentence each on new words, bad answers and the describer's errors."""
         return [*self._words(), *self._bad(), *self._errors()]
 
     def histogram(self, kind: str) -> list[tuple[str, int]]:
-        """("10–14 words", how many captions) from the shortest to the longest of all kinds."""
+        """Returns ("10–14 words", number of captions) from the shortest to the longest of all kinds."""
         filled = [place for counts in self.lengths.values() for place in counts]
         places = range(min(filled), max(filled) + 1) if filled else range(0)
         return [(f"{place * BIN}–{place * BIN + BIN - 1}", self.lengths[kind][place]) for place in places]
@@ -262,16 +262,16 @@ class Statistics:
 
 
 def captions(one: ShownItem) -> Iterator[tuple[str, str]]:
-    """(kind, text) of every caption of an item."""
+    """Yields (kind, text) of every caption of an item."""
     yield from ((HUMAN, text) for text in one.item.references)
     for texts in (one.texts, *one.others):
         yield from ((stage, texts[stage]) for stage in NAMES if stage in texts)
 
 
 def tokens_of(name: str) -> Callable[[str], int]:
-    """Returns how many tokens a text has by the tokenizer of that folder or hub name, its start and end tokens counted.
+    """Returns a function that counts a text's tokens, including start and end, with a tokenizer (folder or hub name).
 
-    The paper's is ``openai/clip-vit-base-patch32``. Raises `UsageError` where there is none.
+    The paper uses ``openai/clip-vit-base-patch32``. Raises `UsageError` if there is no tokenizer.
     """
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)

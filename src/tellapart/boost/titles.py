@@ -1,4 +1,4 @@
-"""How the kinds of captions are called in tables and on pages."""
+"""Names of the kinds of captions in tables and on pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types that the parts of boosting share: request, answer, backend and stage."""
+"""Shared types of boosting: request, answer, backend and stage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item, Picture
 
 IN_USER_TURN = "the system prompt goes into the user turn"
-REDACTED = "[API key]"  # stands in a server's words for an API key that it repeats
+REDACTED = "[API key]"  # replaces an API key in a server's replies
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,14 @@ class Request:
     """A request to a backend. Every field but ``truth``, ``item`` and ``n`` is part of the answer's address in the
     ledger.
 
-    ``picture`` is shown with the last user message. ``max_tokens`` bounds the answer, in the model's own tokens.
-    ``temperature`` and ``top_p`` None: the server's default, or greedy by a model of this machine.
-    ``n``: choices wanted, each sampled by itself. ``logprobs``: the answer has those of its tokens. ``scored``: the
-    last message is the assistant's, nothing is written, and the answer has the log-probabilities of its tokens.
-    ``truth`` is a `Scene` where the data are `scenes`, for the scripted backend, and ``item`` the item's id, for
-    descriptions from a file: they are neither sent nor hashed.
+    picture: shown with the last user message.
+    max_tokens: limit of the answer, in the model's tokens.
+    temperature, top_p: None uses the server's default, or greedy decoding for a local model.
+    n: number of choices, sampled independently.
+    logprobs: requests the log-probabilities of the answer's tokens.
+    scored: generates nothing; the answer has the log-probabilities of the tokens of the last message, the assistant's.
+    truth, item: a `Scene` for the scripted backend, and the item's id for descriptions from a file; neither sent nor
+        hashed.
     """
 
     messages: tuple[Message, ...]
@@ -48,7 +50,7 @@ class Request:
     item: str = ""
 
     def without_system(self) -> Request:
-        """Returns the request with its system prompt in the first user turn."""
+        """Returns the request with its system prompt moved to the first user turn."""
         if not self.messages or self.messages[0].role != "system":
             return self
         system, first, *others = self.messages
@@ -59,9 +61,9 @@ class Request:
 class Answer:
     """A backend's answer. ``finish`` is "stop", "length" if ``max_tokens`` cut it, or the server's own reason.
 
-    ``tokens``: text and log-probability in nats of each token, where they were asked for; a text that is no whole
-    letter has its bytes as lone surrogates (``surrogateescape``). ``others``: further choices, whose tokens are counted
-    with this one's.
+    tokens: text and log-probability in nats of each token, if requested; partial characters have their bytes as lone
+        surrogates (``surrogateescape``).
+    others: further choices, whose tokens are counted with this answer's.
     """
 
     text: str
@@ -79,7 +81,7 @@ class Backend(Protocol):
     """Such as "openai:MODEL": part of the address under which answers are kept."""
 
     def complete(self, request: Request) -> Answer:
-        """Answer one request. Several threads may call at once. Raises `BackendError`."""
+        """Answers one request. Several threads may call it concurrently. Raises `BackendError`."""
         ...
 
 
@@ -96,31 +98,32 @@ class BackendError(TellapartError):
 
 
 class LacksFeature(BackendError):
-    """A server that does not have what every request of a job needs: the same job fails again."""
+    """A server lacks a feature that every request of a job needs, so the same job would fail again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, fatal=True)
 
 
 def prices_of(backend: Backend) -> tuple[float, float] | None:
-    """The price of a million input and output tokens; None where the backend has no ``prices``."""
+    """Returns the prices of a million input and output tokens; None if the backend has no ``prices``."""
     return getattr(backend, "prices", None)
 
 
 def most_choices(backend: Backend) -> int:
-    """Returns how many choices one request to a backend may ask for; 1 where it has no ``most_choices``."""
+    """Returns the maximum number of choices per request; 1 if the backend has no ``most_choices``."""
     most: int = getattr(backend, "most_choices", 1)
     return most
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One request to one model about every item; ``answers`` are the earlier stages' texts, by stage name.
+    """One request to one model per item; ``answers`` are the earlier stages' texts, by stage name.
 
-    ``prompt`` is the full text of the prompt's files: a changed prompt changes the address of this stage's answers,
-    and of no other's. ``check`` returns why an answer is bad, or None; ``build_retry`` makes the second,
-    different request after a bad answer (its last argument). ``edit`` makes the stage's text of a good answer and what
-    it says. Stages of one ``group`` are samples of one question: a request may ask for the choices of several.
+    prompt: the full text of the prompt's files; changing it changes the addresses of this stage's answers only.
+    check: returns why an answer is bad, or None.
+    build_retry: builds a different request after a bad answer (its last argument).
+    edit: turns a good answer and its text into the stage's text.
+    group: stages of the same group are samples of one question; one request may ask for the choices of several.
     """
 
     name: str
@@ -137,9 +140,9 @@ class Stage:
 class Boosted:
     """The result for an item: good answers by stage, and why the other stages have none.
 
-    ``others``: those of the stages `stages.PER_REFERENCE` for its second reference, its third, …, where each has one.
-    ``unanswered``: a server failed, so the same job may do better another time. ``unreadable``: what is wrong with the
-    picture; such an item is left out of the result.
+    others: answers of the stages `stages.PER_REFERENCE` for the second reference, the third, and so on.
+    unanswered: a server failed, so the job may succeed another time.
+    unreadable: what is wrong with the picture; the item is left out of the result.
     """
 
     item: Item
