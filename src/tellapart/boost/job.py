@@ -90,8 +90,7 @@ class BoostJob:
             yield from found
 
     def boost(self, item: Item) -> Boosted:
-        """Runs one item through the stages. Marks stages without a good answer as bad; later stages may not need
-        them."""
+        """Runs one item through the stages. Marks stages without a good answer as bad; later ones may not need them."""
         first = self._run_stages(item, self.stages, {})
         again = [stage for stage in self.stages if stage.name in PER_REFERENCE]
         if not self.per_reference or not again or first.unreadable is not None:

@@ -122,8 +122,7 @@ class Local:
         return self._batcher.answer(request, request.picture.image() if request.picture is not None else None)
 
     def _generate(self, requests: list[Request], images: list[Image.Image | None]) -> list[Answer]:
-        """Generates the answers of one batch; requests share the first one's settings, and all or none have
-        pictures."""
+        """Generates the answers of one batch; requests share their settings, and all or none have pictures."""
         model, processor = self._loaded
         sees, request = hasattr(processor, "tokenizer"), requests[0]
         if images[0] is not None and not sees:

@@ -179,7 +179,7 @@ def read_scores(reply: bytes, text: str) -> tuple[tuple[str, float], ...]:
     """
     try:
         entries = json.loads(reply).get("prompt_logprobs") or ()
-        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's token comes before likelier ones
+        first = [next(iter(entry.values())) for entry in entries if entry]  # the prompt's token comes first
         tokens = _log_probs([one for one in first if one["logprob"] is not None], "decoded_token")
     except (ValueError, KeyError, TypeError, AttributeError, StopIteration, RecursionError):
         return ()
@@ -200,8 +200,7 @@ def _words(reply: bytes, key: str) -> str:
 
 
 def _error_text(reply: bytes) -> str:
-    """Returns the error text: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI), or the whole
-    reply."""
+    """Returns the error text: ``error.message`` (OpenAI), ``message`` (vLLM), ``detail`` (FastAPI), else the reply."""
     try:
         value = json.loads(reply)
     except (ValueError, RecursionError):

@@ -238,8 +238,7 @@ class Scripted:
         self.name = f"scripted:v{VERSION},error={self.error:g},seed={self.seed}"
 
     def complete(self, request: Request) -> Answer:
-        """Answers a request. Raises `BackendError` for pictures and captions not from `scenes`, and for unknown
-        questions."""
+        """Answers a request. Raises `BackendError` for data that are not from `scenes`, and for unknown questions."""
         question = request.messages[-1].text
         if request.picture is not None:
             text = self._describe(request)

@@ -32,8 +32,7 @@ class Request:
     n: number of choices, sampled independently.
     logprobs: requests the log-probabilities of the answer's tokens.
     scored: generates nothing; the answer has the log-probabilities of the tokens of the last message, the assistant's.
-    truth, item: a `Scene` for the scripted backend, and the item's id for descriptions from a file; neither sent nor
-        hashed.
+    truth, item: a `Scene` for the scripted backend, and the item's id for descriptions from a file; not sent or hashed.
     """
 
     messages: tuple[Message, ...]
