@@ -98,8 +98,7 @@ class Round:
         return found_M[found_M >= 0]
 
     def _nearest(self, own_B: np.ndarray, found_M: np.ndarray, k: int) -> np.ndarray:
-        """Returns the k nearest in ``found_M``, which includes the block, by the rule of `features.nearest`.
-        """
+        """Returns the k nearest in ``found_M``, which includes the block, by the rule of `features.nearest`."""
         row_order = np.argsort(self.placed.row.read(found_M), kind="stable")
         gallery = self.placed.vectors(found_M, row_order)
         at_B = np.argsort(row_order, kind="stable")[np.searchsorted(found_M, own_B)]

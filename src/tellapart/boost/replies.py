@@ -104,8 +104,7 @@ def moderated(status: int, reply: bytes, key: str = "") -> str:
 
 
 def refused_field(status: int, reply: bytes, sent: Sequence[str]) -> str | None:
-    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first in the error message.
-    """
+    """Returns the rejected field among ``sent``: the error's ``param``, otherwise the first in the error message."""
     if status not in (400, 422):
         return None
     try:

@@ -358,8 +358,7 @@ def add(correct: str, new: str) -> str:
 
 
 def _alike(ours: Thing, theirs: Thing) -> float:
-    """Scores whether two things are the same when one caption may be wrong. Any match is better than none.
-    """
+    """Scores whether two things are the same when one caption may be wrong. Any match is better than none."""
     total = 10.0
     for slot in ours.keys() & theirs.keys():
         weight = _WEIGHTS.get(slot, 2.0)

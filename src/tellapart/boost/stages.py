@@ -247,8 +247,7 @@ def echoes(text: str, sources: Sequence[str], prompt: StagePrompt) -> bool:
 
 
 def foreign(text: str, expected: str) -> bool:
-    """Returns whether the text has another script than ``expected``, or clearly another language of the same script.
-    """
+    """Returns whether the text has another script than ``expected``, or clearly another language of the same script."""
     ours, theirs = _scripts(text), _scripts(expected)
     if not theirs:
         return False
