@@ -1,3 +1,1 @@
-"""Describes what captioners and scorers share: names to folders, decoding settings, tokenizers, the small vision
-tower.
-"""
+"""Code shared by captioners and scorers: model names, decoding settings, tokenizers, and the small vision tower."""

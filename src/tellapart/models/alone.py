@@ -1,4 +1,4 @@
-"""Encodes rows so that none depends on what else is in its batch."""
+"""Encodes rows independently of the other rows in their batch."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import torch
 
-TOGETHER = 16  # rows that a GPU encodes at once, always so many
+TOGETHER = 16  # fixed number of rows that a GPU encodes at once
 
 
 def alone(encode: Callable[[torch.Tensor], torch.Tensor], count: int) -> torch.Tensor:
-    """Returns the rows that ``encode`` gives for the numbers 0 to ``count`` − 1, none of which depends on the others.
+    """Encodes the indices 0 to ``count`` − 1 with ``encode`` so that no row depends on the others.
 
-    Matrix products round differently for other numbers of rows, so a row of a batch depends on the size of the batch.
-    A CPU encodes one row at a time. A GPU, which would be idle most of that time, encodes `TOGETHER`; the last rows
-    are repeated to fill the batch up.
+    Matrix products round differently for different numbers of rows, so a row depends on the size of its batch. A CPU
+    therefore encodes one row at a time. A GPU, which would be mostly idle, encodes `TOGETHER` rows at a time, and the
+    last rows are repeated to fill the batch.
     """
     first = encode(torch.tensor([0]))
     if first.device.type == "cpu":

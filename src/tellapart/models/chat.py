@@ -1,7 +1,7 @@
-"""Renders chat templates, which are programs that come with a model's folder, within bounds.
+"""Renders chat templates, which are programs in a model's folder, with limits on time, memory and output.
 
-Transformers renders them in jinja's immutable sandbox. That keeps them from running code, and bounds neither how long
-their loops run nor how much they write.
+Transformers renders them in jinja's immutable sandbox. The sandbox prevents code execution but limits neither the
+running time of loops nor the size of the output.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import jinja2
 
 from tellapart.errors import TellapartError, UsageError
 
-MOST_LINES = 1_000_000  # of Python that one rendering runs; templates of known models run some hundreds per message
-MOST_BYTES = 2 << 30  # by which the process may grow meanwhile
-MOST_CHARACTERS = 1_000_000  # of one text; contexts of the longest models hold a few times as many
+MOST_LINES = 1_000_000  # maximum Python lines per rendering; known templates run a few hundred per message
+MOST_BYTES = 2 << 30  # maximum growth of the process during rendering
+MOST_CHARACTERS = 1_000_000  # maximum characters per text; the longest contexts hold a few times as many
 INSTEAD = "expected a template that writes the messages; take the one of the model's own release"
 
 
 class RefusedMessages(UsageError):
-    """Raised for messages that a template refuses; ``words``: its own."""
+    """Raised when a template rejects messages; ``words``: the template's error message."""
 
     def __init__(self, line: str, words: str) -> None:
         super().__init__(line)
@@ -30,10 +30,10 @@ class RefusedMessages(UsageError):
 
 
 def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
-    """Returns the text of a conversation, or of each in a list, by the chat template of a processor or tokenizer.
+    """Renders a conversation, or a list of them, with the chat template of a processor or tokenizer.
 
-    Raises `TellapartError` where the template runs too long, writes too much or fails, and of those `RefusedMessages`
-    where it says that such messages are not for it. ``name``: the model's.
+    Raises `TellapartError` if the template runs too long, writes too much or fails, in particular `RefusedMessages` if
+    the template itself rejects the messages. ``name``: name of the model.
     """
     template = processor.chat_template
     if isinstance(template, str) and (reason := _huge(template)) is not None:
@@ -42,7 +42,7 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
 
     def count(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal left
-        if event == "call":  # of a template's own frames, and of what they call: to compile it takes many more
+        if event == "call":  # count only the template's frames and their calls; compiling runs many more lines
             inside = frame.f_code.co_filename == "<template>" or (frame.f_back and frame.f_back.f_trace is count)
             return count if inside else None
         left -= event == "line"
@@ -60,7 +60,7 @@ def rendered(name: str, processor: Any, turns: list[Any]) -> Any:
         raise TellapartError(f"{name}: its chat template {error}; {INSTEAD}") from None
     except jinja2.TemplateError as error:
         raise RefusedMessages(f"{name}: its chat template refuses these messages ({error})", str(error)) from None
-    except Exception as error:  # whatever an expression of it raises
+    except Exception as error:  # template expressions may raise anything
         cause = str(error).strip() or type(error).__name__
         raise TellapartError(f"{name}: its chat template fails ({cause[:200]}); {INSTEAD}") from None
     finally:
@@ -75,14 +75,14 @@ class _EndlessTemplate(Exception):
 
 
 def _peak_bytes() -> int:
-    """The most memory that this process has held at once; half a microsecond."""
+    """Returns the peak memory of this process in bytes; takes half a microsecond."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _huge(template: str) -> str | None:
-    """Finds in a template what may take hours or all memory in one step: a power, or a number of millions.
+    """Finds an expression that may take hours or all memory in one step: a power, or a number in the millions.
 
-    Nothing stops such a step once it runs; jinja takes it already where it compiles the template.
+    Such a step cannot be interrupted, and jinja already evaluates it when compiling the template.
     """
     try:
         for _, kind, value in jinja2.Environment().lex(template):
@@ -91,5 +91,5 @@ def _huge(template: str) -> str | None:
             if kind == "integer" and int(value.replace("_", ""), 0) > MOST_CHARACTERS:
                 return value[:40]
     except (jinja2.TemplateError, ValueError):
-        pass  # rendering says so
+        pass  # rendering raises the error
     return None

@@ -1,8 +1,8 @@
-"""CLIP's ResNet (Radford et al. 2021, section 2.4): RN50 to RN50x64, of which ClipCap and papers 2 and 3 read RN50x4.
+"""CLIP's ResNet (Radford et al. 2021, section 2.4), RN50 to RN50x64; ClipCap and papers 2 and 3 use RN50x4.
 
-Three convolutions in the stem, average pooling before every strided convolution, and attention in place of the last
-pooling: the mean of the grid asks all cells. Transformers has CLIP's transformers only; timm's copy needs torchvision.
-As `models.vision.GridResNet`, it gives a pooled vector (640 numbers of RN50x4) and one for each cell.
+It has three convolutions in the stem, average pooling before every strided convolution, and attention pooling at the
+end, whose query is the mean of the grid. Transformers only has CLIP's vision transformers; timm's version needs
+torchvision. Like `models.vision.GridResNet`, it returns a pooled vector (of size 640 for RN50x4) and one per cell.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-EXPANSION = 4  # channels that a block gives, by those of its 3×3 convolution
-HEAD = 64  # channels of an attention head
+EXPANSION = 4  # ratio of a block's output channels to the channels of its 3×3 convolution
+HEAD = 64  # channels per attention head
 
 
 @strict
 class ClipResNetConfig(PreTrainedConfig):
-    """Describes what a ResNet of CLIP is made of; the defaults are RN50x4's.
+    """Configuration of CLIP's ResNet; defaults to RN50x4.
 
-    ``layers``: blocks of each stage. ``width``: channels behind the stem. ``hidden_size``: of the pooled vector.
+    ``layers``: blocks per stage. ``width``: channels after the stem. ``hidden_size``: size of the pooled vector.
     """
 
     model_type = "clip_resnet"
@@ -40,7 +40,7 @@ class ClipResNetConfig(PreTrainedConfig):
 
 
 class ClipBottleneck(nn.Module):
-    """Narrows, convolves and widens; a stride is an average pooling, also beside it in the shortcut."""
+    """Bottleneck block whose stride is an average pooling, also in the shortcut."""
 
     def __init__(self, before: int, narrow: int, stride: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class ClipBottleneck(nn.Module):
 
 
 class AttentionPool(nn.Module):
-    """Attention of the grid's mean over the mean and all cells, with learned places."""
+    """Attention pooling: the grid's mean attends to the mean and all cells, with learned position embeddings."""
 
     def __init__(self, cells: int, channels: int, out: int) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class AttentionPool(nn.Module):
         self.heads = channels // HEAD
 
     def forward(self, grid_BCHW: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the pooled vector B×D, and B×cells×D: what each cell alone would give (Zhou et al. 2022)."""
+        """Returns the pooled vector B×D, and B×cells×D, the output for each cell alone (Zhou et al. 2022)."""
         cells_BPC = grid_BCHW.flatten(2).transpose(1, 2)
         cells_BPC = torch.cat([cells_BPC.mean(1, keepdim=True), cells_BPC], dim=1) + self.positional_embedding
         value_BPC = self.v_proj(cells_BPC)
@@ -120,10 +120,10 @@ class ClipResNet(PreTrainedModel):
 
 
 def clip_resnet_from_state(state: Mapping[str, torch.Tensor]) -> ClipResNet:
-    """Returns the ResNet of a CLIP as OpenAI and open_clip name its weights (``visual.*``); the text tower is left out.
+    """Builds CLIP's ResNet from weights named as in OpenAI's CLIP and open_clip (``visual.*``); ignores the text tower.
 
-    Its sizes are read from the shapes. Raises `KeyError` for the weights of something else, `RuntimeError` where one is
-    missing or of another shape.
+    Infers the sizes from the shapes. Raises `KeyError` for weights of other models, and `RuntimeError` if a weight is
+    missing or has another shape.
     """
     visual = {key.removeprefix("visual."): tensor.float() for key, tensor in state.items() if key.startswith("visual.")}
     stages = [

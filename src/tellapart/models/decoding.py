@@ -1,4 +1,4 @@
-"""Decoding: the settings of generation that a recipe, a saved model and ``tellapart caption`` share."""
+"""Decoding settings, shared by recipes, saved models and ``tellapart caption``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from tellapart.errors import UsageError
 from tellapart.utils.rng import ItemSeeds
 
-CANDIDATES = 48  # of a consensus: from 16 on more gain CIDEr, up to here R@1 (docs/research)
-SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more gains R@1, and loses precision and CIDEr (docs/research)
-EVIDENCE = 0.5  # nats: a word stays where it is e^0.5 = 1.6 times as likely as for other pictures
-# Which settings a kind reads, beside those that all read.
+CANDIDATES = 48  # of a consensus: more than 16 still improve CIDEr, and up to 48 improve R@1 (docs/research)
+SCORER_WEIGHT = 0.1  # of a consensus with a scorer: more improves R@1 but lowers precision and CIDEr (docs/research)
+EVIDENCE = 0.5  # nats; keeps words that are at least e^0.5 = 1.6 times as likely as for other pictures
+# Settings that each kind reads in addition to the common ones.
 READ: dict[str, tuple[str, ...]] = {
     "greedy": (),
     "sample": ("temperature",),
@@ -23,23 +23,23 @@ READ: dict[str, tuple[str, ...]] = {
 
 
 class Decoding(BaseModel):
-    """Settings of generation. ``samples`` captions per picture; ``max_tokens`` new ones, the end counted.
+    """Decoding settings. ``samples``: captions per picture. ``max_tokens``: maximum new tokens including the end token.
 
-    ``greedy`` takes the likeliest token, ``sample`` draws from the softmax at ``temperature``,
-    ``beam`` keeps ``beams`` hypotheses (returns the best ``samples`` of them, at most ``beams``), ``consensus`` draws
-    ``candidates`` at ``temperature`` and keeps the one that the others agree with most
-    (`captioners.consensus`); only `captioners.generate_captions` does so, for it chooses among texts. With a
-    ``scorer_weight`` a scorer chooses too (`inference.best_of.chosen_captions`): so much agreement is a nat worth of
-    log-probability that the scorer finds the picture among its look-alikes.
+    ``kind``: ``greedy`` takes the likeliest token. ``sample`` samples from the softmax at ``temperature``. ``beam``
+    keeps ``beams`` hypotheses and returns the best ``samples`` (at most ``beams``). ``consensus`` samples
+    ``candidates`` at ``temperature`` and returns the one with the highest agreement (`captioners.consensus`); only
+    `captioners.generate_captions` supports it because it selects among texts. ``scorer_weight`` adds a scorer
+    (`inference.best_of.chosen_captions`): the agreement that one nat of log-probability is worth, where the probability
+    is that the scorer retrieves the picture among its look-alikes.
 
-    ``length_penalty_over``: the tokens by which beam search divides the log-probability of a hypothesis: ``new``, the
-    generated ones with the end token (transformers from 4.36 on), or ``all``, prompt and generated ones without the end
-    token (transformers 4.15, with which the papers' captions were written). See `captioners.beam_search`.
+    ``length_penalty_over``: the tokens that beam search counts to normalize the log-probability of a hypothesis:
+    ``new``, generated tokens including the end token (transformers from 4.36 on), or ``all``, prompt and generated
+    tokens without the end token (transformers 4.15, which wrote the papers' captions). See `captioners.beam_search`.
 
-    ``confidence``: nouns that the captioner writes with a smaller probability are dropped or become "thing", and what a
-    caption says twice it says once; 0 leaves captions as they are written.
+    ``confidence``: drops nouns with a smaller probability or replaces them by "thing", and removes repetitions; 0 keeps
+    captions unchanged.
 
-    A setting that ``kind`` does not read may stand beside it as its default alone.
+    Settings that ``kind`` does not read must keep their defaults.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -47,7 +47,7 @@ class Decoding(BaseModel):
     kind: Literal["greedy", "sample", "beam", "consensus"] = "greedy"
     beams: int = Field(5, ge=1)
     length_penalty_over: Literal["new", "all"] = Field("new", exclude_if="new".__eq__)
-    candidates: int = Field(CANDIDATES, ge=3, exclude_if=CANDIDATES.__eq__)  # fingerprints stay what they were
+    candidates: int = Field(CANDIDATES, ge=3, exclude_if=CANDIDATES.__eq__)  # keeps fingerprints stable
     scorer_weight: float = Field(0.0, ge=0, exclude_if=(0.0).__eq__)
     temperature: float = Field(1.0, gt=0)
     samples: int = Field(1, ge=1)
@@ -81,20 +81,20 @@ class Decoding(BaseModel):
 
     @property
     def draws(self) -> bool:
-        """Returns whether tokens are drawn at random."""
+        """Returns whether tokens are sampled."""
         return self.kind in ("sample", "consensus")
 
     @property
     def drawn(self) -> Decoding:
-        """Returns what a captioner generates for this: the candidates of a consensus, else what is returned."""
+        """Returns the settings a captioner runs with: sampling of the candidates for a consensus, otherwise itself."""
         if self.kind != "consensus":
             return self
         return self.model_copy(update={"kind": "sample", "samples": self.candidates})
 
     def uniform(self, items: int, device: torch.device, seeds: ItemSeeds | None = None) -> torch.Tensor | None:
-        """uniform_RT, one number in [0, 1) for every token that may be drawn; None where none is.
+        """Returns uniform_RT, one number in [0, 1) for every token that may be sampled; None if nothing is sampled.
 
-        ``seeds`` are those of the ``items``; without them the numbers come from torch's own generator.
+        ``seeds``: seeds of the ``items``; None uses torch's default generator.
         """
         if self.kind == "consensus":
             raise ValueError("a consensus is chosen among texts; call generate_captions, or generate with .drawn")
@@ -106,14 +106,14 @@ class Decoding(BaseModel):
             uniform_RT = seeds.uniform("tokens", self.max_tokens, self.samples)
         else:
             raise ValueError(f"seeds of {len(seeds)} items for {items}")
-        return uniform_RT.to(device, torch.float32 if device.type == "mps" else torch.float64)  # which has no float64
+        return uniform_RT.to(device, torch.float32 if device.type == "mps" else torch.float64)  # MPS has no float64
 
 
-DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # of models that carry no settings of their own
+DEFAULT = Decoding(kind="beam", beams=5, max_tokens=30)  # for models saved without settings
 
 
 def check_choice(decoding: Decoding, best_of: int | None, has_scorer: bool) -> None:
-    """Raises `UsageError` where samples are to be chosen by a scorer that is missing, or a scorer has no choice."""
+    """Raises `UsageError` if selection among samples lacks a scorer, or if a scorer has nothing to select from."""
     if best_of is not None and (best_of < 2 or not has_scorer):
         raise UsageError("best-of needs at least 2 samples and a scorer; type: --best-of 10 --scorer MODEL")
     if decoding.asks_scorer and not has_scorer:

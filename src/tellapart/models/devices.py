@@ -1,7 +1,7 @@
 """Device, precision, and batch size under memory pressure.
 
-The device ``auto`` is the accelerator that torch finds, else the CPU; the precision ``auto`` is, for inference,
-bfloat16 if that device multiplies in it, else float32. `docs/devices.md` has the table of what each command does.
+The device ``auto`` selects the accelerator that torch finds, else the CPU. For inference, the precision ``auto``
+selects bfloat16 if that device supports it, else float32. `docs/devices.md` lists the behaviour of each command.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.utils.messages import say
 
 Precision = Literal["fp32", "bf16", "fp16"]
-CPU_ONLY = "ACCELERATE_USE_CPU"  # what `accelerate launch --cpu` sets
-DEVICE = "TELLAPART_DEVICE"  # the device that `auto` stands for, in this process and those that it starts
+CPU_ONLY = "ACCELERATE_USE_CPU"  # set by `accelerate launch --cpu`
+DEVICE = "TELLAPART_DEVICE"  # the device that `auto` selects in this process and its children
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
 AMPERE = 8  # the first CUDA capability whose tensor cores multiply in bfloat16
 
 
 def best_device() -> torch.device:
-    """``$TELLAPART_DEVICE``, else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the CPU."""
+    """Returns ``$TELLAPART_DEVICE``, else the accelerator that torch finds (CUDA, ROCm, XPU, MPS …), else the CPU."""
     if (named := os.environ.get(DEVICE, "auto")) != "auto":
         return resolve_device(named)
     if os.environ.get(CPU_ONLY, "").lower() in ("1", "true", "yes", "on") or not torch.accelerator.is_available():
@@ -34,7 +34,7 @@ def best_device() -> torch.device:
 
 
 def resolve_device(name: str | torch.device = "auto") -> torch.device:
-    """The device behind ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps`` … Raises `UsageError` where there is none."""
+    """Resolves ``auto``, ``cpu``, ``cuda``, ``cuda:1``, ``mps`` … Raises `UsageError` if there is no such device."""
     if name == "auto":
         return best_device()
     try:
@@ -55,9 +55,7 @@ def resolve_device(name: str | torch.device = "auto") -> torch.device:
 
 
 def multiplies_in_bf16(device: torch.device) -> bool:
-    """Returns whether the hardware multiplies matrices in bfloat16: AMX, AVX512_BF16, CUDA from capability 8.0,
-    ROCm.
-    """
+    """Returns whether the hardware supports bfloat16 matrix products: AMX, AVX512_BF16, CUDA capability 8.0, ROCm."""
     if device.type == "cpu":
         return bool(torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported())
     if device.type == "cuda":
@@ -66,7 +64,7 @@ def multiplies_in_bf16(device: torch.device) -> bool:
 
 
 def resolve_precision(name: str, device: torch.device) -> Precision:
-    """``fp32``, ``bf16`` or ``fp16``; ``auto`` is bf16 where ``device`` multiplies in it. Raises `UsageError`."""
+    """Resolves ``fp32``, ``bf16``, ``fp16`` or ``auto`` (bf16 if ``device`` supports it). Raises `UsageError`."""
     if name == "auto":
         return "bf16" if multiplies_in_bf16(device) else "fp32"
     if name not in DTYPES:
@@ -77,28 +75,28 @@ def resolve_precision(name: str, device: torch.device) -> Precision:
 
 
 def exact_precision(name: str, device: torch.device) -> Precision:
-    """As `resolve_precision` for what measures (rewards, metrics, similarity of pictures): ``auto`` is fp32."""
+    """Like `resolve_precision`, but ``auto`` is fp32; for measurements (rewards, metrics, picture similarity)."""
     return resolve_precision("fp32" if name == "auto" else name, device)
 
 
 def dtype_of(precision: Precision) -> torch.dtype:
-    """The dtype of weights in this precision."""
+    """Returns the dtype of weights in this precision."""
     dtype: torch.dtype = getattr(torch, DTYPES[precision])
     return dtype
 
 
 def precision_of(model: torch.nn.Module) -> str:
-    """The precision of a model's weights, such as ``bf16``; of another dtype torch's name of it."""
+    """Returns the precision of a model's weights, such as ``bf16``, or torch's name for other dtypes."""
     dtype = next((x.dtype for x in model.parameters() if x.is_floating_point()), None)
     name = str(dtype).removeprefix("torch.")
     return next((short for short, long in DTYPES.items() if long == name), name if dtype is not None else "fp32")
 
 
 def set_precision(model: torch.nn.Module, precision: Precision) -> None:
-    """Cast weights (and buffers that are saved with them) in place.
+    """Casts weights (and persistent buffers) in place.
 
-    Other buffers, such as the frequencies of rotary positions, keep float32, as they do where transformers loads a
-    model in ``bf16``. Below fp32 the weights are for inference and take no gradient: small updates would be lost.
+    Other buffers, such as rotary frequencies, stay float32, as when transformers loads a model in ``bf16``. Below fp32,
+    weights are for inference and take no gradient because small updates would be lost.
     """
     dtype = dtype_of(precision)
     for module in model.modules():
@@ -114,7 +112,7 @@ def set_precision(model: torch.nn.Module, precision: Precision) -> None:
 
 @contextmanager
 def running_on(device: str) -> Iterator[None]:
-    """For the moment ``auto`` stands for this device, here and in processes that are started. Raises `UsageError`."""
+    """Makes ``auto`` select this device within the context, also in child processes. Raises `UsageError`."""
     before = os.environ.get(DEVICE)
     if device != "auto":
         resolve_device(device)
@@ -129,7 +127,7 @@ def running_on(device: str) -> Iterator[None]:
 
 
 def hardware(*models: Any) -> dict[str, str]:
-    """``{"device", "precision"}`` of models, for a result's file; several that differ are joined with commas."""
+    """Returns ``{"device", "precision"}`` of models for a results file; joins differing values with commas."""
     devices = dict.fromkeys(str(next((x.device for x in model.parameters()), "cpu")) for model in models)
     return {
         "device": ", ".join(devices),
@@ -138,7 +136,7 @@ def hardware(*models: Any) -> dict[str, str]:
 
 
 R = TypeVar("R")
-# What allocators of torch say where they raise a plain RuntimeError: the CPU's (two ways), MPS.
+# Messages of torch allocators that raise a plain RuntimeError: CPU (two variants) and MPS.
 WORDS = ("can't allocate memory", "not enough memory", "out of memory")
 
 
@@ -150,13 +148,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 class BatchSize:
-    """Decides how many items are worked on at once: ``size`` until memory runs out, then half as many, from then on."""
+    """Adapts the batch size: starts with ``size`` and halves it permanently whenever memory runs out."""
 
     def __init__(self, size: int, what: str) -> None:
         self.size, self.what = size, what
 
     def batches(self, count: int, work: Callable[[slice], R]) -> Iterator[R]:
-        """``work`` of slices of ``count`` items, one after the other. Raises `TellapartError` where one is too many."""
+        """Yields ``work`` of successive slices of ``count`` items. Raises `TellapartError` if one item does not fit."""
         start = 0
         while start < count:
             chosen = slice(start, min(start + self.size, count))
@@ -168,10 +166,10 @@ class BatchSize:
 
     @staticmethod
     def _tried(chosen: slice, work: Callable[[slice], R]) -> tuple[R] | None:
-        """The result, or None where memory ran out: whatever the work held is free on return."""
+        """Returns the result, or None if memory ran out; the memory of the work is freed on return."""
         try:
             return (work(chosen),)
-        except RuntimeError as error:  # torch.OutOfMemoryError is one
+        except RuntimeError as error:  # includes torch.OutOfMemoryError
             if not is_out_of_memory(error):
                 raise
             return None

@@ -1,8 +1,8 @@
 """EfficientNet-Lite, a small convolutional vision encoder (Tan and Le 2019; the "Lite" release of 2020).
 
-Inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and a head whose
-widths do not scale. Transformers has EfficientNet with squeeze-and-excitation only. As `models.vision.GridResNet`, it
-gives a pooled vector and one vector for each cell of a grid, so it fits wherever a CLIP vision model fits.
+It uses inverted bottlenecks without squeeze-and-excitation, ReLU6, TensorFlow's "same" padding, and a stem and head of
+fixed width. Transformers only has EfficientNet with squeeze-and-excitation. Like `models.vision.GridResNet`, it returns
+a pooled vector and one vector per grid cell, so it can replace any CLIP vision model.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ STAGES = (
     (1, 3, 1, 6, 320),
 )
 STEM = 32
-AT_ONCE = 4  # pictures on a CPU, without gradient: their maps stay in its cache, which takes a third of the time off
+AT_ONCE = 4  # pictures at once on a CPU without gradient; their maps fit in its cache, which saves a third of the time
 SCALES = {0: (1.0, 1.0, 224), 1: (1.0, 1.1, 240), 2: (1.1, 1.2, 260), 3: (1.2, 1.4, 280), 4: (1.4, 1.8, 300)}
 
 
 @strict
 class EfficientNetLiteConfig(PreTrainedConfig):
-    """Describes what an EfficientNet-Lite is made of.
+    """Configuration of an EfficientNet-Lite.
 
-    ``width`` and ``depth``: factors of channels and of blocks. ``grid``: cells of ``last_hidden_state`` a side, pooled
-    from the map of the last layer; 0: the map as it is (7×7 at 224 pixels).
+    ``width`` and ``depth``: scaling factors of channels and blocks. ``grid``: cells per side of ``last_hidden_state``,
+    pooled from the last feature map; 0 keeps the map (7×7 at 224 pixels).
     """
 
     model_type = "efficientnet_lite"
@@ -53,14 +53,14 @@ class EfficientNetLiteConfig(PreTrainedConfig):
 
 
 def scaled_channels(channels: int, width: float) -> int:
-    """Returns the number of channels times ``width``, to the nearest multiple of 8 that is not 10 % less."""
+    """Returns the channels times ``width``, rounded to a multiple of 8 without losing more than 10 %."""
     wide = channels * width
     near = max(8, int(wide + 4) // 8 * 8)
     return near + 8 if near < 0.9 * wide else near
 
 
 def blocks_of(config: EfficientNetLiteConfig) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yields (channels in, channels out, kernel, stride, expansion) of each block; first and last stage keep depth."""
+    """Yields (in channels, out channels, kernel, stride, expansion) per block; first and last stage keep depth."""
     before = STEM
     for number, (blocks, kernel, stride, expansion, channels) in enumerate(STAGES):
         after = scaled_channels(channels, config.width)
@@ -92,7 +92,7 @@ class ConvNorm(nn.Module):
         return F.relu6(normed) if self.clipped else normed
 
     def folded(self, grid_BCHW: torch.Tensor) -> torch.Tensor:
-        """Convolves with the frozen norm in the weights: one pass over the map in place of two."""
+        """Convolves with the frozen norm folded into the weights, in one pass over the map instead of two."""
         conv, norm = self.conv, self.norm
         assert norm.running_mean is not None and norm.running_var is not None
         factor_C = norm.weight * torch.rsqrt(norm.running_var + norm.eps)
@@ -101,7 +101,7 @@ class ConvNorm(nn.Module):
 
 
 class Bottleneck(nn.Module):
-    """Expands the channels, convolves each, projects them; beside a shortcut where in and out have one shape."""
+    """Inverted bottleneck: expansion, depthwise convolution, projection; with a shortcut if the shapes match."""
 
     def __init__(self, before: int, after: int, kernel: int, stride: int, expansion: int) -> None:
         super().__init__()
@@ -165,13 +165,13 @@ PUBLISHED = (
     (r"^_blocks\.(\d+)\._bn1", r"blocks.\1.depthwise.norm"),
     (r"^_blocks\.(\d+)\._project_conv", r"blocks.\1.project.conv"),
     (r"^_blocks\.(\d+)\._bn2", r"blocks.\1.project.norm"),
-)  # names in the published PyTorch files, and ours
+)  # maps names in the published PyTorch files to ours
 
 
 def from_published(state: Mapping[str, torch.Tensor], scale: int, grid: int = 4) -> EfficientNetLite:
-    """Returns Lite ``scale`` (0 to 4) with the weights of a published PyTorch state dict, less its classifier.
+    """Builds Lite ``scale`` (0 to 4) from a published PyTorch state dict, without its classifier.
 
-    Raises `RuntimeError` where a weight is missing, left over, or of another shape.
+    Raises `RuntimeError` if a weight is missing, unexpected, or of another shape.
     """
     width, depth, side = SCALES[scale]
     model = EfficientNetLite(EfficientNetLiteConfig(width=width, depth=depth, image_size=side, grid=grid))

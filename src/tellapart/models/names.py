@@ -1,6 +1,6 @@
-"""Names of models: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
+"""Resolves model names: a folder, a finished run, a model on the hub, a packaged part, ``scenes``, or a server.
 
-Whether the hub has a model of that name is asked once, before anything is downloaded.
+Checks once whether the hub has a model of that name, before downloading anything.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from tellapart.models.packages import PARTS, packaged_folder
 from tellapart.types import Item
 from tellapart.utils.messages import parse_json, say_once
 
-SECONDS = 10.0  # for the one question
+SECONDS = 10.0  # timeout of the hub request
 RUNS = Path("runs")
 OWN = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4")
-SHIPPED = "captioner", "scorer"  # kinds of which one ships with the package
+SHIPPED = "captioner", "scorer"  # kinds of models that ship with the package
 
 
 def check_name(name: str, kind: str) -> None:
-    """Raise where ``name`` is no folder, and no model of the hub either; ``kind`` is what it should be.
+    """Raises an error if ``name`` is neither a folder nor a model on the hub; ``kind`` is the expected kind.
 
-    Raises too where its configuration would have transformers load code (`check_attention`).
-
-    One attempt, without retries. A model in the hub's cache passes where the hub cannot be reached. `UsageError` for
-    what looks like a path, `TellapartError` for the rest: one line, near folder names first.
+    Also raises if its configuration would make transformers load code (`check_attention`). Makes one attempt without
+    retries; if the hub is unreachable, cached models pass. Raises a one-line `UsageError` if the name looks like a
+    path, otherwise `TellapartError`; suggests similar folder names first.
     """
     if Path(name).expanduser().is_dir():
         check_attention(name, Path(name).expanduser() / "config.json")
@@ -49,21 +48,21 @@ def check_name(name: str, kind: str) -> None:
 
 
 def is_server(name: str) -> bool:
-    """Returns whether a captioner's name is that of a model behind a server."""
+    """Returns whether a captioner's name refers to a model behind a server."""
     return name.startswith("openai:")
 
 
 def check_attention(name: str, config: Path) -> None:
-    """Raises `TellapartError` where a model's configuration names an implementation that is not transformers' own.
+    """Raises `TellapartError` if a model's configuration names an attention implementation outside transformers.
 
-    Transformers would load such a kernel from the hub, as code. Raises too for sizes that no model has: transformers
-    would leave weights out in silence, or build layers for hours.
+    Transformers would load such a kernel from the hub as code. Also raises for implausible sizes, with which
+    transformers would silently skip weights or build layers for hours.
     """
     try:
         content = parse_json(config.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return  # whoever loads it says so
-    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of those instead
+        return  # loading raises the error
+    if isinstance(content, dict) and "configuration_files" in content:  # transformers would read one of these instead
         raise TellapartError(f"{name}: its config.json names other configuration_files; expected one configuration")
     for key, value in _implementations(content):
         if value.removeprefix("paged|") not in OWN:
@@ -82,7 +81,7 @@ MOST_LAYERS, MOST_UNITS = 10_000, 1 << 31
 
 
 def _sizes(content: Any) -> Iterator[tuple[str, int]]:
-    """The sizes that are named anywhere in a configuration: transformers makes a model of any, or tries to."""
+    """Yields all sizes in a configuration; transformers tries to build a model of any size."""
     if isinstance(content, list):
         for each in content:
             yield from _sizes(each)
@@ -95,7 +94,7 @@ def _sizes(content: Any) -> Iterator[tuple[str, int]]:
 
 
 def _implementations(content: Any) -> Iterator[tuple[str, str]]:
-    """The implementations of attention that are named anywhere in a configuration."""
+    """Yields all attention implementations named in a configuration."""
     if isinstance(content, list):
         for each in content:
             yield from _implementations(each)
@@ -110,7 +109,7 @@ def _implementations(content: Any) -> Iterator[tuple[str, str]]:
 
 
 def similar_folders(name: str) -> str:
-    """``; did you mean 'out' or 'runs/x'?``, of the model folders and runs that lie here; empty without one."""
+    """Returns ``; did you mean 'out' or 'runs/x'?`` for similar model folders and runs here; "" if there are none."""
     parents = {Path(), RUNS, Path(name).parent}
     folders = [
         str(folder)
@@ -126,7 +125,7 @@ def similar_folders(name: str) -> str:
 
 
 def missing_on_hub(name: str) -> str | None:
-    """Why ``name`` cannot be had from the hub, in a few words; None where it can, or lies in the hub's cache."""
+    """Returns a short reason why the hub cannot provide ``name``; None if it can, or if it is cached."""
 
     try:
         cached = isinstance(try_to_load_from_cache(name, "config.json"), str)
@@ -141,7 +140,7 @@ def missing_on_hub(name: str) -> str | None:
         return "on the hub it has no config.json"
     except (HfHubHTTPError, OSError) as error:
         return None if cached else f"the hub did not answer ({_first_line(error)}); a folder needs no network"
-    except Exception as error:  # what the HTTP library raises has no name of Python's own
+    except Exception as error:  # the HTTP library's errors have no common Python class
         return None if cached else f"the hub cannot be reached ({_first_line(error)}); a folder needs no network"
     return None
 
@@ -156,10 +155,10 @@ BUILTIN = Path(__file__).parents[1] / "scenes" / "weights"
 
 
 def model_folder(name: str, kind: str) -> str:
-    """The folder (or hub name) behind ``name``; ``kind`` is 'captioner' or 'scorer'.
+    """Returns the folder (or hub name) of ``name``; ``kind`` is 'captioner' or 'scorer'.
 
-    ``scenes`` is the model that ships with the package; a run folder stands for the model it made; the name of a part
-    that comes in a Python package (`models.packages`), for that.
+    ``scenes`` is the model that ships with the package. A run folder resolves to the model it trained, and the name of
+    a packaged part (`models.packages`) to its folder.
     """
     if name == "scenes":
         return str(BUILTIN / kind)
@@ -187,7 +186,7 @@ def model_folder(name: str, kind: str) -> str:
 
 
 def warn_outside_scenes(name: str | None, items: Sequence[Item], kind: str) -> None:
-    """Say once that ``scenes``, as a captioner or a scorer, knows no other pictures than those of its own world."""
+    """Warns once if ``scenes`` is used as a captioner or scorer for pictures outside its synthetic world."""
     if name is not None and name.partition("?")[0] == "scenes" and any(item.truth is None for item in items[:1]):
         say_once(
             f"warning: the {kind} 'scenes' has seen only its own synthetic world; what it makes of other pictures "

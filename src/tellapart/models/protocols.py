@@ -1,7 +1,7 @@
-"""Describes what the rest of the package needs of a captioner and of a scorer, as types.
+"""Protocols for captioners and scorers that the rest of the package relies on.
 
-`tellapart.captioners.Captioner` and `tellapart.scorers.Scorer` fit these protocols, and so does any class of the user's
-that has the same methods. Shape suffixes are those of `tellapart.types`.
+`tellapart.captioners.Captioner` and `tellapart.scorers.Scorer` implement these protocols, as can any user-defined class
+with the same methods. `tellapart.types` defines the shape suffixes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OutputLayer = tuple["torch.Tensor", "torch.Tensor | None"]  # weight_VH and bias
 
 
 class Tokenizer(Protocol):
-    """The part of a transformers tokenizer that is used here."""
+    """The subset of the transformers tokenizer interface that this package uses."""
 
     padding_side: str
     pad_token_id: int | None
@@ -36,27 +36,27 @@ class Tokenizer(Protocol):
 
 
 class Learner(Protocol):
-    """Describes what training needs of any model, captioner or scorer."""
+    """The interface that training requires of a captioner or scorer."""
 
     name: str
-    model: Any  # a torch.nn.Module of transformers, or of the user's own
+    model: Any  # a torch.nn.Module from transformers or user code
     tokenizer: Any  # a `Tokenizer`; transformers' own classes declare its attributes at run time only
 
     @property
     def device(self) -> torch.device: ...
 
     def parts(self) -> dict[str, torch.nn.Module]:
-        """Returns what can be trained, by name."""
+        """Returns the trainable parts by name."""
         ...
 
     def pad(self, rows: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-        """tokens_RT and valid_RT of rows of token ids."""
+        """Pads rows of token ids; returns tokens_RT and valid_RT."""
         ...
 
 
 @runtime_checkable
 class CaptionerLike(Learner, Protocol):
-    """Pictures to text. ``visual`` has B rows, captions have R = B·S, the S captions of a picture side by side."""
+    """Generates text from pictures. ``visual`` has B rows; captions have R = B·S rows, grouped by picture."""
 
     @property
     def end(self) -> int:
@@ -65,60 +65,60 @@ class CaptionerLike(Learner, Protocol):
 
     @property
     def stop_tokens(self) -> Sequence[int]:
-        """Ids of all tokens that end a caption and are part of it, the end token first."""
+        """Ids of the tokens that end a caption and belong to it, the end token first."""
         ...
 
     def encode(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """The vision encoder's output, B×… ."""
+        """Computes the vision encoder's output, B×… ."""
         ...
 
     def hidden(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """hidden_RTH, teacher-forced: position t, times the output layer, gives the logits of ``tokens[:, t]``."""
+        """Computes hidden_RTH with teacher forcing: position t, times the output layer, scores ``tokens[:, t]``."""
         ...
 
     def head(self) -> OutputLayer | None:
-        """The output layer; None where logits are computed in another way, and `hidden` returns them."""
+        """Returns the output layer; None if logits are computed differently and `hidden` returns them."""
         ...
 
     def logits(self, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """logits_RTV, teacher-forced."""
+        """Computes logits_RTV with teacher forcing."""
         ...
 
     def generate(self, visual: torch.Tensor, decoding: Decoding, seeds: ItemSeeds | None = None) -> Rollout:
-        """Captions, without gradient. ``seeds``, one per picture, decide what is sampled."""
+        """Generates captions without gradient. ``seeds``: one per picture; they determine the samples."""
         ...
 
     def tokenize(self, texts: Sequence[str], max_tokens: int | None = None) -> list[list[int]]:
-        """Token ids of captions, each with its end token."""
+        """Returns token ids of captions, each with its end token."""
         ...
 
     def with_prompt(self, prompt: str) -> CaptionerLike:
-        """The captioner behind another prompt, with the same weights; itself for ""."""
+        """Returns the captioner with another prompt and shared weights; itself for ""."""
         ...
 
 
 @runtime_checkable
 class ScorerLike(Protocol):
-    """Describes how well a text matches a picture: the cosine of two L2-normalised features, times ``scale``."""
+    """Measures how well a text matches a picture: the cosine of two L2-normalised features, times ``scale``."""
 
     @property
     def device(self) -> torch.device: ...
 
     @property
     def scale(self) -> float:
-        """The learned factor on the cosine, about 100 for CLIP."""
+        """The learned scale of the cosine, about 100 for CLIP."""
         ...
 
     def pixels(self, images: Sequence[Image.Image]) -> torch.Tensor:
-        """PIL images as the model reads them."""
+        """Preprocesses PIL images for the model."""
         ...
 
     def image_features(self, pixels_BCHW: torch.Tensor) -> torch.Tensor:
-        """L2-normalised features B×D of what `pixels` returns."""
+        """Computes L2-normalised features B×D from the output of `pixels`."""
         ...
 
     def text_features(self, texts: Sequence[str]) -> torch.Tensor:
-        """L2-normalised features N×D of whole captions, without gradient."""
+        """Computes L2-normalised features N×D of whole captions, without gradient."""
         ...
 
 
@@ -135,5 +135,5 @@ class TrainableScorer(Learner, ScorerLike, Protocol):
     """A dual encoder in training (contrastive learning)."""
 
     def row_features(self, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-        """L2-normalised features R×D of rows of tokens, with gradient where it is on."""
+        """Computes L2-normalised features R×D of token rows, with gradient if enabled."""
         ...
