@@ -1,4 +1,4 @@
-"""``benchmarks``: ours and a reference implementation on the same work, timed alternately in one run."""
+"""``benchmarks``: times our implementation and a reference on the same work, alternately in one run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tellapart.errors import UsageError, nearest
 if TYPE_CHECKING:
     from benchmarks.rows import Row
 
-REPEAT = 3  # runs of each side, unless the benchmark has a number of its own
+REPEAT = 3  # default number of runs per side
 BENCHMARKS = {
     "bags": "benchmarks.bags",
     "caption": "benchmarks.caption",
@@ -23,10 +23,10 @@ BENCHMARKS = {
 
 
 def run_bench(work: str, repeat: int | None = None, only: str = "", **options: Any) -> list[Row]:
-    """The rows of ``python -m benchmarks WORK`` whose work contains ``only``, with ``repeat`` runs each (`REPEAT`).
+    """Runs ``python -m benchmarks WORK`` for rows whose work contains ``only``, with ``repeat`` (`REPEAT`) runs each.
 
-    ``options``: further keywords of the benchmark's ``rows``. Raises `UsageError` for an unknown benchmark, for an
-    option that it does not have, for missing data or tools, and where ``only`` leaves no row.
+    ``options``: further keyword arguments of the benchmark's ``rows``. Raises `UsageError` if the benchmark is unknown,
+    if it does not have an option, if data or tools are missing, or if ``only`` matches no row.
     """
     if work not in BENCHMARKS:
         raise UsageError(f"no benchmark is called '{work}'{nearest(work, BENCHMARKS)}")

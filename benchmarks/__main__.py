@@ -1,4 +1,4 @@
-"""``python -m benchmarks NAME``: timings against the usual implementations."""
+"""``python -m benchmarks NAME``: timings against reference implementations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def bench(
 
 
 def main() -> None:
-    """Run ``python -m benchmarks NAME``."""
+    """Runs ``python -m benchmarks NAME``."""
     run(app, "python -m benchmarks")
 
 

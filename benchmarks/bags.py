@@ -1,9 +1,9 @@
-"""``benchmarks bags``: the search for look-alikes against FAISS's flat index, how it grows, and all bags.
+"""``benchmarks bags``: look-alike search against FAISS's flat index, its scaling, and bag mining.
 
-Features are synthetic: a few hundred thousand points around many centres, as those of pictures of the same things are.
-Each search runs in a process of its own, which has a peak memory of its own. ``--only growth`` or ``--only
-approximate`` selects rows, and so does a number of pictures: ``--only 30,000``. Without it, and without ``--full``,
-the rows that end within five minutes are measured.
+Features are synthetic: a few hundred thousand points around many centres, like features of pictures of similar things.
+Each search runs in a separate process, so that its peak memory can be measured. ``--only growth``, ``--only
+approximate`` or a number of pictures (``--only 30,000``) selects rows. Without ``--only`` and ``--full``, only rows
+that end within five minutes are measured.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ Found = TypeVar("Found")
 
 COCO, D, TOP = 113_287, 512, 200  # COCO's training set in paper 2's split, CLIP's width, the paper's neighbours
 GROWTH = (10_000, 30_000, 100_000, 300_000)
-SHORT = (10_000, 30_000)  # of them, measured by default
+SHORT = (10_000, 30_000)  # sizes measured by default
 APPROXIMATE = (100_000, 1_000_000)
-SEARCHED = 50_000  # pictures whose neighbours the approximate search seeks at most; its time is that of all of them
-SAMPLE = 2000  # queries whose exact neighbours an approximate search is compared with
-SLOWER = 1.3  # times FAISS's seconds that ours may take
+SEARCHED = 50_000  # maximum number of queries of the approximate search; its time covers all of them
+SAMPLE = 2000  # queries for which the approximate search is compared with exact neighbours
+SLOWER = 1.3  # maximum ratio of our time to FAISS's
 MEMORY_MB, BAGS_SECONDS = 2048.0, 60.0
 BLOCK = 16384  # features made at a time
 SIZES = (2, 3, 5, 7, 10, 15, 20)
-CHECKED = 200  # pictures whose neighbours are compared with FAISS's
-SHARED = 0.999  # of their neighbours that both must find: all but those whose cosines are equal in float32
+CHECKED = 200  # number of pictures whose neighbours are compared with FAISS's
+SHARED = 0.999  # fraction of neighbours that both must find; ties in float32 may differ
 
 
 def rows(repeat: int, only: str = "", *, full: bool = False) -> list[Row]:
-    """Rows whose work contains ``only``. Goals are ratios: at least 0.77, 1/1.3, of FAISS's speed.
+    """Measures rows whose work contains ``only``. Goals are ratios: at least 1/1.3 = 0.77 of FAISS's speed.
 
     Without ``only`` and ``full`` those that end within five minutes on two cores: COCO's pictures once (200 s of the
     processor for both sides), and the growth up to 30,000 (22 s a run).
@@ -64,7 +64,7 @@ def rows(repeat: int, only: str = "", *, full: bool = False) -> list[Row]:
 
 
 def workloads(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row]]]:
-    """What there is to measure whose name contains ``only``, in the order of measuring."""
+    """Returns the workloads whose name contains ``only``, in the order of measuring."""
     search = f"exact top {TOP}, {{:,}} × {D}: time"
     makers: dict[str, Callable[[str], list[Row]]] = {
         search.format(COCO): partial(_against_faiss, n=COCO, repeat=repeat, more=True),
@@ -78,7 +78,7 @@ def workloads(repeat: int, only: str = "") -> dict[str, Callable[[str], list[Row
 
 
 def _against_faiss(work: str, n: int, repeat: int, more: bool = False) -> list[Row]:
-    """Ours and FAISS's flat index alternately, with the same neighbours found; ``more``: memory, and bags of ours."""
+    """Times ours and FAISS's flat index alternately and compares neighbours; ``more``: also memory and our bags."""
     ours: list[process.CompletedRun] = []
     theirs: list[process.CompletedRun] = []
     for number in range(repeat):
@@ -99,8 +99,8 @@ def _against_faiss(work: str, n: int, repeat: int, more: bool = False) -> list[R
 
 
 def _approximate(work: str, n: int, repeat: int) -> list[Row]:
-    """Our use of FAISS's cells: what it takes and loses. An exact search takes hours here: the reference is
-    the time of FAISS's flat index for a sample of the pictures, times the number of samples."""
+    """Measures time and recall of our search with FAISS's cells. Exact search would take hours, so the reference is the
+    time of FAISS's flat index for a sample of the pictures, times the number of samples."""
     ours = [_run("approximate", n) for _ in range(repeat)]
     flat = [_run("flat-sample", n) for _ in range(repeat)]
     sample, queries = min(SAMPLE, n), min(SEARCHED, n)
@@ -132,7 +132,7 @@ def _check(work: str, ours: list[list[int]], theirs: list[list[int]]) -> None:
 
 
 def features(n: int, uneven: bool = False) -> np.ndarray:
-    """n points of length 1 around n/40 centres, N×D float32; ``uneven`` as in `feature_blocks`."""
+    """Returns n unit vectors around n/40 centres, N×D float32; ``uneven`` as in `feature_blocks`."""
     features_ND = np.empty((n, D), np.float32)
     start = 0
     for part in feature_blocks(n, uneven):
@@ -141,10 +141,10 @@ def features(n: int, uneven: bool = False) -> np.ndarray:
 
 
 def feature_blocks(n: int, uneven: bool = False) -> Iterator[np.ndarray]:
-    """The same, some rows after the other.
+    """Yields the features of `features` in blocks of rows.
 
-    uneven: the i-th direction has 1/i of the first one's variance. Encoders' features are of this kind, and what an
-    approximate search finds depends on it; an exact one does not care.
+    uneven: the i-th direction has 1/i of the first one's variance, as in encoders' features. The recall of an
+    approximate search depends on it, an exact search does not.
     """
     rng = np.random.default_rng(0)
     centre_CD = rng.standard_normal((max(1, n // 40), D), dtype=np.float32)
@@ -158,13 +158,13 @@ def feature_blocks(n: int, uneven: bool = False) -> Iterator[np.ndarray]:
 
 
 def run_search(search: str, n: int) -> dict[str, Any]:
-    """One search in this process. Making the features is not timed."""
+    """Runs one search in this process. Generating the features is not timed."""
     features_ND = features(n, uneven=search in ("approximate", "flat-sample"))
     return SEARCHES[search](features_ND, min(TOP, n - 1))
 
 
 def _ours(features_ND: np.ndarray, k: int) -> dict[str, Any]:
-    """Our exact search, then the bags of all sizes."""
+    """Runs our exact search, then mines bags of all sizes."""
     import torch  # noqa: F401  (loading it is not timed)
 
     from tellapart.bags import nearest_neighbours, training_bags
@@ -176,14 +176,14 @@ def _ours(features_ND: np.ndarray, k: int) -> dict[str, Any]:
 
 
 def _faiss(features_ND: np.ndarray, k: int) -> dict[str, Any]:
-    """FAISS's flat index, each picture's own row left out."""
+    """Searches FAISS's flat index, without each picture's own row."""
     rows_NK, took = _flat(features_ND, features_ND, k)
     rows = [[row for row in rows_NK[i].tolist() if row != i][:k] for i in _compared_rows(features_ND).tolist()]
     return {**took, "rows": rows}
 
 
 def _flat_sample(features_ND: np.ndarray, k: int) -> dict[str, Any]:
-    """FAISS's flat index, some queries."""
+    """Searches FAISS's flat index for a sample of queries."""
     sample_Q = np.random.default_rng(1).choice(len(features_ND), min(SAMPLE, len(features_ND)), replace=False)
     return _flat(features_ND, features_ND[sample_Q], k)[1]
 
@@ -200,14 +200,14 @@ def _flat(features_ND: np.ndarray, query_QD: np.ndarray, k: int) -> tuple[np.nda
 
 
 def _timed(work: Callable[[], Found]) -> tuple[Found, dict[str, float]]:
-    """The result, and the seconds: by the clock, and of the processor (all threads together)."""
+    """Returns the result, and the wall-clock and CPU seconds (all threads)."""
     clock, processor = time.perf_counter(), time.process_time()
     found = work()
     return found, {"seconds": time.perf_counter() - clock, "cpu_seconds": time.process_time() - processor}
 
 
 def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
-    """Our approximate search, with the share of the exact neighbours that it finds."""
+    """Runs our approximate search and measures its recall of the exact neighbours."""
     import faiss  # noqa: F401
     import torch  # noqa: F401
 
@@ -224,7 +224,7 @@ def _approximate_search(features_ND: np.ndarray, k: int) -> dict[str, Any]:
 
 
 def _compared_rows(features_ND: np.ndarray) -> np.ndarray:
-    """The pictures whose neighbours are compared."""
+    """Returns the rows of the pictures whose neighbours are compared."""
     return np.linspace(0, len(features_ND) - 1, min(CHECKED, len(features_ND)), dtype=int)
 
 

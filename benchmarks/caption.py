@@ -1,4 +1,4 @@
-"""``benchmarks caption``: captioning photos, against three ways to do it with transformers alone.
+"""``benchmarks caption``: captions photos, compared with three ways of doing so with transformers alone.
 
 (a) the ``image-text-to-text`` pipeline as its documentation calls it, a picture at a time; (b) the same over a list
 with ``batch_size=16``; (c) a loop over batches of 16 with the processor and ``generate``. Pictures go through the same
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 TOKENS, BATCH = 20, 16
 PICTURES = 200
-SHORT_PARTS = 2  # of a batch each, by default: 6 s a photo for the five sides of BLIP-base, greedy
+SHORT_PARTS = 2  # default number of parts, one batch each: 6 s per photo for the five sides of BLIP-base, greedy
 GOALS = {"pipeline": 4.0, "pipeline, batch_size=16": 2.0, "loop over batches": 1.5}
 GPU_GOALS = {"pipeline, batch_size=16": 3.0}
 DECODINGS = {
     "greedy": Decoding(max_tokens=TOKENS),
     "5 beams": Decoding(kind="beam", beams=5, max_tokens=TOKENS),
 }
-SAME = 0.9  # of the captions in fp32; in batches of other sizes a tie may fall the other way
+SAME = 0.9  # minimum fraction of equal captions in fp32; ties may resolve differently at other batch sizes
 
 Run = Callable[["Sequence[Path]"], list[str]]
 
@@ -53,13 +53,13 @@ def rows(
     precision: str = "auto",
     full: bool = False,
 ) -> list[Row]:
-    """Rows in seconds a picture whose work contains ``only``; ``repeat`` is the number of parts.
+    """Measures rows, in seconds per picture, whose work contains ``only``; ``repeat`` is the number of parts.
 
     Without ``only``, ``pictures`` and ``full`` those that end within five minutes on two cores: greedy captions, two
     parts of a batch each.
 
-    ``precision``: ``auto`` measures ours in bf16 where the device multiplies in it, and in fp32 beside it. Raises
-    `UsageError` where the photos are not there, `TellapartError` where the two sides write different captions.
+    ``precision``: ``auto`` measures ours in bf16 if the device supports it, and in fp32. Raises `UsageError` if the
+    photos are missing, `TellapartError` if the two sides write different captions.
     """
     place = resolve_device(device)
     precisions: dict[str, tuple[Precision, ...]] = {
@@ -101,7 +101,7 @@ def rows(
 
 
 def photos() -> list[Path]:
-    """The photos of COCO that lie beside the project. Raises `UsageError` where they do not."""
+    """Returns the COCO photos beside the project. Raises `UsageError` if they are missing."""
     folder = Path(os.environ.get("TELLAPART_DATA", "../shared/data")) / "coco280" / "images"
     found = sorted(folder.glob("*.jpg"))
     if not found:
@@ -110,7 +110,7 @@ def photos() -> list[Path]:
 
 
 def parts_of(paths: Sequence[Path], pictures: int, parts: int) -> list[Sequence[Path]]:
-    """Parts of equal size of the first ``pictures``, each photo once. Raises `UsageError` where there are too few."""
+    """Splits the first ``pictures`` into parts of equal size. Raises `UsageError` if there are too few."""
     size = pictures // parts
     if size < 1 or pictures > len(paths):
         raise UsageError(f"--pictures {pictures}: expected at least {parts}, one a part, and at most {len(paths):,}")
@@ -118,7 +118,7 @@ def parts_of(paths: Sequence[Path], pictures: int, parts: int) -> list[Sequence[
 
 
 def machine(device: Any) -> str:
-    """What the figures depend on: device, cores, and what the CPU multiplies in."""
+    """Describes the machine: device, cores, and the CPU's matrix instructions."""
     import torch
 
     if device.type == "cuda":
@@ -132,7 +132,7 @@ def machine(device: Any) -> str:
 
 @dataclass
 class Sides:
-    """One model with one decoding: ours in some precisions, and theirs."""
+    """One model with one decoding: our side in some precisions, and the reference sides."""
 
     folder: Path
     model: str
@@ -141,7 +141,7 @@ class Sides:
     precisions: tuple[Precision, ...]
 
     def measure(self, work: str, parts: Sequence[Sequence[Path]]) -> tuple[list[Row], bool]:
-        """All sides on each part in turn, the first of a part taking turns as well; and whether Ctrl-C ended it."""
+        """Runs all sides on each part, rotating which goes first; also returns whether Ctrl-C ended the measurement."""
         sides: dict[str, Run] = {**self.ours, **self.theirs}
         seconds: dict[str, list[float]] = {name: [] for name in sides}
         written: dict[str, list[str]] = {name: [] for name in sides}
@@ -150,7 +150,7 @@ class Sides:
             photos = sum(map(len, parts))
             shares = {name: side.once() / photos for name, side in self.ours.items()}
             for run in sides.values():
-                run(parts[0][:2])  # loads, and compiles what is compiled at the first call
+                run(parts[0][:2])  # warm-up: loads the model and triggers compilation
             with Progress(len(sides) * photos, f"captioning: {work}") as progress:
                 for number, part in enumerate(parts):
                     found = self._timed(sides, number, part, progress)
@@ -179,7 +179,7 @@ class Sides:
     def _timed(
         self, sides: Mapping[str, Run], number: int, part: Sequence[Path], progress: Progress
     ) -> dict[str, tuple[float, list[str]]]:
-        """Seconds a photo, and captions, of each side."""
+        """Returns seconds per photo and captions of each side."""
         found: dict[str, tuple[float, list[str]]] = {}
         names = list(sides)
         for name in names[number % len(names) :] + names[: number % len(names)]:
@@ -190,7 +190,7 @@ class Sides:
         return found
 
     def _compare(self, work: str, written: Mapping[str, list[str]]) -> None:
-        """Raises `TellapartError` where captions in fp32 are others than theirs."""
+        """Raises `TellapartError` if our captions in fp32 differ from theirs."""
         if "fp32" not in written:
             return
         for name in self.theirs:
@@ -200,7 +200,7 @@ class Sides:
 
     @cached_property
     def ours(self) -> dict[str, Ours]:
-        """By precision."""
+        """Returns our side by precision."""
         from benchmarks.caption_ours import Ours
 
         options = f"prompt={PROMPT}"
@@ -209,7 +209,7 @@ class Sides:
     # Theirs
     @cached_property
     def theirs(self) -> dict[str, Run]:
-        """The ways that this model can take: pictures of different shapes do not fit into the pipeline's batches."""
+        """Returns the reference sides for this model; the pipeline cannot batch pictures of different shapes."""
         ways: dict[str, Run] = {"pipeline": self.one_by_one}
         if not self._chats:
             ways["pipeline, batch_size=16"] = self.batched
@@ -243,7 +243,7 @@ class Sides:
         return self.decoding.beams if self.decoding.kind == "beam" else 1
 
     def one_by_one(self, paths: Sequence[Path]) -> list[str]:
-        """(a): ``pipe("photo.jpg", text="a photo of")``, or a chat where the model has a template."""
+        """Runs (a): ``pipe("photo.jpg", text="a photo of")``, or a chat if the model has a template."""
         pipe: Any = self._pipeline
         if self._chats:
             answers = [pipe(text=chat(path), return_full_text=False, **self._settings) for path in paths]
@@ -252,13 +252,13 @@ class Sides:
         return [caption_of(answer[0]["generated_text"]) for answer in answers]
 
     def batched(self, paths: Sequence[Path]) -> list[str]:
-        """(b)."""
-        asked = ({"images": str(path), "text": PROMPT} for path in paths)  # a list would be taken for a chat
+        """Runs (b)."""
+        asked = ({"images": str(path), "text": PROMPT} for path in paths)  # the pipeline would treat a list as a chat
         answers = self._pipeline(asked, batch_size=BATCH, **self._settings)
         return [caption_of(answer[0]["generated_text"]) for answer in answers]
 
     def loop(self, paths: Sequence[Path]) -> list[str]:
-        """(c): a user's own loop over batches."""
+        """Runs (c): a user's own loop over batches."""
         import torch
         from PIL import Image
 
@@ -281,12 +281,12 @@ class Sides:
 
 
 def chat(path: Path) -> list[dict[str, Any]]:
-    """What a vision-language model is asked of a photo."""
+    """Returns the chat messages for a photo."""
     return [
         {"role": "user", "content": [{"type": "image", "url": str(path)}, {"type": "text", "text": PROMPT}]},
     ]
 
 
 def caption_of(text: str) -> str:
-    """A caption without the prompt that may stand before it."""
+    """Removes the prompt in front of a caption, if any."""
     return " ".join(text.rpartition(PROMPT)[2].split())

@@ -1,4 +1,4 @@
-"""The captioners of ``benchmarks caption``: layouts and configurations of published models, random weights."""
+"""Captioners of ``benchmarks caption``: layouts and configurations of published models, with random weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 PROMPT = "a photo of"
 WORDS = tuple(f"word{number}" for number in range(1000))
-IMPOSSIBLE = -1e4  # added to the score of a token that is never to be written
+IMPOSSIBLE = -1e4  # added to the logits of tokens that must never be generated
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }} {% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}<|vision_start|> <|image_pad|> <|vision_end|> {% else %}{{ part['text'] }} "
@@ -17,7 +17,7 @@ CHAT = (
 
 
 def blip_base(folder: Path) -> Path:
-    """The configuration of Salesforce/blip-image-captioning-base, its processor, and a vocabulary of that size."""
+    """Writes a model with the configuration, processor and vocabulary size of Salesforce/blip-image-captioning-base."""
     import torch
     from transformers import (
         BertTokenizer,
@@ -48,7 +48,7 @@ def blip_base(folder: Path) -> Path:
 
 
 def tiny_qwen2_vl(folder: Path) -> Path:
-    """Qwen2-VL's layout: pictures of their own shapes, rotary positions in three axes, grouped queries."""
+    """Writes a small model with Qwen2-VL's layout: native resolutions, 3D rotary positions, grouped-query attention."""
     import torch
     from transformers import AutoModelForImageTextToText, Qwen2VLConfig, Qwen2VLImageProcessorPil
 

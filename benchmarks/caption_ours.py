@@ -1,4 +1,4 @@
-"""Our side of ``benchmarks caption``: what the verb ``caption`` does, with what it does once measured apart."""
+"""Our side of ``benchmarks caption``: the work of ``tellapart caption``, with one-time work measured separately."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from tellapart.models.devices import Precision
 from tellapart.models.onednn import packed_linears
 from tellapart.models.saved import files_digest, weights_fingerprint
 
-BATCH = 32  # as by default in `tellapart caption`
+BATCH = 32  # the default of `tellapart caption`
 
 
 class Ours:
-    """Captions of photos by one captioner in one precision. Called with a part of them."""
+    """Captions photos with one captioner in one precision. Call it with a part of the photos."""
 
     def __init__(self, folder: Path, options: str, decoding: Decoding, device: str, precision: Precision) -> None:
         self.folder, self.decoding = folder, decoding
         self._model = f"{folder}?{options}", device, precision
 
     def __call__(self, paths: Sequence[Path]) -> list[str]:
-        """The captions, which are written into a file that is thrown away."""
+        """Returns the captions; also writes them to a temporary file."""
         data = dataset_of(paths)
         with tempfile.TemporaryDirectory() as folder, packed_linears(self.captioner.model):
             out = Path(folder) / "captions.jsonl"
@@ -42,7 +42,7 @@ class Ours:
             return [json.loads(line)["caption"] for line in out.read_text(encoding="utf-8").splitlines()]
 
     def once(self) -> float:
-        """The seconds of what is done once for all photos: hashing the files and the weights, building the engine."""
+        """Returns the seconds of one-time work for all photos: hashing files and weights, building the engine."""
         captioner = self.captioner
         started = time.perf_counter()
         files_digest(str(self.folder), "captioner")

@@ -1,6 +1,6 @@
-"""Captioners and a scorer of the sizes that people use: real configurations, random weights, built in code.
+"""Captioners and a scorer of realistic sizes: real configurations with random weights, built in code.
 
-Only the tokens' numbers differ from the published models: the end token is the last of the vocabulary.
+Only the token ids differ from the published models: the end token is the last of the vocabulary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CLIP_VISION |= {"patch_size": 32, "image_size": 224, "projection_dim": 512}
 
 
 def full_size_captioner(name: str) -> Captioner:
-    """One of `MODELS`. Raises `UsageError` for another name."""
+    """Builds one of `MODELS`. Raises `UsageError` for any other name."""
     makers = dict(zip(MODELS, (clipcap_gpt2, blip_base, qwen2_vl_2b), strict=True))
     if name not in makers:
         raise UsageError(f"no full-size model is called '{name}'{nearest(name, MODELS)}")
@@ -115,7 +115,7 @@ def qwen2_vl_2b() -> Captioner:
 
 
 def numbered_words(size: int, begin: str | None = None, special: Sequence[str] = ()) -> Any:
-    """A tokenizer of ``size`` made-up words, the last of which ends a text."""
+    """Returns a tokenizer of ``size`` synthetic words; the last one is the end token."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 

@@ -1,7 +1,7 @@
-"""``benchmarks growth``: how time and memory of an evaluation, of captioning and of mining grow with the data.
+"""``benchmarks growth``: scaling of time and memory of evaluation, captioning and mining with the data.
 
-Inputs are synthetic (`benchmarks.growth_data`). Each size is measured in a process of its own
-(`benchmarks.growth_work`), so that its peak memory is its own; making the inputs counts for memory, not for time.
+Inputs are synthetic (`benchmarks.growth_data`). Each size runs in a separate process (`benchmarks.growth_work`), so
+that its peak memory can be measured; generating the inputs counts for memory, not for time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tellapart.utils.messages import Progress, say
 
 FIRST = 1000
 LARGEST = 10**6
-GOAL_ITEMS, GOAL_MB = 100_000, 2048.0  # an evaluation of so many captions has to do with so much memory
-ROW_BYTES = 12_288  # of a picture's features in the store: 16 cells of 192 numbers
-LINEAR = 1.15  # exponent of the growth of the time from 10⁴ on that still counts as linear
+GOAL_ITEMS, GOAL_MB = 100_000, 2048.0  # memory limit for evaluating this many captions
+ROW_BYTES = 12_288  # size of a picture's features in the store: 16 cells of 192 numbers
+LINEAR = 1.15  # maximum exponent of the time's growth from 10⁴ on that counts as linear
 WORKS = {"eval": "captions", "caption": "pictures", "bags": "pictures"}  # and their items
 
 
 def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5) -> list[Row]:
-    """Time and peak memory of ``what`` from 1,000 items on, ten times as many each, up to ``to``."""
+    """Measures time and peak memory of ``what`` for 1,000 items, 10,000 items, … up to ``to``."""
     if only:
         raise UsageError("--only has no effect on growth; type: --what eval --to 1e5")
     if what not in WORKS:
@@ -50,7 +50,7 @@ def rows(repeat: int, only: str = "", *, what: str = "eval", to: float = 1e5) ->
 
 
 def _check_disk(count: int) -> None:
-    """Raises `UsageError` where the temporary folder has no room for the features of so many pictures."""
+    """Raises `UsageError` if the temporary folder has no room for the features of ``count`` pictures."""
     folder, needed = tempfile.gettempdir(), 1.1 * count * ROW_BYTES
     if (free := shutil.disk_usage(folder).free) < needed:
         raise UsageError(
@@ -60,7 +60,7 @@ def _check_disk(count: int) -> None:
 
 
 def _rows(what: str, count: int, seconds: dict[int, list[float]], peaks: dict[int, list[float]]) -> list[Row]:
-    """Time and memory of one size, and, from 10⁴ on, the exponent of the time's growth since the size before."""
+    """Returns the rows of one size: time, memory and, from 10⁴ on, the exponent of the time's growth."""
     work = f"{what} of {count:,} {WORKS[what]}"
     goal = what == "eval" and count == GOAL_ITEMS
     found = [Row(f"{work}: time", seconds[count], [], 0.0, "s")]

@@ -26,7 +26,7 @@ from tellapart.utils.messages import Progress, say
 
 CAPTIONS, OTHERS = "clipcap_coco_on_coco.txt", "clipcap_concap_on_coco.txt"
 REFERENCES = "references_coco_karpathy_test.txt"
-PICTURES, SAMPLES = 100, 5  # of a batch in training
+PICTURES, SAMPLES = 100, 5  # size of a training batch
 CALLS = 5  # a call takes milliseconds, so the median of several is seconds
 MEMORY_MB = 1024.0
 END = 0  # the end token of our token ids
@@ -34,7 +34,7 @@ ALL = "bleu1,bleu2,bleu3,bleu4,meteor,rouge_l,cider"
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Rows whose work contains ``only``: ``repeat`` runs of each implementation, with progress on stderr."""
+    """Measures rows whose work contains ``only``: ``repeat`` runs of each implementation, with progress on stderr."""
     folder = published_captions()
     check_tools()
     with tempfile.TemporaryDirectory() as few:
@@ -61,7 +61,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
 
 
 def published_captions() -> Path:
-    """The folder of published captions. Raises `UsageError` if it does not exist."""
+    """Returns the folder of published captions. Raises `UsageError` if files are missing."""
     folder = Path(os.environ.get("TELLAPART_DATA", "../shared/data")) / "published"
     missing = [name for name in (CAPTIONS, OTHERS, REFERENCES) if not (folder / name).is_file()]
     if missing:
@@ -70,7 +70,7 @@ def published_captions() -> Path:
 
 
 def check_tools() -> None:
-    """Raises `UsageError` without Java or pycocoevalcap."""
+    """Raises `UsageError` if Java or pycocoevalcap is missing."""
     if importlib.util.find_spec("pycocoevalcap") is None:
         raise UsageError("pycocoevalcap, the reference, is not installed; type: pip install pycocoevalcap")
     if shutil.which("java") is None:
@@ -95,7 +95,7 @@ class _Batches:
         self.references, self.systems = references, systems
 
     def pictures(self, number: int) -> np.ndarray:
-        """The picture of each sample in a round."""
+        """Returns the picture of each sample in a round."""
         return np.repeat(np.arange(PICTURES) + PICTURES * (number % (len(self.references) // PICTURES)), SAMPLES)
 
     def samples(self, number: int) -> list[str]:
@@ -114,13 +114,13 @@ class _Batches:
 
     @cached_property
     def references_tokenized(self) -> list[list[str]]:
-        """References as space-separated tokens."""
+        """Returns references as space-separated tokens."""
         flat = iter(ptb_tokenize([text for texts in self.references for text in texts]))
         return [[next(flat) for _ in texts] for texts in self.references]
 
     @cached_property
     def words(self) -> dict[str, int]:
-        """A token id for every word."""
+        """Returns a token id for every word."""
         texts = [text for texts in self.references_tokenized for text in texts]
         texts += [text for captions in self.systems for text in ptb_tokenize(captions)]
         return {word: END + 1 + n for n, word in enumerate(dict.fromkeys(" ".join(texts).split()))}
@@ -133,7 +133,7 @@ class _Batches:
         return [[self.ids(text) for text in texts] for texts in self.references_tokenized]
 
     def token_NT(self, number: int) -> np.ndarray:
-        """Samples as a captioner returns them: rows of token ids, padded with the end token."""
+        """Returns samples in a captioner's format: rows of token ids, padded with the end token."""
         rows = [self.ids(text) for text in ptb_tokenize(self.samples(number))]
         token_NT = np.full((len(rows), 1 + max(map(len, rows))), END)
         for place, row in enumerate(rows):
@@ -185,7 +185,7 @@ def _command(metrics: str, captions: Path, references: Path) -> process.Complete
 
 
 def _numbers(done: process.CompletedRun) -> list[float]:
-    """The values that ``tellapart eval`` printed, as fractions."""
+    """Returns the values that ``tellapart eval`` printed, as fractions."""
     (system,) = done.output["systems"].values()
     return [interval["value"] / 100 for interval in system.values()]
 

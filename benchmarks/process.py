@@ -1,4 +1,4 @@
-"""Run a command in a process of its own and measure its time and memory."""
+"""Runs a command in a separate process and measures its time and memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tellapart.errors import TellapartError
 
 @dataclass(frozen=True)
 class CompletedRun:
-    """The JSON that a command printed, its seconds from start to end, and its peak memory in MB."""
+    """A command's printed JSON, its wall-clock seconds, and its peak memory in MB."""
 
     output: Any
     seconds: float
@@ -36,7 +36,7 @@ os.write(int(sys.argv[1]), json.dumps([os.waitstatus_to_exitcode(status), second
 
 
 def run(command: Sequence[str]) -> CompletedRun:
-    """Run a command that prints JSON. Raises `TellapartError` with its last line if it fails."""
+    """Runs a command that prints JSON. Raises `TellapartError` with its last line if it fails."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as measured:
         number = measured.fileno()
         # An installed package is compiled already: a process that compiles what it imports would measure that.

@@ -1,4 +1,4 @@
-"""``benchmarks rollout``: the shipped captioner samples captions for a reward and scores them for its gradient.
+"""``benchmarks rollout``: samples captions with the shipped captioner and computes the policy gradient.
 
 The reference is transformers' ``generate``, and one padded pass in which each caption encodes its picture again. As in
 the demo, 50 pictures have four samples each. ``--model NAME`` times a whole training step at full size (`step_rows`).
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 PICTURES, SAMPLES, TOKENS = 50, 4, 35
-TOLERANCE = 1e-3  # sums over all tokens in float32, summed in another order
-NOT_COMPARED = float("nan")  # samples: the two draw different random numbers
+TOLERANCE = 1e-3  # for sums over all tokens in float32, which are computed in different order
+NOT_COMPARED = float("nan")  # samples differ, because the two draw different random numbers
 
 
 def rows(repeat: int, only: str = "", model: str = "") -> list[Row]:
-    """Rows in milliseconds whose work contains ``only``: ``repeat`` runs of each, alternately."""
+    """Measures rows, in milliseconds, whose work contains ``only``: ``repeat`` alternating runs of each side."""
     if model:
         from benchmarks.step_rows import step_rows
 
@@ -103,7 +103,7 @@ class _RolloutStep:
         return RunResult(amount, values)
 
     def _backward(self, rollout: Rollout, *, reference: bool) -> float:
-        """The mean over tokens of log p; its gradient is in the parameters."""
+        """Returns the mean log p over tokens, after computing its gradients."""
         import torch
 
         from tellapart.objectives.reinforce import token_log_probs
@@ -123,7 +123,7 @@ class _RolloutStep:
 
 
 def padded(captioner: ClipCap, visual: torch.Tensor, tokens_RT: torch.Tensor, valid_RT: torch.Tensor) -> torch.Tensor:
-    """Logits R×T×V in one pass over pictures, tokens and padding."""
+    """Computes logits R×T×V in one pass over pictures, tokens and padding."""
     import torch
 
     model, prefix_BPH = captioner.model.language_model, captioner.model.mapper(visual)

@@ -1,4 +1,4 @@
-"""What a benchmark runs and prints: comparisons of two implementations, and their rows."""
+"""Comparisons of two implementations, and the rows that benchmarks print."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunResult:
-    """One run: its time or memory in the unit of the row, and what it computed."""
+    """One run: its time or memory in the unit of the row, and its output."""
 
     amount: float
     output: Any
@@ -26,7 +26,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two implementations of the same work. Both are called with the number of the round, and do the same in it.
+    """Two implementations of the same work. Both are called with the number of the round and do the same work in it.
 
     goal: the ratio to reach. tolerance: the largest difference between their outputs (NaN: outputs are not compared).
     """
@@ -39,9 +39,9 @@ class Comparison:
     tolerance: float = 1e-9
 
     def run(self, repeat: int, progress: Progress) -> Row:
-        """Run both ``repeat`` times, alternately, so that other load on the machine affects both alike.
+        """Runs both ``repeat`` times, alternately, so that other load on the machine affects both equally.
 
-        Raises `TellapartError` where their outputs differ.
+        Raises `TellapartError` if their outputs differ.
         """
         amounts: dict[str, list[float]] = {"ours": [], "theirs": []}
         for number in range(repeat):
@@ -65,9 +65,9 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """The amounts of each run; ``ratio`` is theirs over ours of the medians, above 1 where ours is better.
+    """The amounts of each run; ``ratio`` is their median over our median, above 1 if ours is better.
 
-    Without ``theirs_R`` nothing is compared: no ratio, and no goal to miss.
+    Without ``theirs_R`` there is no ratio and no goal.
     """
 
     work: str
@@ -100,7 +100,7 @@ class Row:
 
 @dataclass(frozen=True)
 class PairedRow(Row):
-    """A row whose runs did different parts of the work: ``ratio`` is the median of the ratios of the parts."""
+    """A row whose runs did different parts of the work; ``ratio`` is the median of the parts' ratios."""
 
     @property
     def ratio(self) -> float | None:
@@ -108,7 +108,7 @@ class PairedRow(Row):
 
 
 def table(rows: Sequence[Row], title: str) -> Table:
-    """For the terminal: medians with minimum and maximum, the ratio, the goal, and whether it is met."""
+    """Returns a table for the terminal: medians with minimum and maximum, ratio, goal, and whether it is met."""
     from rich import box
     from rich.table import Table
 

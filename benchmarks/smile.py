@@ -1,4 +1,4 @@
-"""``benchmarks smile``: SMILE from the output layer against paper 1's Algorithm 1 on its scores, at BLIP's size.
+"""``benchmarks smile``: SMILE fused with the output layer against paper 1's Algorithm 1 on logits, at BLIP's size.
 
 Both multiply the same hidden states with the same layer, and go forward and backward to the gradients of both. On
 the processor, and on a GPU too if there is one: ``--only cpu``, ``--only cuda``.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 B, T, H, V = 32, 40, 768, 30_524  # captions of the full window, the most work for ours
 FASTER, SMALLER = 5, 10
-TOLERANCE = 3e-6  # both in float32, summed in another order; tests hold them to 1e-6
+TOLERANCE = 3e-6  # for float32 sums in different order; tests require 1e-6
 MB = 1e6
 
 Loss = Callable[..., "torch.Tensor"]
@@ -57,7 +57,7 @@ def rows(repeat: int, only: str = "") -> list[Row]:
 def algorithm_1(
     hidden_BTH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor, labels_BT: torch.Tensor
 ) -> torch.Tensor:
-    """Paper 1's Algorithm 1 as it is printed, on the scores of the layer."""
+    """Computes paper 1's Algorithm 1, as printed, on the logits of the layer."""
     import torch
     import torch.nn.functional as F
 
@@ -80,7 +80,7 @@ def ours(
 
 
 class _Layer:
-    """BLIP's output layer with random weights, and a batch in front of it; every round has another batch."""
+    """BLIP's output layer with random weights, and its input, a different batch in each round."""
 
     def __init__(self, device: str, measure: Measure) -> None:
         import torch
@@ -132,7 +132,7 @@ class _Layer:
 
 
 def seconds(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor]:
-    """Milliseconds of a step."""
+    """Measures the milliseconds of a step."""
     import torch
 
     def wait() -> None:
@@ -147,7 +147,7 @@ def seconds(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor
 
 
 def peak(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor]:
-    """Peak memory of a step in MB, beyond what was allocated before it and the weights' gradient."""
+    """Measures the peak memory of a step in MB, beyond earlier allocations and the weights' gradient."""
     import torch
 
     if device == "cuda":
@@ -165,7 +165,7 @@ def peak(step: Step, device: str, gradient: int) -> tuple[float, torch.Tensor]:
 
 @contextlib.contextmanager
 def _no_stderr() -> Iterator[None]:
-    """Torch's profiler writes lines of its own to the process's stderr, and has no setting against it."""
+    """Silences stderr, because torch's profiler writes to it and has no setting to disable that."""
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -1,4 +1,4 @@
-"""The rows of ``benchmarks rollout --model NAME``: one self-retrieval step at full size, in whole and by part."""
+"""Rows of ``benchmarks rollout --model NAME``: one self-retrieval step at full size, in total and by part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.models.devices import best_device
 from tellapart.utils.messages import Progress, say
 
-COCO, DENSE = (12, 15), (50, 50)  # tokens of captions, the end counted
+COCO, DENSE = (12, 15), (50, 50)  # tokens per caption, including the end token
 TOLERANCE = 1e-3  # of log-probabilities in fp32
 GOALS = {  # of the whole step, by model, samples and precision
     ("clipcap-gpt2", 1): {"fp32": 2.5, "bf16": 5.0},
@@ -45,7 +45,7 @@ PAIRINGS = (
 
 
 def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
-    """Rows in milliseconds whose work contains ``only``. Raises `UsageError` where none does."""
+    """Measures rows, in milliseconds, whose work contains ``only``. Raises `UsageError` if there is none."""
     device = best_device()
     settings, pairings = works(name, device), pairings_of(name, device)
     wanted = only.lower()
@@ -64,7 +64,7 @@ def step_rows(name: str, repeat: int, only: str = "") -> list[Row]:
 
 
 def worker(name: str, device: torch.device) -> Executor:
-    """Returns a process of one side: what it frees and caches does not help or hinder the other."""
+    """Starts a process for one side, so that its memory caching does not affect the other."""
     return ProcessPoolExecutor(1, get_context("spawn"), make_step, (name, str(device)))
 
 
@@ -89,7 +89,7 @@ def gap_of(work: Work) -> tuple[float, bool]:
 
 
 def works(name: str, device: torch.device) -> list[Work]:
-    """One, four and eight samples; as many pictures as fit a step."""
+    """Returns works with one, four and eight samples, and as many pictures as fit a step."""
     large = name == "qwen2-vl-2b"
     shortest, longest = DENSE if large else COCO
     pictures = {1: 2, 4: 2, 8: 2} if large and device.type == "cpu" else {1: 16, 4: 8, 8: 4}
@@ -97,7 +97,7 @@ def works(name: str, device: torch.device) -> list[Work]:
 
 
 def pairings_of(name: str, device: torch.device) -> list[Pairing]:
-    """Without hardware that multiplies in bf16, no row is; a model whose weights are bf16 has no other."""
+    """Returns the pairings of precisions: no bf16 without hardware support, only bf16 for models with bf16 weights."""
     from tellapart.models.devices import multiplies_in_bf16
 
     if name == "qwen2-vl-2b":
@@ -142,7 +142,7 @@ def title(work: Work, pairing: Pairing, part: str) -> str:
 
 
 def check(name: str, gap: float, fp32: bool) -> None:
-    """Raises `TellapartError` where the two ways give other log-probabilities. Weights in bf16 are not compared."""
+    """Raises `TellapartError` if both sides' log-probabilities differ. Does not compare weights in bf16."""
     if fp32 and not (math.isfinite(gap) and gap <= TOLERANCE):
         raise TellapartError(
             f"{name}: the two ways compute different log-probabilities (up to {gap:.2g} apart, at most "
@@ -151,7 +151,7 @@ def check(name: str, gap: float, fp32: bool) -> None:
 
 
 def device_words(device: torch.device) -> str:
-    """The device, its threads, and what it multiplies in."""
+    """Describes the device, its threads, and its matrix instructions."""
     if device.type != "cpu":
         return f"{device} ({torch.cuda.get_device_name(device) if device.type == 'cuda' else device.type})"
     flags = [

@@ -1,4 +1,4 @@
-"""One self-retrieval step by `tellapart.training`, and the way it is written without: part by part, on the same work.
+"""Times one self-retrieval step by `tellapart.training` and by a plain implementation, part by part on the same work.
 
 The plain way encodes the pictures with both towers in every step, generates with transformers' ``generate`` from
 features that are repeated for every sample, pads the scorer's texts to 77 tokens, computes the logits of all positions
@@ -78,7 +78,7 @@ class ForcedLengths:
 
 @dataclass
 class Clock:
-    """Adds up the milliseconds of each part."""
+    """Sums the milliseconds of each part."""
 
     device: torch.device
     parts: Milliseconds = field(default_factory=dict)
@@ -160,7 +160,7 @@ class TrainingStep:
         return torch.optim.AdamW(self.plain_trainable.parameters, lr=self.settings.learning_rate)
 
     def pictures(self, work: Work) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pixels of noise for the captioner and for the scorer."""
+        """Returns pixels of noise for the captioner and for the scorer."""
         from PIL import Image
 
         noise = np.random.default_rng(0).integers(0, 256, (work.pictures, 336, 504, 3), dtype=np.uint8)
@@ -168,7 +168,7 @@ class TrainingStep:
         return self.captioner.pixels(images), self.scorer.pixels(images)
 
     def prepare(self, work: Work) -> Prepared:
-        """What our side has stored before training, and what theirs starts from; the last one is kept."""
+        """Prepares our side's cached features and their side's pixels; caches the last result."""
         if self.prepared is not None and self.prepared.work == work:
             return self.prepared
         pixels, scorer_pixels = self.pictures(work)
@@ -186,7 +186,7 @@ class TrainingStep:
         return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
 
     def ours(self, prepared: Prepared, number: int, *, bf16: bool) -> Milliseconds:
-        """One `train_step` of the loop."""
+        """Runs one `train_step` of the training loop."""
         clock, work = Clock(self.device), prepared.work
         with replaced_methods(self.captioner, self.scorer, self.our_optimizer, clock, ForcedLengths(work, number)):
             reward = SelfRetrieval(self.scorer, prepared.features_BD)
@@ -204,7 +204,7 @@ class TrainingStep:
         return {**dict.fromkeys(PARTS, 0.0), **clock.parts, "backward": clock.parts[STEP] - rest}
 
     def theirs(self, prepared: Prepared, number: int, *, bf16: bool) -> Milliseconds:
-        """The plain way."""
+        """Runs the plain implementation."""
         clock, work, scorer = Clock(self.device), prepared.work, self.plain_scorer
         with clock(STEP):
             with clock("vision"), torch.no_grad(), self.autocast(bf16):
@@ -236,7 +236,7 @@ class TrainingStep:
         return clock.parts
 
     def plain_rollout(self, visual_R: torch.Tensor, work: Work, number: int) -> Rollout:
-        """Captions by transformers' ``generate``, one for each row of ``visual_R``."""
+        """Generates captions with transformers' ``generate``, one per row of ``visual_R``."""
         from benchmarks import transformers_generate
         from tellapart.captioners.decoding import to_rollout
 
@@ -264,11 +264,11 @@ class TrainingStep:
         return rows_RTV
 
     def gap(self, prepared: Prepared) -> float:
-        """The largest difference between the two ways' log-probabilities of the same captions, dropout off."""
+        """Returns the largest difference of both sides' log-probabilities of the same captions, without dropout."""
         self.captioner.model.eval()
         self.plain_captioner.model.eval()
         with torch.no_grad():
-            # Steps before have moved the two apart.
+            # Earlier steps have made the weights diverge.
             for plain, ours in zip(
                 self.plain_captioner.model.parameters(), self.captioner.model.parameters(), strict=True
             ):
@@ -288,7 +288,7 @@ class TrainingStep:
 
 
 def as_transformers_makes_it(part: Any) -> Any:
-    """Returns a copy of a captioner or scorer whose model has the layers again that `speed_up` replaced."""
+    """Returns a copy of a captioner or scorer with the original layers that `speed_up` replaced."""
     plain = copy.copy(part)
     plain.model = copy.deepcopy(part.model)
     for module in list(plain.model.modules()):
@@ -301,7 +301,7 @@ def as_transformers_makes_it(part: Any) -> Any:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Pictures as both sides read them, and what ours has stored of them."""
+    """The input of both sides, and our side's cached features."""
 
     work: Work
     pixels: torch.Tensor
@@ -311,7 +311,7 @@ class Prepared:
 
 
 def zero(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
-    """The baseline where a picture has one caption alone."""
+    """Returns the baseline for pictures with a single caption: zero."""
     return torch.zeros_like(reward_BS)
 
 
@@ -319,7 +319,7 @@ def zero(reward_BS: torch.Tensor, batch: Batch) -> torch.Tensor:
 def replaced_methods(
     captioner: Any, scorer: Any, optimizer: torch.optim.Optimizer, clock: Clock, seeds: ForcedLengths
 ) -> Iterator[None]:
-    """For the moment parts are timed, and captions end where ``seeds`` say."""
+    """Temporarily times each part, and makes captions end at the lengths given by ``seeds``."""
     generate = captioner.generate
     captioner.generate = clock.timed("generate", lambda visual, decoding, *_: generate(visual, decoding, seeds))
     captioner.logits = clock.timed("score forward", captioner.logits)

@@ -1,6 +1,6 @@
-"""Captions by transformers' own ``generate``: the reference of benchmarks and of tests.
+"""Generates captions with transformers' ``generate``, as the reference of benchmarks and tests.
 
-It supports any decoding; every row is as long as the longest, and the picture is copied for every beam.
+Supports all decodings; every row is as long as the longest, and the picture is copied for every beam.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tellapart.models.decoding import Decoding
 def generate(
     captioner: Captioner, visual: torch.Tensor, decoding: Decoding, uniform_RT: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """Generates tokens_RT after the pictures; what stands after a row's first stop token means nothing.
+    """Generates tokens_RT for the pictures; tokens after a row's first stop token are undefined.
 
-    ``uniform_RT``: numbers from which tokens are sampled, as `tellapart.captioners.decoding.generate` takes them.
+    ``uniform_RT``: random numbers to sample tokens with, as in `tellapart.captioners.decoding.generate`.
     """
     model, inputs, before, start = model_and_inputs(captioner, visual)
     config = generation_config(decoding, captioner.tokenizer, captioner.stop_tokens)
@@ -46,7 +46,7 @@ def generate(
 
 
 def model_and_inputs(captioner: Captioner, visual: torch.Tensor) -> tuple[Any, dict[str, Any], int, int | None]:
-    """The model that generates, its inputs, how many tokens of a row are not new, and a decoder's first token."""
+    """Returns the generating model, its inputs, the number of prompt tokens per row, and a decoder's first token."""
     rows, device = len(visual), captioner.device
     if isinstance(captioner, ClipCap):
         prefix_BPH = captioner.model.prefix(visual, captioner.prompt_ids)
@@ -75,7 +75,7 @@ def model_and_inputs(captioner: Captioner, visual: torch.Tensor) -> tuple[Any, d
 
 
 def generation_config(decoding: Decoding, tokenizer: Any, stop_tokens: Sequence[int]) -> GenerationConfig:
-    """The settings of ``decoding`` as transformers' ``generate`` takes them."""
+    """Converts ``decoding`` to the settings of transformers' ``generate``."""
     return GenerationConfig(
         max_new_tokens=decoding.max_tokens,
         do_sample=decoding.kind == "sample",
@@ -91,7 +91,7 @@ def generation_config(decoding: Decoding, tokenizer: Any, stop_tokens: Sequence[
 
 @contextmanager
 def default_generation_settings(*owners: Any, start: int | None = None) -> Iterator[None]:
-    """Leaves out what checkpoints say of generation (penalties, temperatures). ``start``: a decoder's first token."""
+    """Ignores generation settings of checkpoints (penalties, temperatures). ``start``: a decoder's first token."""
     with ExitStack() as stack:
         for owner in owners:
             if (own := getattr(owner, "generation_config", None)) is not None:
@@ -151,7 +151,7 @@ class GeneratingRecurrentModel(RecurrentModel, GenerationMixin):
 
 
 def generating(model: RecurrentModel) -> GeneratingRecurrentModel:
-    """A model with ``generate`` and the same weights."""
+    """Returns a model with ``generate`` and the same weights."""
     made: Any = GeneratingRecurrentModel(model.config)  # type: ignore[arg-type]
     made.to(model.device, model.dtype).train(model.training)
     made.mapper, made.language_model = model.mapper, model.language_model

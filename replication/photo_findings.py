@@ -278,8 +278,7 @@ def findings_power(
 
 
 def findings_verdict(settings: Sequence[str] = ()) -> dict[str, Any]:
-    """Returns the verdict on all findings, given once per settings after the power is stored; see `replication.verdict`.
-    """
+    """Returns the verdict on all findings, given once per settings after the power is stored, see `claims_verdict`."""
 
     def run() -> dict[str, Any]:
         return to_json(run_findings((), VERDICTS[COMMAND], settings))

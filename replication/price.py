@@ -118,7 +118,7 @@ def parse_cells(text: str | None) -> tuple[Cell, ...]:
 
 
 def write_caption(scene: Scene, cell: Cell, seed: int = 0) -> str:
-    """Writes a caption of a picture with two objects: `Cell.true` true claims, `Cell.false` false ones, `Cell.words` words.
+    """Captions a picture with two objects: `Cell.true` true claims, `Cell.false` false ones, `Cell.words` words.
 
     Which facts are stated is drawn once for a picture and a seed: with more omissions fewer of the same facts are
     stated, and with more falsehoods the same ones remain true.

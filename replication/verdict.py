@@ -85,7 +85,7 @@ def claims_verdict(
     records: Path = RECORDS,
     command: str = "claims",
 ) -> dict[str, Any]:
-    """Returns ``{"claims": […], "stamp": {…}}`` from the record of these settings; otherwise calls ``run`` and stores it.
+    """Returns ``{"claims": […], "stamp": {…}}`` from the record of these settings, or else calls ``run`` and stores it.
 
     run: returns the result of `to_json` for these claims, and other values to store. command: the command that gives
     this verdict.

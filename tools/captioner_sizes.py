@@ -1,4 +1,4 @@
-"""How large the captioners of docs/captioners.md are: parameters counted on a device that holds none.
+"""Counts the parameters of the captioners in docs/captioners.md on the meta device.
 
     python tools/captioner_sizes.py
 

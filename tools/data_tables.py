@@ -1,4 +1,4 @@
-"""Writes the tables of docs/data.md anew from the registry of readers: python tools/data_tables.py"""
+"""Regenerates the tables of docs/data.md from the registry of readers: python tools/data_tables.py"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "data.md"
 
 
 def with_tables(text: str) -> str:
-    """The page with its tables as the readers are now."""
+    """Returns the page with tables of the current readers."""
     for name, table in (("layouts", layouts_table()), ("keys", keys_table())):
         block = f"<!-- {name} -->\n{table}<!-- end -->"
         text = re.sub(f"<!-- {name} -->\n.*?<!-- end -->", lambda _, block=block: block, text, flags=re.DOTALL)

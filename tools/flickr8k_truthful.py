@@ -39,7 +39,7 @@ Captions = dict[str, str]
 
 
 def arms(seed: int, settings: list[str], truthful: list[str]) -> dict[str, Run]:
-    """The finished run of each arm."""
+    """Returns the finished run of each arm."""
     own = {PLAIN: [], TRUTHFUL: truthful}
     recipes = {
         arm: read_recipe(find_recipe(name), [f"seed={seed}", *settings, *own[arm]]) for arm, name in ARMS.items()
@@ -86,7 +86,7 @@ def measured(seeds: list[dict[str, Captions]], run: Run) -> tuple[Results, dict[
 
 
 def read_captions(path: Path) -> Captions:
-    """Captions of a run by id."""
+    """Reads the captions of a run by id."""
     lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     return {line["id"]: line["caption"] for line in lines}
 
@@ -106,7 +106,7 @@ def table(results: Results) -> list[str]:
 
 
 def by_seed(captions: dict[int, dict[str, Captions]], runs: list[dict[str, Run]]) -> list[str]:
-    """One row for each seed: R@1 / precision of facts / CIDEr of each system, and when its runs were made."""
+    """Returns one row per seed: R@1 / precision of facts / CIDEr of each system, and the dates of its runs."""
     lines = [f"| seed | {' | '.join(captions[min(captions)])} | runs of |", "|---|" + "---:|" * 5 + "---|"]
     for (seed, own), of_seed in zip(captions.items(), runs, strict=True):
         results, _ = measured([own], of_seed[TRUTHFUL])
@@ -117,7 +117,7 @@ def by_seed(captions: dict[int, dict[str, Captions]], runs: list[dict[str, Run]]
 
 
 def sets(found: dict[str, Any]) -> list[str]:
-    """The gallery's sets in their order: won, lost, missed and found by both."""
+    """Sorts the gallery's sets: won, lost, missed by both, found by both."""
     lines = [f"| picture | {PLAIN} | {TRUTHFUL} |", "|---|---|---|"]
     for entry in found["sets"]:
         lines.append(f"| `{entry['target']}` | {' | '.join(answer(entry, arm) for arm in ARMS)} |")

@@ -1,4 +1,4 @@
-"""Write the table of metrics into docs/reference/metrics.md, from the registry: python tools/metric_table.py"""
+"""Writes the table of metrics in docs/reference/metrics.md from the registry: python tools/metric_table.py"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ START, END = "<!-- metrics -->\n", "<!-- end -->"
 
 
 def main() -> None:
-    """Replace what stands between the two marks."""
+    """Replaces the text between the two marks."""
     before, _, rest = DOCS.read_text(encoding="utf-8").partition(START)
     DOCS.write_text(before + START + metric_markdown(list_metrics()) + END + rest.partition(END)[2], encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""What the references of a data set are like: how the domain `cocolike` of `scenes` was chosen.
+"""Computes statistics of a data set's references, by which the domain `cocolike` of `scenes` was chosen.
 
     python tools/reference_statistics.py 'scenes:cocolike?n=1000' coco_karpathy_test.json
 
@@ -27,7 +27,7 @@ SAMPLE = 1000  # pictures whose references are tagged
 
 
 def attribute_of_scenes() -> Callable[[str], bool]:
-    """Whether a reference of `scenes` says a colour, a size or a texture."""
+    """Returns whether a reference of `scenes` mentions a colour, a size or a texture."""
     from tellapart.scenes import vocabulary as v
 
     tables = [v.WORDS[slot] for slot in ("colour", "size", "texture")]
@@ -36,12 +36,12 @@ def attribute_of_scenes() -> Callable[[str], bool]:
 
 
 def has_adjective(text: str) -> bool:
-    """Whether a word is tagged as an adjective (CLAWS 5: AJ0, AJC, AJS)."""
+    """Returns whether a word is tagged as an adjective (CLAWS 5: AJ0, AJC, AJS)."""
     return any(tag.startswith("AJ") for _, tag in tag_words(words(text, lower=True)))
 
 
 def references_of(name: str) -> tuple[list[Sequence[str]], Callable[[str], bool]]:
-    """The references of each picture, and what says whether one has an attribute."""
+    """Returns the references of each picture, and a function that says whether one has an attribute."""
     if name.endswith(".json"):
         pictures: dict[int, list[str]] = {}
         for each in json.loads(Path(name).read_text(encoding="utf-8"))["annotations"]:
@@ -52,7 +52,7 @@ def references_of(name: str) -> tuple[list[Sequence[str]], Callable[[str], bool]
 
 
 def row(name: str) -> str:
-    """One line of the Markdown table."""
+    """Returns one line of the Markdown table."""
     pictures, attribute = references_of(name)
     length_R = np.array([len(words(text)) for references in pictures for text in references])
     shown = pictures[:: max(1, len(pictures) // SAMPLE)]

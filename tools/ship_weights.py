@@ -21,7 +21,7 @@ RECIPES = {"scorer": "scenes_scorer.toml", "captioner": "scenes_mle.toml"}
 
 
 def main(runs: dict[str, str]) -> None:
-    """Replace these models: ``runs`` has the run of a "scorer", of a "captioner", or of both."""
+    """Replaces these models: ``runs`` has the run of a "scorer", of a "captioner", or of both."""
     for kind, run in runs.items():
         part = load_scorer(run, "cpu", "fp32") if kind == "scorer" else load_captioner(run, "cpu", "fp32")
         folder = BUILTIN / kind
