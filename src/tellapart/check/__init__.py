@@ -1,1 +1,1 @@
-"""Finds damage in captions and their pictures, by rules and by models. `evaluation` and all above may import it."""
+"""Finds defects in captions and pictures, by rules and by models. `evaluation` and higher layers may import it."""

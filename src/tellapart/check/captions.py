@@ -1,4 +1,4 @@
-"""Damage that captions show by themselves, or beside each other and their references."""
+"""Finds defects of captions, alone or compared with other captions and their references."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _MOJIBAKE = re.compile(
     r"|\[(?:PAD|UNK|SEP|CLS|EOS)\]",
     re.IGNORECASE,
 )
-SHARED_OPENING = 0.2  # of the captions, for an opening of three words to be a template
-NEAR_WORDS = 8  # shorter captions differ by one word by chance
-ALIKE = 0.75  # words shared with the row before, of the words of both
-# Function words by language; short ones that several languages have are left out.
+SHARED_OPENING = 0.2  # share of captions with a three-word opening from which on it is a template
+NEAR_WORDS = 8  # shorter captions may differ by one word by chance
+ALIKE = 0.75  # share of words in common with the previous row, of the words of both
+# Function words by language, without short ones that several languages share.
 _LANGUAGES = {
     "en": "the and is are with of on an his her their while two man woman wearing holding sitting standing",
     "de": "der die das und ist sind mit auf ein eine einem einer einen im am von vor zwei steht sitzt trägt",
@@ -59,7 +59,7 @@ LATIN = frozenset(LANGUAGES)
 
 @dataclass(frozen=True)
 class CheckedCaption:
-    """One caption: the picture's id, the text, its words in lower case."""
+    """A caption: the picture's id, the text, and its lower-cased words."""
 
     id: str
     text: str
@@ -67,12 +67,12 @@ class CheckedCaption:
 
     @property
     def plain(self) -> str:
-        """The words alone: captions that are equal but for case and punctuation are one."""
+        """Returns only the words, so that captions that differ only in case and punctuation are equal."""
         return " ".join(self.words)
 
 
 def rows_of(texts: Mapping[str, Sequence[str]]) -> list[CheckedCaption]:
-    """Returns every caption, in the order of the file."""
+    """Returns every caption in file order."""
     return [
         CheckedCaption(key, text, tuple(found.lower() for found in _WORD.findall(text)))
         for key, own in texts.items()
@@ -84,20 +84,20 @@ _MISSING = {("nan",), ("none",), ("null",), ("n", "a"), ("undefined",)}
 
 
 def empty(row: CheckedCaption) -> str:
-    """Says why the caption is none: no letter or digit in it, or what programs write of a missing value."""
+    """Describes why the caption is empty: it has no letter or digit, or is a program's text for a missing value."""
     if row.words in _MISSING:
         return f"“{row.text}”, as programs write a missing value"
     return "" if row.words else "no word"
 
 
 def refusal(row: CheckedCaption) -> str:
-    """Quotes the words by which a model refuses."""
+    """Quotes the words of a model's refusal."""
     found = answers.refusal(row.text)
     return f"“{found}”" if found else _quoted(_REFUSAL.search(row.text))
 
 
 def loop(row: CheckedCaption) -> str:
-    """Names what stands three times in a row: one to eight words; or twice, a sentence of four words or more."""
+    """Quotes one to eight words that occur three times in a row, or a sentence of at least four words twice."""
     words = row.words
     for size in range(1, min(8, len(words) // 2) + 1):
         times = 1
@@ -114,7 +114,7 @@ def loop(row: CheckedCaption) -> str:
 
 
 def encoding(row: CheckedCaption) -> str:
-    """Quotes what a wrong encoding, HTML, an escape or a special token left."""
+    """Quotes remains of a wrong encoding, HTML, an escape or a special token."""
     return _quoted(_MOJIBAKE.search(row.text))
 
 
@@ -123,7 +123,7 @@ def _quoted(match: re.Match[str] | None) -> str:
 
 
 def language(row: CheckedCaption, expected: str) -> str:
-    """Names the script or the language that the caption is of, where it is not ``expected``."""
+    """Names the caption's script or language if it is not ``expected``."""
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
     if expected in LATIN and foreign > 0.3 * max(len(letters), 1):
@@ -138,10 +138,11 @@ def language(row: CheckedCaption, expected: str) -> str:
 
 
 def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions that end where no caption of the file does.
+    """Finds truncated captions.
 
-    Where most captions end in punctuation, one without it is cut if its last word hardly ever stands last or is no
-    whole word of the file; elsewhere if it is a word after which something has to follow, or a bracket is left open.
+    If most captions end in punctuation, a caption without it is truncated if its last word is hardly ever last, or is
+    not a whole word of the file. Otherwise, it is truncated if its last word requires a continuation, or a bracket is
+    left open.
     """
     known, last = Counter[str](), Counter[str]()
     ended = [bool(_END.search(row.text)) for row in rows]
@@ -166,7 +167,7 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds the openings of models, and an opening of three words that a fifth of the captions has."""
+    """Finds typical openings of models, and three-word openings that a fifth of the captions share."""
     openings = Counter(row.words[:3] for row in rows if len(row.words) > 3)
     common = {words for words, times in openings.items() if times > max(SHARED_OPENING * len(rows), 3)}
     for row in rows:
@@ -179,7 +180,7 @@ def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions that one picture has twice."""
+    """Finds duplicate captions of a picture."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
         if row.words and (row.id, row.plain) in seen:
@@ -188,7 +189,7 @@ def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def pictures_of(rows: Sequence[CheckedCaption]) -> dict[str, list[str]]:
-    """Returns of each caption, in plain words, the pictures that have it."""
+    """Maps each caption, as plain words, to the pictures that have it."""
     pictures: dict[str, dict[str, None]] = defaultdict(dict)
     for row in rows:
         if row.words:
@@ -197,7 +198,7 @@ def pictures_of(rows: Sequence[CheckedCaption]) -> dict[str, list[str]]:
 
 
 def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that several pictures have."""
+    """Finds captions shared by several pictures."""
     for row in rows:
         if row.words and len(own := pictures[row.plain]) > 1:
             other = own[own[0] == row.id]
@@ -206,8 +207,8 @@ def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]
 
 
 def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions of `NEAR_WORDS` words or more of which another picture's differs by one word."""
-    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # a place and what is left without its word
+    """Finds captions of at least `NEAR_WORDS` words that differ from another picture's caption by one word."""
+    without: dict[tuple[int, int], list[str]] = defaultdict(list)  # by position and the text without the word there
     long = [text for text in pictures if text.count(" ") + 1 >= NEAR_WORDS]
     for text in long:
         for key in _without_one(text):
@@ -233,7 +234,7 @@ def _without_one(text: str) -> Iterator[tuple[int, int]]:
 
 
 def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
-    """Finds captions of which most words, and in their order the first ones, are those of the row before."""
+    """Finds captions that share most words, including the first ones in order, with the previous row."""
     for before, row in pairwise(rows):
         if before.id == row.id or min(len(row.words), len(before.words)) < 5:
             continue
@@ -243,7 +244,7 @@ def neighbour(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
 
 
 def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that are a reference of their picture, but for case and punctuation."""
+    """Finds captions that equal a reference of their picture up to case and punctuation."""
     known = {row.id: set[str]() for row in rows}
     for row in rows_of({key: own for key, own in references.items() if key in known}):
         known[row.id].add(row.plain)
@@ -253,7 +254,7 @@ def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str
 
 
 def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
-    """Finds captions that have less in common with their picture's references than with most other pictures'."""
+    """Finds captions that have less in common with their own picture's references than with most other pictures'."""
     place = {key: number for number, key in enumerate(key for key, texts in references.items() if any(texts))}
     own = [row for row in rows if row.words and row.id in place]
     found = misfits([row.text for row in own], [place[row.id] for row in own], [references[key] for key in place])

@@ -1,22 +1,22 @@
-"""The kinds of damage, with the share of captions or pictures that clean data may have of each."""
+"""The kinds of defects, and the share of captions or pictures with each that clean data may have."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 CAPTION, PICTURE = "caption", "picture"
-RARE = 0.001  # what clean data are as good as free of
+RARE = 0.001  # level for kinds that clean data practically never has
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of damage: what it is of, what the table calls it, and the share that clean data may have."""
+    """A kind of defect: what it concerns, its name in tables, and the share that clean data may have."""
 
     name: str
     help: str
     of: str = CAPTION
     level: float = RARE
-    needs: str = ""  # what has to be given for it: "references", "scorer", "captioner"
+    needs: str = ""  # required input: "references", "scorer", "captioner"
 
 
 KINDS = {
@@ -66,7 +66,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One caption or picture with one kind of damage. ``spans``: the characters of the caption that show it."""
+    """A caption or picture with one kind of defect. ``spans``: the characters of the caption that show it."""
 
     kind: str
     id: str

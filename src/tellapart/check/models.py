@@ -1,4 +1,4 @@
-"""Damage that models see: captions that fit other pictures better, words that fit any picture."""
+"""Finds defects with models: captions that fit other pictures better, words that fit any picture."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tellapart.types import Batch, Item, Rollout
 from tellapart.utils.messages import track
 
 BLOCK = 1024
-DOUBT = 0.0  # nats by which a word has to be likelier for its own picture than for the average one
+DOUBT = 0.0  # nats by which a word must be more likely for its own picture than for the average one
 DOUBTFUL_PICTURES = 32
 
 
 @dataclass(frozen=True)
 class Found:
-    """Findings, and numbers of the whole set."""
+    """Findings, and statistics of the whole set."""
 
     findings: list[Finding]
     facts: dict[str, float]
@@ -43,10 +43,10 @@ def ask_scorer(rows: Sequence[CheckedCaption], items: Sequence[Item], scorer: Sc
 def by_scorer(
     rows: Sequence[CheckedCaption], row_of: Mapping[str, int], image_ND: np.ndarray, text_MD: np.ndarray
 ) -> Found:
-    """Finds captions that fit other pictures better, by a scorer's features.
+    """Finds captions that fit other pictures better, according to a scorer.
 
-    row_of: the place of each picture's features. Facts: the median rank of the own picture, R@1 among all pictures, and
-    the share of captions that were shuffled (a caption of a random picture is beyond the middle every second time).
+    row_of: the row of each picture's features. The facts are the median rank of the own picture, R@1 among all
+    pictures, and the estimated share of shuffled captions (which rank their picture in the lower half half of the time).
     """
     keys = list(row_of)
     own_M = np.array([row_of[row.id] for row in rows])
@@ -79,10 +79,10 @@ def ask_captioner(rows: Sequence[CheckedCaption], items: Sequence[Item], caption
 
 
 def by_captioner(rows: Sequence[CheckedCaption], row_of: Mapping[str, int], captioner: Captioner, visual: Any) -> Found:
-    """Finds content words that a captioner holds for no likelier at their own picture than at others.
+    """Finds content words that, to a captioner, are no more likely for their own picture than for others.
 
-    A word's number is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), against
-    others of a batch of `DOUBTFUL_PICTURES`. visual: the captioner's view of all pictures, N×….
+    The score of a word is its pointwise mutual information with the picture (`tellapart.rewards.speaker`), relative to
+    the others in a batch of `DOUBTFUL_PICTURES`. visual: the captioner's inputs for all pictures, N×….
     """
 
     speaker = Speaker(captioner)

@@ -16,8 +16,8 @@ from tellapart.utils.files import write_output
 
 
 def write_check_page(check: Check, path: Path, command: str, dataset: Dataset | None) -> None:
-    """Writes one self-contained HTML page: the kinds, and the fifty worst captions and pictures. ``command``: what
-    makes it again."""
+    """Writes a self-contained HTML page with the kinds, and the fifty worst captions and pictures. ``command``
+    reproduces the page."""
 
     album = Album()
     by_id = {item.id: item for item in dataset} if dataset is not None else {}

@@ -1,4 +1,4 @@
-"""Pairing of captions with the references of their own pictures: words in common, against shuffled pairs."""
+"""Checks the pairing of captions and pictures by words in common with references, against shuffled pairs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MIN_PAIRS = 20  # with fewer pictures, true pairs may share as few words as shuffled ones
+MIN_PAIRS = 20  # with fewer pictures, correct pairs may share as few words as shuffled ones
 MAX_PAIRS = 200
 MAX_MISFITS = 0.25
 PERMUTATIONS = 199
 OTHERS = 50  # pictures that each caption is compared with
 _WORD = re.compile(r"[^\W_]+")
-_FIRST_UNSPACED = "\u0590"  # scripts from here on may have no blanks between words, or many endings
+_FIRST_UNSPACED = "\u0590"  # scripts from this character on may have no blanks between words, or many inflections
 
 
 def units(text: str) -> set[str]:
-    """Returns the words of a text in lower case, and for scripts without blanks their pairs of characters."""
+    """Returns the lower-cased words of a text, or character bigrams for scripts without blanks."""
     words = _WORD.findall(text.lower())
     return {*words, *(word[at : at + 2] for word in words if max(word) >= _FIRST_UNSPACED for at in range(len(word)))}
 
 
 class Overlap:
-    """Scores how much captions and the references of pictures have in common; rare words weigh more."""
+    """Scores the overlap of captions and references, with higher weights for rare words."""
 
     def __init__(self, references: Sequence[Sequence[str]]) -> None:
         self.known = [set[str]().union(*map(units, texts)) for texts in references]
@@ -36,29 +36,29 @@ class Overlap:
         self._length = [math.sqrt(sum(self._weight[unit] for unit in own)) or 1.0 for own in self.known]
 
     def score(self, caption: set[str], picture: int) -> float:
-        """Returns the summed weight of the units in common, over the root of that of all of the picture's."""
+        """Returns the summed weight of common units, divided by the square root of that of all the picture's units."""
         return sum([self._weight[unit] for unit in caption & self.known[picture]]) / self._length[picture]
 
 
 @dataclass(frozen=True)
 class Fit:
-    """Holds the p-value of `measure_fit`'s permutation test, and the share of captions that have less in common with
-    their own picture's references than with most others'."""
+    """The p-value of `measure_fit`'s permutation test, and the share of captions that have less in common with their
+    own picture's references than with most others'."""
 
     p: float
     misfits: float
 
     @property
     def doubtful(self) -> bool:
-        """True for what shuffled or shifted captions look like; weak captioners of another domain have misfits, too."""
+        """Returns whether captions look shuffled or shifted; a weak captioner from another domain has misfits, too."""
         return self.p > 0.05 or self.misfits > MAX_MISFITS
 
 
 def measure_fit(captions: Sequence[str], references: Sequence[Sequence[str]]) -> Fit | None:
-    """Compares captions with the references of their own and of other pictures, by a permutation test.
+    """Compares captions with the references of their own and of other pictures by a permutation test.
 
-    At most `MAX_PAIRS` pictures are looked at, chosen by a fixed seed. None with fewer than `MIN_PAIRS`, or where no
-    two captions differ.
+    Uses at most `MAX_PAIRS` pictures, sampled with a fixed seed. Returns None with fewer than `MIN_PAIRS` pictures, or
+    if all captions are equal.
     """
     rows = [row for row, text in enumerate(captions) if text.strip()]
     if len(rows) < MIN_PAIRS or len({captions[row] for row in rows}) == 1:
@@ -80,8 +80,8 @@ def misfits(captions: Sequence[str], pictures: Sequence[int], references: Sequen
     """Returns the rows of the captions that share less with their own picture's references than with most others'.
 
     pictures: the row of each caption's picture among the references. Each caption is compared with the same `OTHERS`
-    pictures, chosen by a fixed seed; one that shares nothing with any of them is not counted. None is found among
-    fewer than `MIN_PAIRS` pictures.
+    pictures, sampled with a fixed seed; captions that share nothing with any of them are not counted. Returns nothing
+    for fewer than `MIN_PAIRS` pictures.
     """
     if len(references) < MIN_PAIRS:
         return []

@@ -1,4 +1,4 @@
-"""Damage that pictures show by themselves: unreadable, blank, the same several times, or read differently."""
+"""Finds defects of pictures: unreadable, blank, duplicate, or read differently by different programs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tellapart.utils.messages import track
 
 
 def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
-    """Yields (kind, detail) of one picture: whether it can be read, and what programs read differently.
+    """Yields (kind, detail) of a picture's defects: unreadable, or read differently by different programs.
 
-    name: the file's. A clip and a picture that is drawn have no encoded bytes to look at: only whether they can be had.
+    name: the file name. Clips and rendered pictures have no encoded bytes to inspect; only their readability is checked.
     """
     data = getattr(picture, "data", None)
     try:
@@ -41,7 +41,7 @@ def _extrema(image: Any) -> Sequence[tuple[int, int]]:
 
 
 _ORIENTATION = 0x0112
-# The formats that a suffix may have; MPO is what phones write into .jpg.
+# The formats that a suffix may have; phones write MPO into .jpg.
 _FORMATS = {
     **dict.fromkeys(("jpg", "jpeg", "jpe", "jfif"), ("JPEG", "MPO")),
     **dict.fromkeys(("tif", "tiff"), ("TIFF",)),
@@ -56,7 +56,7 @@ def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
         yield "suffix", f"{image.format} in a file that ends in .{suffix}"
     try:
         turned = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # damaged EXIF, which every program ignores
+    except Exception:  # every program ignores damaged EXIF
         turned = 1
     if turned not in (0, 1):
         yield "rotated", f"EXIF orientation {turned}"
@@ -69,12 +69,12 @@ def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
-    """Finds what is wrong with pictures, decoding each once, and pictures that are there several times."""
+    """Finds defective pictures, decoding each once, and duplicate pictures."""
     first: dict[str, str] = {}
     for item in track(items, label="checking pictures"):
         read = getattr(item.picture, "read", None)
         try:
-            picture = read() if read is not None else item.picture  # the bytes once, for the key and the pixels
+            picture = read() if read is not None else item.picture  # reads the bytes once, for the key and the pixels
         except PictureError as error:
             yield Finding("unreadable", item.id, detail=str(error).removeprefix(f"{item.picture.name}: "))
             continue

@@ -1,4 +1,4 @@
-"""The result of a check: what was found, by kind, and which kinds are above their level."""
+"""The result of a check: findings by kind, and kinds above their level."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from tellapart.utils.messages import json_value
 
 @dataclass
 class Check:
-    """Holds what was found, by kind, and how much there was to look at. ``skipped``: kinds that need what was not
-    given.
-    """
+    """Findings by kind, and the number of checked captions and pictures. ``skipped``: kinds whose input is missing."""
 
     captions: int
     pictures: int
@@ -31,20 +29,20 @@ class Check:
     skipped: tuple[str, ...] = ()
 
     def count(self, kind: str) -> int:
-        """Returns how many captions or pictures have it."""
+        """Returns the number of captions or pictures with this kind of defect."""
         return len({(one.id, one.text) for one in self.found.get(kind, ())})
 
     def rate(self, kind: str) -> float:
-        """Returns the share of captions (or pictures) that have it; 0 where there are none."""
+        """Returns the share of captions (or pictures) with this kind of defect; 0 if there are none."""
         whole = self.captions if KINDS[kind].of == CAPTION else self.pictures
         return self.count(kind) / whole if whole else 0.0
 
     def alarms(self, levels: Mapping[str, float | None] | None = None) -> list[str]:
-        """Returns the kinds that are above their level.
+        """Returns the kinds above their level.
 
-        levels: the kinds that count, by default all, each with the share that is an alarm when it is passed. None: the
-        kind's own level. Where clean data are not free of a kind, more of it than that has to be found than chance
-        explains (p < 0.05): one short caption among sixty is no alarm.
+        levels: the kinds to consider (default: all), each with the share above which it is an alarm; None: the kind's
+        own level. If clean data may have a kind, the excess must also be significant (p < 0.05): one short caption
+        among sixty is no alarm.
         """
         chosen = dict.fromkeys(KINDS) if levels is None else levels
         return [name for name, level in chosen.items() if name not in self.skipped and self._is_alarm(name, level)]
@@ -57,9 +55,9 @@ class Check:
         return self.rate(name) > own and (own <= RARE or _more_than_chance(self.count(name), whole * own))
 
     def worst(self, most: int = 50) -> list[tuple[str, list[Finding]]]:
-        """Returns the ids with the most kinds that are alarms, each with its findings; then those of other kinds.
+        """Returns the ids with the most alarming kinds, each with its findings, then those with other kinds.
 
-        Of the ids with as many, those of the rarest kinds come first, and kinds take turns.
+        Among equals, ids with the rarest kinds come first, and kinds alternate.
         """
         loud = set(self.alarms())
         count_of = {kind: self.count(kind) for kind in self.found}
@@ -77,7 +75,7 @@ class Check:
         return [(key, by_id[key]) for *_, key in sorted(order)[:most]]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns everything as JSON's types: counts, rates and levels by kind, each finding, facts and notes."""
+        """Returns JSON with counts, rates and levels by kind, findings, facts and notes."""
         alarms = self.alarms()
         return {
             "captions": self.captions,
@@ -104,7 +102,7 @@ class Check:
         }
 
     def rows(self) -> list[tuple[Kind, int, float, bool, str]]:
-        """Returns (kind, count, rate, alarm, an example) of what was looked for: alarms first, then what was found."""
+        """Returns (kind, count, rate, alarm, example) of all checked kinds: alarms first, then other findings."""
         alarms = self.alarms()
         names = sorted(
             (name for name in KINDS if name not in self.skipped),
@@ -148,7 +146,7 @@ class Check:
 
 
 def _more_than_chance(count: int, expected: float) -> bool:
-    """Says whether a Poisson variable reaches ``count`` in fewer than one case of twenty."""
+    """Returns whether a Poisson variable with mean ``expected`` reaches ``count`` with probability below 0.05."""
     if expected > 100:
         return count > expected + 1.645 * math.sqrt(expected)
     below = sum(math.exp(n * math.log(expected) - expected - math.lgamma(n + 1)) for n in range(count))

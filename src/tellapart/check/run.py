@@ -1,4 +1,4 @@
-"""Looks for every kind of damage in a caption file, with the models and pictures that are given."""
+"""Checks a caption file for all kinds of defects, with the given models and pictures."""
 
 from __future__ import annotations
 
@@ -47,11 +47,13 @@ def check_captions(
     scorer: Scorer | None = None,
     captioner: Captioner | None = None,
 ) -> Check:
-    """Looks for every kind of damage that the inputs allow.
+    """Checks for all kinds of defects that the inputs allow.
 
-    dataset: None looks at the captions alone. references: for ``leaked`` and ``mispaired``. language_name: a key
-    of `LANGUAGES`, or another language, of which only the script of one in Latin letters is known. Raises `UsageError`
-    where captions and pictures have nothing in common.
+    dataset: None checks only the captions.
+    references: for ``leaked`` and ``mispaired``.
+    language_name: a key of `LANGUAGES`, or another language, which is only checked for Latin script.
+
+    Raises `UsageError` if captions and pictures have nothing in common.
     """
     if dataset is None and (scorer or captioner):
         raise UsageError("a scorer and a captioner need pictures; type: tellapart check CAPTIONS PICTURES")
