@@ -46,7 +46,7 @@ def by_scorer(
     """Finds captions that fit other pictures better, according to a scorer.
 
     row_of: the row of each picture's features. The facts are the median rank of the own picture, R@1 among all
-    pictures, and the estimated share of shuffled captions (which rank their picture in the lower half half of the time).
+    pictures, and the estimated share of shuffled captions (half of which rank their picture in the lower half).
     """
     keys = list(row_of)
     own_M = np.array([row_of[row.id] for row in rows])

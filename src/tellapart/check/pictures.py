@@ -16,7 +16,7 @@ from tellapart.utils.messages import track
 def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
     """Yields (kind, detail) of a picture's defects: unreadable, or read differently by different programs.
 
-    name: the file name. Clips and rendered pictures have no encoded bytes to inspect; only their readability is checked.
+    name: the file name. Clips and rendered pictures have no encoded bytes; only their readability is checked.
     """
     data = getattr(picture, "data", None)
     try:
