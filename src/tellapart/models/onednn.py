@@ -1,8 +1,8 @@
-"""Linear layers by oneDNN on a CPU.
+"""Linear layers with oneDNN on a CPU.
 
-Torch multiplies fp32 by MKL, which takes its slower path on CPUs other than Intel's, and arranges bf16 weights anew at
-every call. Large models therefore multiply by oneDNN, in training too (`speed_up`), and `packed_linears` multiplies
-from weights that are arranged once. The results match up to rounding.
+Torch multiplies fp32 with MKL, which uses a slower path on non-Intel CPUs, and repacks bf16 weights at every call.
+Large models therefore use oneDNN, also in training (`speed_up`), and `packed_linears` multiplies with weights that are
+packed once. The results match up to rounding.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from transformers import pytorch_utils
 
 from tellapart.models.devices import multiplies_in_bf16
 
-MOST_BYTES = 2**31  # of arranged copies; the layers beyond are multiplied from the weights that they have
-ROWS = 16  # the rows that a copy is arranged for; any number may be multiplied
-# Modules of transformers whose first layer is followed by an activation and by nothing else: oneDNN does both at once.
+MOST_BYTES = 2**31  # maximum size of packed copies; further layers use their original weights
+ROWS = 16  # number of input rows that copies are packed for; other numbers work, too
+# Modules of transformers whose first layer is followed only by an activation, so that oneDNN can fuse the two.
 ACTIVATED = {
     "BlipMLP": ("fc1", "activation_fn"),
     "Blip2MLP": ("fc1", "activation_fn"),
@@ -34,9 +34,9 @@ ACTIVATED = {
 
 
 class OneDnnLinear:
-    """The forward of ``nn.Linear`` or of transformers' ``Conv1D`` in fp32 on a CPU, with gradient, by oneDNN.
+    """Replaces the forward of ``nn.Linear`` or transformers' ``Conv1D`` in fp32 on a CPU by oneDNN, with gradient.
 
-    MKL, which torch takes for fp32, multiplies in its slower path on CPUs that are not Intel's.
+    MKL, which torch uses for fp32, takes a slower path on non-Intel CPUs.
     """
 
     def __init__(self, module: Any) -> None:
@@ -58,10 +58,10 @@ def multiplies_by_onednn(x: torch.Tensor, weight: torch.Tensor) -> bool:
 
 
 def speed_up(model: torch.nn.Module) -> None:
-    """Makes the layers of a large model faster, results the same but for rounding; smaller models stay as they are.
+    """Speeds up the layers of a large model, with the same results up to rounding; leaves small models unchanged.
 
-    ``gelu_new``, eight operations in transformers, becomes torch's one of the same function, and linear layers are
-    `OneDnnLinear`.
+    Replaces ``gelu_new``, eight operations in transformers, by torch's equivalent single operation, and linear layers
+    by `OneDnnLinear`.
     """
     if sum(parameter.numel() for parameter in model.parameters()) < LARGE:
         return
@@ -73,18 +73,18 @@ def speed_up(model: torch.nn.Module) -> None:
                 setattr(module, name, torch.nn.GELU("tanh"))
 
 
-LARGE = 2**24  # weights, 64 MB in fp32: below, sums stay in the order in which torch adds them up
+LARGE = 2**24  # weights, 64 MB in fp32; smaller layers keep torch's summation order
 
 
 def linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None = None) -> torch.Tensor:
-    """Computes ``F.linear``; a large layer in fp32 on a CPU with AVX512 by oneDNN, as `OneDnnLinear` does."""
+    """Computes ``F.linear``; uses oneDNN for large fp32 layers on a CPU with AVX512, like `OneDnnLinear`."""
     if weight_NK.numel() >= LARGE and multiplies_by_onednn(x, weight_NK):
         return onednn_linear(x, weight_NK, bias_N)
     return F.linear(x, weight_NK, bias_N)
 
 
 def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | None) -> torch.Tensor:
-    """Computes ``F.linear`` of fp32 on a CPU by oneDNN; can be differentiated once.
+    """Computes ``F.linear`` in fp32 on a CPU with oneDNN; does not support double backward.
 
     weight_NK: N×K, or the transposed view of weights K×N.
     """
@@ -94,7 +94,7 @@ def onednn_linear(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor
 
 @functools.cache
 def product_function() -> Any:
-    """Returns the `torch.autograd.Function` of `onednn_linear`; made at its first use, which is when torch is there."""
+    """Returns the `torch.autograd.Function` of `onednn_linear`; created at its first use, after torch is imported."""
 
     class Product(torch.autograd.Function):
         @staticmethod
@@ -109,7 +109,7 @@ def product_function() -> Any:
             wants_x, wants_weight, wants_bias = ctx.needs_input_grad
             x_MK, slope_MN = x.reshape(-1, x.shape[-1]), slope.reshape(-1, slope.shape[-1])
             to_weight_NK = None
-            if wants_weight and weight_NK.is_contiguous():  # laid out as the weights are, as optimizers want it
+            if wants_weight and weight_NK.is_contiguous():  # same layout as the weights, as optimizers expect
                 to_weight_NK = multiply(slope_MN.T, x_MK.T)
             elif wants_weight:
                 to_weight_NK = multiply(x_MK.T, slope_MN.T).T
@@ -128,10 +128,10 @@ def multiply(x: torch.Tensor, weight_NK: torch.Tensor, bias_N: torch.Tensor | No
 
 
 class PackedLinear:
-    """The forward of ``nn.Linear`` or of transformers' ``Conv1D``, without gradient; with one it is the module's own.
+    """Replaces the forward of ``nn.Linear`` or transformers' ``Conv1D`` without gradient; calls the original with one.
 
-    ``copied``: whether the weights may be arranged in a copy, which is made at the first call. ``gelu``: whether the
-    product goes through GELU (of the error function) as well.
+    ``copied``: whether to pack the weights into a copy at the first call. ``gelu``: whether to fuse GELU (with the
+    error function).
     """
 
     def __init__(self, module: Any, copied: bool) -> None:
@@ -154,9 +154,11 @@ class PackedLinear:
 
 @contextmanager
 def packed_linears(model: torch.nn.Module) -> Iterator[None]:
-    """For the moment the linear layers of ``model`` are `PackedLinear`, where that is faster: on a CPU of x86, in fp32,
-    and in bf16 where it multiplies in it. Weights must not change meanwhile. Several threads may do so with one model:
-    the last one to end gives the layers back."""
+    """Replaces the linear layers of ``model`` by `PackedLinear` within the context, where that is faster.
+
+    This is the case on x86 CPUs in fp32, and in bf16 if the CPU supports it. Weights must not change within the
+    context. Several threads may share a model; the last one to exit restores the layers.
+    """
     with _LOCK:
         use = _IN_USE.get(model)
         if use is None:
@@ -174,7 +176,7 @@ def packed_linears(model: torch.nn.Module) -> Iterator[None]:
 
 @dataclass
 class _Use:
-    """The modules of a model whose forward is replaced, and how many threads need that."""
+    """The modules of a model whose forward is replaced, and the number of threads that use them."""
 
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]
     threads: int = 0
@@ -185,7 +187,7 @@ _IN_USE: dict[torch.nn.Module, _Use] = {}
 
 
 def _replaced(model: torch.nn.Module) -> list[tuple[torch.nn.Module, OneDnnLinear | None]]:
-    """The modules whose forward is replaced from now on, each with what replaced it before."""
+    """Replaces the forward of modules; returns them with their previous replacement, if any."""
     changed: list[tuple[torch.nn.Module, OneDnnLinear | None]] = []
     room = MOST_BYTES
     try:
@@ -213,7 +215,7 @@ def _give_back(changed: list[tuple[torch.nn.Module, OneDnnLinear | None]]) -> No
 
 
 def fused_activation(module: Any) -> torch.nn.Module | None:
-    """The activation of a module in `ACTIVATED`, which its `PackedLinear` computes from now on; None: as it was."""
+    """Returns the activation of a module in `ACTIVATED` that its `PackedLinear` fuses; None if it fuses none."""
     first, name = ACTIVATED.get(type(module).__name__, ("", ""))
     layer: Any = getattr(module, first, None)
     activation: Any = getattr(module, name, None)
@@ -232,7 +234,7 @@ def _as_it_is(states: torch.Tensor) -> torch.Tensor:
 
 
 def packs(module: torch.nn.Module) -> bool:
-    """Returns whether `PackedLinear` can stand for a module's forward."""
+    """Returns whether `PackedLinear` can replace a module's forward."""
     if type(module) not in (torch.nn.Linear, pytorch_utils.Conv1D):
         return False
     weight: torch.Tensor = cast(Any, module).weight
@@ -245,7 +247,7 @@ def packs(module: torch.nn.Module) -> bool:
 
 @functools.cache
 def has_onednn() -> bool:
-    """Returns whether this is a CPU of x86, and torch has what its compiler calls for linear layers there."""
+    """Returns whether this is an x86 CPU and torch has the linear-layer operators that its compiler uses there."""
     if platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available():
         return False
     operators: tuple[Callable[[], Any], ...] = (

@@ -1,8 +1,8 @@
-"""Cross-entropies of an output layer that never hold all its scores (B×T×V) at once.
+"""Cross-entropies of an output layer that never materialize all its scores (B×T×V) at once.
 
-A loss is a sum of terms: tokens scored against the whole vocabulary, a few at a time (`Whole`), and captions scored
-against words of their own, whose rows of the layer are all that is multiplied (`Own`). The gradient is made
-together with the value, while the scores are there: one buffer as large as the weights takes what all terms add.
+A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`Whole`), and captions scored against
+their own words, which multiplies only the rows of these words (`Own`). The gradient is computed together with the
+value, while the scores exist; all terms accumulate into one buffer of the size of the weights.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.autograd.function import once_differentiable
 
 from tellapart.models.onednn import linear
 
-CHUNK_SCORES = 2**23  # that may be held at once: 32 MB
-FEW_TOKENS = 256  # so few do not pay for a copy of the whole layer in autocast's precision
+CHUNK_SCORES = 2**23  # maximum number of scores in memory: 32 MB
+FEW_TOKENS = 256  # for fewer tokens, casting the whole layer to autocast's precision does not pay off
 
 
 class LossTerm(Protocol):
-    """Receives what a loss adds up: its value; with the layer's ``gradient`` it also adds to that."""
+    """A summand of the loss: computes its value and, with the layer's ``gradient``, also adds to that gradient."""
 
     def add(self, layer: Layer) -> torch.Tensor: ...
 
@@ -29,12 +29,11 @@ class LossTerm(Protocol):
 def head_loss(
     hidden_BTH: torch.Tensor, weight_VH: torch.Tensor, bias_V: torch.Tensor | None, terms: Sequence[LossTerm]
 ) -> torch.Tensor:
-    """The sum of ``terms``, a scalar in float32 (or 64) that can be differentiated once.
+    """Computes the sum of ``terms``, a scalar in float32 (or 64) that does not support double backward.
 
-    hidden_BTH is what the output layer reads; weight_VH and bias_V (or None) are that layer. Each term says which
-    tokens count, with which labels, and by how much; no paper has this, it is how `mle_head_loss` and
-    `smile_head_loss` are computed.
-    Under autocast a `Whole` term of many tokens is multiplied in autocast's precision, all else in the weights'.
+    hidden_BTH: the input of the output layer; weight_VH, bias_V (or None): its parameters. Each term defines its
+    tokens, labels and weights. This is not from a paper; `mle_head_loss` and `smile_head_loss` are computed this way.
+    Under autocast, a `Whole` term of many tokens uses autocast's precision; everything else uses that of the weights.
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
@@ -44,8 +43,9 @@ def head_loss(
 
 
 class HeadLoss(torch.autograd.Function):
-    """`head_loss` for autograd. The first backward hands out the gradient that the forward made; a second one
-    (``retain_graph``) makes it again, since what was handed out is no longer ours."""
+    """`head_loss` for autograd. The first backward returns the gradient computed in the forward; a second one
+    (``retain_graph``) recomputes it, because the caller owns the first result.
+    """
 
     @staticmethod
     def forward(
@@ -80,7 +80,7 @@ def accumulate_terms(layer: Layer, terms: Sequence[LossTerm]) -> tuple[torch.Ten
 
 
 class Layer:
-    """An output layer, hidden states in front of it, and the gradient of each of the two as it adds up."""
+    """An output layer, its input hidden states, and the accumulated gradients of both."""
 
     def __init__(
         self,
@@ -91,20 +91,20 @@ class Layer:
         autocast: torch.dtype | None,
     ) -> None:
         self.hidden_BTH, self.weight_VH, self.bias_V, self.autocast = hidden_BTH, weight_VH, bias_V, autocast
-        self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # sums in 16 bits would lose the small ones
+        self.wide = torch.promote_types(weight_VH.dtype, torch.float32)  # sums in 16 bits would lose small summands
         self.wants_hidden, self.wants_weight, self.wants_bias = wanted
         self.learns = any(wanted)
-        # Not zeros_like, which would keep a transposed layout: it is viewed as B·T rows.
+        # zeros_like would keep a transposed layout, but this is viewed as B·T rows.
         self.to_hidden_BTH = hidden_BTH.new_zeros(hidden_BTH.shape, dtype=self.wide) if self.wants_hidden else None
         self.to_weight_VH: torch.Tensor | None = None
         self.to_bias_V = torch.zeros_like(bias_V, dtype=self.wide) if self.wants_bias and bias_V is not None else None
 
     def products_of(self, tokens: int) -> torch.dtype:
-        """The precision in which ``tokens`` are multiplied with the whole layer."""
+        """Returns the precision in which ``tokens`` tokens are multiplied with the whole layer."""
         return self.weight_VH.dtype if self.autocast is None or tokens < FEW_TOKENS else self.autocast
 
     def add_to_weight(self, slope_NV: torch.Tensor, hidden_NH: torch.Tensor) -> None:
-        """Add slopeᵀ·hidden to the weights' gradient, with no second matrix of its size where precision allows."""
+        """Adds slopeᵀ·hidden to the weights' gradient, without a second matrix of its size if precision allows."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.mm(slope_NV.T, hidden_NH).to(self.wide)
         elif slope_NV.dtype == self.wide:
@@ -113,13 +113,13 @@ class Layer:
             self.to_weight_VH += torch.mm(slope_NV.T, hidden_NH)
 
     def add_to_rows(self, ids_N: torch.Tensor, slope_NH: torch.Tensor) -> None:
-        """Add to some rows of the weights' gradient; a row may come more than once."""
+        """Adds to rows of the weights' gradient; rows may repeat."""
         if self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         self.to_weight_VH.index_add_(0, ids_N, slope_NH)
 
     def gradients(self, slope: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """The gradients of hidden states, weights and bias, where each is wanted, times ``slope``."""
+        """Returns the required gradients of hidden states, weights and bias, times ``slope``."""
         if self.wants_weight and self.to_weight_VH is None:
             self.to_weight_VH = torch.zeros_like(self.weight_VH, dtype=self.wide)
         pairs = (
@@ -127,7 +127,7 @@ class Layer:
             (self.to_weight_VH, self.weight_VH),
             (self.to_bias_V, self.bias_V),
         )
-        unscaled = slope.device.type == "cpu" and float(slope) == 1  # elsewhere looking would make the device wait
+        unscaled = slope.device.type == "cpu" and float(slope) == 1  # on other devices, reading it would synchronize
         return tuple(
             None if sum_ is None else (sum_ if unscaled else sum_.mul_(slope)).to(like.dtype)  # type: ignore[union-attr]
             for sum_, like in pairs
@@ -138,8 +138,8 @@ class Layer:
 class VocabularyTerm:
     """Cross-entropy of tokens over the whole vocabulary, times ``share``, with label smoothing.
 
-    place_N: which of the B·T hidden states; label_N: their labels. out_NK: words that are left out of the vocabulary
-    of each token, its own label excepted (repetitions do no harm); not together with label smoothing.
+    place_N: indices into the B·T hidden states. label_N: their labels. out_NK: words excluded from each token's
+    vocabulary, except its label (repetitions are harmless); incompatible with label smoothing.
     """
 
     place_N: torch.Tensor
@@ -166,7 +166,7 @@ class VocabularyTerm:
         return value
 
     def cross_entropy(self, scores_nV: torch.Tensor, n: slice, learns: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """The loss of a few tokens, and its slope where the scores stood: they are overwritten."""
+        """Computes the loss of a chunk of tokens and its slope, which overwrites the scores."""
         label_n1, smooth, V = self.label_N[n, None], self.label_smoothing, scores_nV.shape[1]
         right_n1 = scores_nV.gather(1, label_n1)
         if self.out_NK is not None:
@@ -185,7 +185,7 @@ class VocabularyTerm:
     def push_back(
         self, layer: Layer, slope_nV: torch.Tensor, hidden_nH: torch.Tensor, weight_VH: torch.Tensor, n: slice
     ) -> None:
-        """Add to the layer's gradients what the slope of these scores gives."""
+        """Adds the contribution of these scores' slope to the layer's gradients."""
         if layer.to_bias_V is not None:
             layer.to_bias_V += slope_nV.sum(0)
         slope_nV = slope_nV.to(hidden_nH.dtype)
@@ -198,10 +198,10 @@ class VocabularyTerm:
 
 @dataclass(frozen=True)
 class SubsetTerm:
-    """Cross-entropy of captions' tokens over K words of each caption's own, times ``share``.
+    """Cross-entropy of captions' tokens over K words per caption, times ``share``.
 
-    ids_BK: the words; keep_BTK: which of them stand for choice (T may be 1: the same for all tokens); slot_BT: which
-    of the K is the label, kept for every token; counted_BT: the tokens that count.
+    ids_BK: the words. keep_BTK: mask of the words to choose from (T may be 1: the same for all tokens). slot_BT: index
+    among the K words of the label, which is always kept. counted_BT: mask of the tokens that count.
     """
 
     ids_BK: torch.Tensor
@@ -216,7 +216,7 @@ class SubsetTerm:
         scores_BTK = torch.bmm(hidden_BTH, rows_BKH.transpose(1, 2))
         if layer.bias_V is not None:
             scores_BTK += layer.bias_V[self.ids_BK][:, None, :]
-        # Tokens that do not count choose among all K, so that none is left without a choice.
+        # Tokens that do not count keep all K words, so that no row is fully masked.
         scores_BTK.masked_fill_(~self.keep_BTK & self.counted_BT[..., None], -torch.inf)
         log_p_BTK = scores_BTK.log_softmax(-1)
         right_BT1 = log_p_BTK.gather(2, self.slot_BT[..., None])
@@ -230,7 +230,7 @@ class SubsetTerm:
     def push_back(
         self, layer: Layer, slope_BTK: torch.Tensor, hidden_BTH: torch.Tensor, rows_BKH: torch.Tensor
     ) -> None:
-        """Add to the layer's gradients what the slope of these scores gives."""
+        """Adds the contribution of these scores' slope to the layer's gradients."""
         ids_N = self.ids_BK.flatten()
         if layer.to_bias_V is not None:
             layer.to_bias_V.index_add_(0, ids_N, slope_BTK.sum(1).flatten())

@@ -1,10 +1,10 @@
-"""Pretrained parts that come in Python packages, for where no model hub can be reached.
+"""Pretrained parts from Python packages, for environments without access to a model hub.
 
     load_vision("efficientnet-lite0")
 
-A part is unpacked once, into a plain folder of transformers below the cache, so that whatever loads a model's folder
-takes its name. The file in the package is checked against its SHA-256 first, and read without unpickling code. The
-packages are installed with ``--no-deps``: some ask for runtimes of their own, and none is imported.
+A part is unpacked once into a plain transformers folder below the cache, so that everything that loads model folders
+accepts its name. The file in the package is verified against its SHA-256 first and read without unpickling code. The
+packages are installed with ``--no-deps`` because some require their own runtimes, and none is imported.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tellapart.utils.messages import say
 class PackagedPart:
     """A pretrained part in an installed package.
 
-    ``module``: the importable module whose folder holds ``file``; it is not imported. ``write(file, folder)`` writes
-    the folder of transformers.
+    ``module``: the importable module whose folder contains ``file``; it is not imported. ``write(file, folder)`` writes
+    the transformers folder.
     """
 
     package: str
@@ -46,7 +46,7 @@ class PackagedPart:
 
 
 def write_efficientnet(file: Path, folder: Path) -> None:
-    """Writes EfficientNet-Lite, of the scale in the file's name, with its processor (224 pixels, squashed)."""
+    """Writes EfficientNet-Lite, with the scale in the file name, and its processor (224 pixels, squashed)."""
     from tellapart.models.efficientnet import from_published
 
     state = torch.load(file, weights_only=True, map_location="cpu")
@@ -58,13 +58,13 @@ def write_efficientnet(file: Path, folder: Path) -> None:
 
 
 def copy_transformers(file: Path, folder: Path) -> None:
-    """Copies the folder of transformers that the weights lie in."""
+    """Copies the transformers folder that contains the weights."""
     for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "vocab.txt"):
         shutil.copyfile(file.with_name(name), folder / name)
 
 
 def write_gguf(file: Path, folder: Path) -> None:
-    """Writes a language model and its tokenizer from a GGUF file, the weights in fp16."""
+    """Writes a language model and its tokenizer from a GGUF file, with weights in fp16."""
     if find_spec("gguf") is None:
         raise UsageError(f"{file.name} is read with the package gguf; type: pip install --no-deps gguf")
     transformers.utils.logging.disable_progress_bar()
@@ -73,7 +73,7 @@ def write_gguf(file: Path, folder: Path) -> None:
         str(file.parent), dtype=torch.float32, trust_remote_code=False, **place
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(file.parent), trust_remote_code=False, **place)
-    del read.config.quantization_config  # its weights are whole now
+    del read.config.quantization_config  # the weights are dequantized now
     plain: Any = transformers.AutoModelForCausalLM.from_config(read.config, dtype=torch.float16)
     plain.load_state_dict(read.state_dict())
     plain.save_pretrained(folder)
@@ -125,9 +125,9 @@ PARTS = {
 
 
 def packaged_folder(name: str) -> Path:
-    """Returns the folder of transformers of a part, unpacked at the first call.
+    """Returns the transformers folder of a part, which the first call unpacks.
 
-    Raises `UsageError` where its package is not installed, `TellapartError` where the file in it is another one.
+    Raises `UsageError` if its package is not installed, and `TellapartError` if the file in it is not the expected one.
     """
     part = PARTS[name]
     cache = Path(os.environ.get("TELLAPART_CACHE") or "~/.cache/tellapart").expanduser()
@@ -151,7 +151,7 @@ def packaged_folder(name: str) -> Path:
 
 
 def packaged_file(name: str) -> Path:
-    """Returns the file of weights in the package, its digest checked; raises as `packaged_folder`."""
+    """Returns the weights file in the package after verifying its digest; errors as in `packaged_folder`."""
     part = PARTS[name]
     spec = find_spec(part.module)
     if spec is None or spec.origin is None:
@@ -167,7 +167,7 @@ def packaged_file(name: str) -> Path:
 
 
 def package_version(part: PackagedPart) -> str:
-    """Returns the installed version of a part's package; "" where its metadata are gone."""
+    """Returns the installed version of a part's package; "" if its metadata is missing."""
     try:
         return version(part.package)
     except PackageNotFoundError:

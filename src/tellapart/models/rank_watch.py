@@ -1,4 +1,4 @@
-"""Names a rank that has stopped answering, and ends this one once its launcher is gone."""
+"""Reports ranks that stop responding, and ends this rank once its launcher is gone."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import threading
 import time
 from typing import Any
 
-BEAT = 5.0  # seconds between two signs of life
-SILENT = 60.0  # seconds without one after which a rank is named
-GRACE = 60.0  # seconds in which a rank whose launcher is gone may save its step
+BEAT = 5.0  # seconds between heartbeats
+SILENT = 60.0  # seconds without a heartbeat after which a rank is reported
+GRACE = 60.0  # seconds for a rank to save its step after its launcher is gone
 
 
 class RankWatch(threading.Thread):
-    """A thread of each rank that writes a sign of life into the group's store and reads those of the others.
+    """A thread of each rank that writes heartbeats into the group's store and reads those of the other ranks.
 
-    Collectives wait for a rank that is stopped for as long as their timeout, without a word. ``store``: a
-    torch.distributed.Store. ``launcher``: the process that started this rank, 0 if it may end before this one.
+    Collectives silently wait for a stopped rank until their timeout. ``store``: a torch.distributed.Store.
+    ``launcher``: id of the process that started this rank, or 0 if it may end before this one.
     """
 
     def __init__(self, store: Any, rank: int, count: int, launcher: int = 0) -> None:
@@ -35,7 +35,7 @@ class RankWatch(threading.Thread):
         self._done.set()
 
     def run(self) -> None:
-        """See threading."""
+        """Runs the thread; see `threading.Thread.run`."""
         while not self._done.wait(BEAT):
             if self._launcher and os.getppid() != self._launcher:
                 self._end_process()
@@ -43,7 +43,7 @@ class RankWatch(threading.Thread):
             if self._store is not None:
                 try:
                     self._look(self._store)
-                except RuntimeError:  # the store lies in a process that ended
+                except RuntimeError:  # the process with the store has ended
                     self._store = None
 
     def _look(self, store: Any) -> None:
@@ -75,4 +75,4 @@ class RankWatch(threading.Thread):
 
     @staticmethod
     def _print(line: str) -> None:
-        print(f"tellapart: {line}", file=sys.stderr, flush=True)  # by whichever rank is left, not by the main one alone
+        print(f"tellapart: {line}", file=sys.stderr, flush=True)  # printed by any remaining rank, not only the main one

@@ -1,7 +1,7 @@
 """Ranks: the processes of torchrun or ``accelerate launch`` that share the work of a training step.
 
-The batch of a step has the same items on every rank. Each rank works on a share of its pictures. Values that depend on
-the whole batch are gathered, and every rank computes them identically; a single process is one rank.
+Every rank has the same batch and processes a share of its pictures. Values that depend on the whole batch are gathered
+and computed identically on every rank. A single process is one rank.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from tellapart.models.rank_watch import RankWatch
 from tellapart.types import share_of
 from tellapart.utils.messages import Verbosity, say, set_verbosity
 
-BUCKET = 2**24  # numbers that are summed at once
-PATIENCE = timedelta(days=1)  # others wait while one encodes; the launcher ends them where one dies
-LONGEST = timedelta(days=7)  # while another run holds the folder, or one rank works between two collectives
-# Seconds that a process waits at its end. A thread of gloo that frees the tensors of the last collective while the
-# interpreter ends aborts the process (pytorch issues 179291 and 190489), and torch has nothing to wait for it by.
+BUCKET = 2**24  # number of values per all-reduce
+PATIENCE = timedelta(days=1)  # timeout while one rank encodes; if a rank dies, the launcher ends the others
+LONGEST = timedelta(days=7)  # timeout while another run holds the folder or one rank works between collectives
+# Seconds that a process waits before it exits. If a gloo thread frees the tensors of the last collective during
+# interpreter shutdown, the process aborts (pytorch issues 179291 and 190489), and torch has no way to wait for it.
 SETTLE = 0.5
 
 _left: int | None = None  # this rank's number, once it has left the others
-_gloo: dist.ProcessGroup | None = None  # the group of barriers, whose waits end in time; None: the default group
+_gloo: dist.ProcessGroup | None = None  # group for barriers, whose waits time out; None: the default group
 _watch: RankWatch | None = None
-_alone_in = ""  # the step of `main_first` that this rank is in
+_alone_in = ""  # the step of `main_first` that this rank is running
 
 
 def start() -> None:
-    """Joins the process group if a launcher has started several processes; only the first rank prints."""
+    """Joins the process group if a launcher started several processes; afterwards only the first rank prints."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or dist.is_initialized() or _left is not None:
         if lone_process_of_accelerate():
             tell_lone_process()
@@ -51,7 +51,7 @@ def start() -> None:
     global _gloo
     _gloo = None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo", timeout=LONGEST)
     default: Any = dist.distributed_c10d._get_default_store()
-    store = default.clone()  # a connection of the thread's own
+    store = default.clone()  # a separate connection for the thread
     global _watch
     _watch = RankWatch(store, dist.get_rank(), dist.get_world_size(), os.getppid() if by_elastic_launcher() else 0)
     _watch.start()
@@ -62,12 +62,12 @@ def start() -> None:
 
 
 def by_elastic_launcher() -> bool:
-    """Returns whether torchrun, ``accelerate launch`` or ``--nproc`` started this process, which waits for its end."""
+    """Returns whether torchrun, ``accelerate launch`` or ``--nproc`` started this process and waits for its end."""
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 def lone_process_of_accelerate() -> bool:
-    """Returns whether ``accelerate launch`` was asked for several processes and started one: a port but no rank."""
+    """Returns whether ``accelerate launch`` started one process instead of several: it sets a port but no rank."""
     named = {"ACCELERATE_MIXED_PRECISION", "ACCELERATE_USE_CPU", "MASTER_PORT"} <= os.environ.keys()
     return named and "WORLD_SIZE" not in os.environ and "SLURM_JOB_ID" not in os.environ
 
@@ -92,12 +92,12 @@ def leave() -> None:
 
 
 def count() -> int:
-    """Returns the number of ranks; 1 without a launcher, and for a rank that has left the others."""
+    """Returns the number of ranks; 1 without a launcher or after `leave`."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def index() -> int:
-    """Returns the number of this rank, from 0."""
+    """Returns the index of this rank, starting at 0."""
     return dist.get_rank() if dist.is_initialized() else _left or 0
 
 
@@ -113,9 +113,9 @@ def share(total: int) -> slice:
 
 @contextmanager
 def main_first(step: str) -> Iterator[None]:
-    """Runs the block on the main rank first, then on the others, which find its files on disk.
+    """Runs the block on the main rank first, then on the others, which can then use its files on disk.
 
-    The block must not call collectives, which would wait forever; they raise RuntimeError. ``step``: see `barrier`.
+    Collectives inside the block would deadlock, so they raise RuntimeError. ``step``: see `barrier`.
     """
     global _alone_in
     if not is_main():
@@ -132,7 +132,7 @@ def main_first(step: str) -> Iterator[None]:
 def barrier(step: str, patience: timedelta | None = None) -> None:
     """Waits for every rank, for at most ``patience`` (default: `PATIENCE`).
 
-    Raises `TellapartError` if a rank does not arrive in time; the message names ``step``, the work that is waited for.
+    Raises `TellapartError` if a rank does not arrive in time; the message names ``step``, the work in progress.
     """
     if count() == 1:
         return
@@ -158,7 +158,7 @@ def _check_together() -> None:
 def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
     """Gathers the rows of all ranks, in rank order. Only this rank's own rows keep their gradient.
 
-    Further axes may differ in length; shorter ones are padded with ``fill`` at their end.
+    Other axes may differ in length; shorter ones are padded with ``fill`` at the end.
     """
     if count() == 1:
         return rows
@@ -176,7 +176,7 @@ def gather_rows(rows: torch.Tensor, fill: float = 0) -> torch.Tensor:
 
 
 def padded(rows: torch.Tensor, shape: Sequence[int], fill: float) -> torch.Tensor:
-    """Pads ``rows`` to ``shape`` at the end of each axis; booleans become bytes, which every backend sends."""
+    """Pads ``rows`` to ``shape`` at the end of each axis; converts booleans to bytes, which every backend supports."""
     missing = [
         pad for have, want in zip(reversed(rows.shape), reversed(shape), strict=True) for pad in (0, want - have)
     ]
@@ -206,7 +206,7 @@ def from_main(number: float) -> float:
 
 
 def anywhere(flag: bool) -> bool:
-    """Returns whether ``flag`` is set on any rank. Does not wait for the device."""
+    """Returns whether ``flag`` is set on any rank, without synchronizing with the device."""
     if count() == 1:
         return flag
     _check_together()
@@ -216,7 +216,7 @@ def anywhere(flag: bool) -> bool:
 
 
 def add_up(numbers: dict[str, float]) -> dict[str, float]:
-    """Sums over the ranks, by name; a name that a rank lacks counts as 0 there."""
+    """Sums values by name over the ranks; names missing on a rank count as 0."""
     if count() == 1:
         return numbers
     tables = [json.loads(text) for text in gather_texts([json.dumps(numbers)])]
@@ -225,7 +225,7 @@ def add_up(numbers: dict[str, float]) -> dict[str, float]:
 
 
 def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Replaces every gradient by its sum over the ranks; a parameter that no rank used keeps none."""
+    """Replaces every gradient by its sum over the ranks; parameters that no rank used keep no gradient."""
     if count() == 1:
         return
     learned = fill_gradients(parameters)
@@ -237,7 +237,7 @@ def add_up_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
 
 
 def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Returns the parameters that any rank used, and sets missing gradients of these to 0."""
+    """Returns the parameters that any rank used, and sets their missing gradients to 0."""
     everything = list(parameters)
     used = torch.tensor([parameter.grad is not None for parameter in everything], device=_device()).int()
     dist.all_reduce(used, dist.ReduceOp.MAX)
@@ -249,7 +249,7 @@ def fill_gradients(parameters: Iterable[torch.nn.Parameter]) -> list[torch.nn.Pa
 
 
 def buckets(tensors: Sequence[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Yields groups of tensors of one dtype with about `BUCKET` elements."""
+    """Yields groups of tensors of the same dtype with about `BUCKET` elements in total."""
     bucket: list[torch.Tensor] = []
     for tensor in tensors:
         full = sum(one.numel() for one in bucket) + tensor.numel() > BUCKET
