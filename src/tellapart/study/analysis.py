@@ -1,20 +1,20 @@
-"""Intervals for means over ratings that share participants and items.
+"""Analyses the answers of a study: intervals, agreement, exclusion, figures and exports.
 
-Participants and items are both samples. The variance is that of two-way clustering (Cameron, Gelbach and Miller 2011):
-of a bootstrap over participants, plus that over items, minus that over single answers, which both contain; each is
-resampled with replacement, whole clusters at a time. The interval is Student's, with one degree of freedom less than
-the smaller number of clusters. Resampling both at once (Owen's pigeonhole bootstrap) counts the noise of single ratings
-three times: for answers of yes and no, intervals are then up to 1.7 times too wide.
+Intervals treat both participants and items as samples. The variance uses two-way clustering (Cameron, Gelbach and
+Miller 2011): the bootstrap variance over participants, plus that over items, minus that over single answers, which both
+contain. Each bootstrap resamples whole clusters with replacement. The interval is Student's t with one degree of
+freedom less than the smaller number of clusters. Resampling both at once (Owen's pigeonhole bootstrap) counts the noise
+of single ratings three times; for yes/no answers its intervals are up to 1.7 times too wide.
 
-Agreement among any number of raters: Krippendorff's alpha and Fleiss' kappa, from counts of units by options.
+Agreement among any number of raters is Krippendorff's alpha and Fleiss' kappa, from counts of units by options.
 
-From answers to figures: who counts, each system's means, differences, agreement and times.
+The figures are each system's means, differences, agreement and times:
 
 ``pick``: the share of answers that are the target (paper 3, Table 6). ``rate``: the mean of each aspect, and F1, the
-harmonic mean of a system's mean descriptiveness and mean accuracy, which is how paper 1's Table 2 comes about.
-``compare``: how often a system's caption tells more (a tie counts half), and how often it is called wrong.
+harmonic mean of a system's mean descriptiveness and mean accuracy, as in paper 1, Table 2.
+``compare``: how often a system's caption is more informative (ties count half), and how often it is judged wrong.
 
-Answers as files for others: JSON and CSV, without anything that says who answered.
+Answers are exported as anonymous JSON and CSV.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Ratings:
-    """M ratings: who (participant), of what (item), of which system, and the value."""
+    """M ratings, each with its participant, item, system and value."""
 
     participant_M: npt.NDArray[np.int64]
     item_M: npt.NDArray[np.int64]
@@ -62,8 +62,7 @@ class Ratings:
 
 @dataclass(frozen=True)
 class ClusteredDraws:
-    """A number, or S of them, in R resamples of participants, of items and of single answers; and how many there are
-    of each."""
+    """A statistic, or S of them, in R resamples of participants, items and single answers, and the cluster counts."""
 
     person_R: Floats
     item_R: Floats
@@ -71,17 +70,18 @@ class ClusteredDraws:
     clusters: tuple[int, int, int]
 
     def __getitem__(self, system: int) -> ClusteredDraws:
-        """The draws of one system."""
+        """Returns the draws of one system."""
         return ClusteredDraws(self.person_R[:, system], self.item_R[:, system], self.rating_R[:, system], self.clusters)
 
     def __sub__(self, other: ClusteredDraws) -> ClusteredDraws:
-        """The draws of a difference: resample by resample."""
+        """Returns the draws of a difference, resample by resample."""
         return ClusteredDraws(
             self.person_R - other.person_R, self.item_R - other.item_R, self.rating_R - other.rating_R, self.clusters
         )
 
     def standard_error(self) -> float:
-        """By two-way clustering; never below that of participants or items alone. NaN for a single cluster."""
+        """Computes the two-way clustered standard error, at least that of participants or items alone. NaN for one
+        cluster."""
         parts = []
         for drawn_R, count in zip((self.person_R, self.item_R, self.rating_R), self.clusters, strict=True):
             known_R = drawn_R[np.isfinite(drawn_R)]
@@ -96,11 +96,11 @@ class ClusteredDraws:
 
 
 def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -> ClusteredDraws:
-    """Each system's mean in each resample, R×S; NaN where a resample has no rating of it."""
+    """Computes each system's mean in each resample, R×S; NaN if a resample has no rating of it."""
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     drawn, clusters = [], []
-    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # one may rate two systems
+    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # an answer may rate two systems
     for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
         names, row_M = np.unique(axis_M, return_inverse=True)
         sums_GC = np.zeros((len(names), 2 * systems))
@@ -113,25 +113,26 @@ def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -
 
 
 def means(ratings: Ratings, systems: int) -> Floats:
-    """Each system's mean, S; NaN where it has no rating."""
+    """Computes each system's mean, S; NaN for a system without ratings."""
     member_MS = np.eye(systems)[ratings.system_M]
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(ratings.value_M @ member_MS / member_MS.sum(0), float)
 
 
 def interval(value: float, draws: ClusteredDraws, n: int, confidence: float, bounds: tuple[float, float]) -> Interval:
-    """A value with its interval, within the bounds of the scale; NaN where the interval is undefined.
+    """Returns a value with its interval, clipped to the bounds of the scale; NaN if the interval is undefined.
 
-    So it is where all answers agree: what the next participant says cannot be told from a spread of 0.
+    The interval is undefined if all answers agree, because a spread of 0 does not predict the next participant's
+    answer.
     """
     half = student_quantile(confidence, draws.freedom) * draws.standard_error()
-    if not math.isfinite(half) or not half:  # max and min would give the bounds
+    if not math.isfinite(half) or not half:  # max and min would return the bounds
         return Interval(value, NAN, NAN, n)
     return Interval(value, max(bounds[0], value - half), min(bounds[1], value + half), n)
 
 
 def difference(value: float, draws: ClusteredDraws, n: int, confidence: float) -> Difference:
-    """A difference with its interval and its two-sided p-value; NaN where they are undefined, as in `interval`."""
+    """Returns a difference with its interval and two-sided p-value; NaN if they are undefined, see `interval`."""
     error = draws.standard_error()
     if not error or not math.isfinite(error) or draws.freedom < 1:
         return Difference(value, NAN, NAN, n, NAN)
@@ -141,8 +142,9 @@ def difference(value: float, draws: ClusteredDraws, n: int, confidence: float) -
 
 
 def student_quantile(confidence: float, freedom: int) -> float:
-    """The half width of a central interval of Student's t, by Wallace's (1959) approximation: within 1.2 % from three
-    degrees of freedom on. NaN below one."""
+    """Returns the half width of a central interval of Student's t by Wallace's (1959) approximation.
+
+    The error is within 1.2 % for at least three degrees of freedom. NaN below one."""
     if freedom < 1:
         return NAN
     z = NormalDist().inv_cdf((1 + confidence) / 2) * (8 * freedom + 3) / (8 * freedom + 1)
@@ -150,7 +152,7 @@ def student_quantile(confidence: float, freedom: int) -> float:
 
 
 def _as_normal(t: float, freedom: int) -> float:
-    """The normal deviate with the tail of a t: the inverse of `student_quantile`."""
+    """Returns the normal deviate with the tail probability of ``t``; the inverse of `student_quantile`."""
     return (8 * freedom + 1) / (8 * freedom + 3) * math.sqrt(freedom * math.log1p(t * t / freedom))
 
 
@@ -158,10 +160,10 @@ Level = Literal["nominal", "ordinal", "interval"]
 
 
 def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> float | None:
-    """Krippendorff's alpha (2011), by the package krippendorff. U units, V options in their order.
+    """Computes Krippendorff's alpha (2011) with the package krippendorff, for U units and V ordered options.
 
-    Units with one rater do not count. None where no unit has two, or all raters chose one and the same option.
-    Raises `MissingExtra`.
+    Ignores units with one rater. None if no unit has two raters, or all raters chose the same option. Raises
+    `MissingExtra`.
     """
     try:
         import krippendorff
@@ -177,11 +179,11 @@ def krippendorff_alpha(count_UV: npt.ArrayLike, level: Level = "nominal") -> flo
 
 
 def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
-    """Fleiss' kappa (1971): agreement beyond chance on options without an order.
+    """Computes Fleiss' kappa (1971): agreement beyond chance on unordered options.
 
-    Fleiss asks for equally many raters of each unit. Where they differ, each unit's agreement is over its own pairs of
-    raters and the shares of the options are over all ratings, which is his formula where they are equal. None where no
-    unit has two raters, or all chose one and the same option.
+    Fleiss requires the same number of raters for each unit. Otherwise each unit's agreement is over its own pairs of
+    raters, and the option shares are over all ratings, which equals his formula for equal numbers. None if no unit has
+    two raters, or all raters chose the same option.
     """
     counts = np.asarray(count_UV, float)
     counts = counts[counts.sum(1) >= 2]
@@ -195,7 +197,7 @@ def fleiss_kappa(count_UV: npt.ArrayLike) -> float | None:
 
 
 def option_counts_of(unit_M: npt.ArrayLike, option_M: npt.ArrayLike, options: int) -> npt.NDArray[np.int64]:
-    """Counts U×V of M ratings: how many raters chose each option of each unit."""
+    """Counts how many raters chose each option of each unit: U×V from M ratings."""
     units, row_M = np.unique(np.asarray(unit_M), return_inverse=True)
     counts = np.zeros((len(units), options), np.int64)
     np.add.at(counts, (row_M, np.asarray(option_M)), 1)
@@ -207,7 +209,7 @@ F1, ACCURACY = "f1", "accuracy"
 
 @dataclass(frozen=True)
 class QuestionAgreement:
-    """Agreement on one question: ``units`` of at least two of the ``answers``; None where it is undefined."""
+    """Agreement on one question, over ``units`` with at least two of the ``answers``; None if undefined."""
 
     question: str
     level: Level
@@ -232,7 +234,8 @@ class Person:
 
 @dataclass
 class StudyResults:
-    """All that the report says. ``systems[name][metric]``: percent of ``pick`` and ``compare``, of ``rate`` 1 to 5."""
+    """The content of the report. ``systems[name][metric]``: percent for ``pick`` and ``compare``, 1 to 5 for
+    ``rate``."""
 
     study: Study
     systems: dict[str, dict[str, Interval]]
@@ -241,7 +244,7 @@ class StudyResults:
     people: list[Person]
     stamps: list[tuple[float, str, str]]
     refusals: dict[str, int]
-    seconds: tuple[float, float, float]  # quartiles per item
+    seconds: tuple[float, float, float]  # quartiles of the seconds per item
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -251,12 +254,12 @@ class StudyResults:
 
     @property
     def counted(self) -> list[Person]:
-        """Whose answers count."""
+        """Returns the people whose answers count."""
         return [one for one in self.people if one.status == COMPLETE and not one.excluded]
 
     @property
     def signature(self) -> str:
-        """Returns how the figures were made, in one line."""
+        """Returns how the figures were computed, in one line."""
         analysis, rule = self.study.settings.analysis, self.study.settings.exclusion
         return "|".join(
             (
@@ -274,7 +277,7 @@ METRICS = {"pick": (ACCURACY,), "rate": (ASPECTS[0], ASPECTS[1], F1, ASPECTS[2])
 
 
 def analyse(study: Study, store: AnswerStore) -> StudyResults:
-    """The results of the answers so far, of those who completed and are not excluded. Raises `UsageError` for none."""
+    """Analyses the answers of those who completed and are not excluded. Raises `UsageError` if there are none."""
     found = _answers_of_people(study, store)
     people = [one for one, _ in found]
     counted = [
@@ -303,7 +306,7 @@ def analyse(study: Study, store: AnswerStore) -> StudyResults:
 
 
 def people_of(study: Study, store: AnswerStore) -> list[Person]:
-    """Everybody who began, in that order, whether they count or not."""
+    """Returns everybody who began, in that order, whether they count or not."""
     return [one for one, _ in _answers_of_people(study, store)]
 
 
@@ -319,8 +322,8 @@ def _person(study: Study, one: Participant, answers: Sequence[StudyAnswer]) -> P
     places = study.order(one.block, one.ordinal, one.seed)
     if any(places[answer.position].trial != answer.trial for answer in answers if answer.position < len(places)):
         raise UsageError(f"the answers of participant {one.number} are to another design; restore items.json")
-    complete = len(answers) == len(places)  # who answered everything counts, with or without the click on Finish
-    # By today's rule, which may have been amended since it was written down.
+    complete = len(answers) == len(places)  # complete answers count even without a click on Finish
+    # Uses the current rule, which may have been amended since.
     reason = exclusion(study, places, answers) if complete else one.excluded
     seconds = [a.seconds for a in answers if a.seconds is not None and study.trials[a.trial].role == ITEM]
     end = max((answer.at for answer in answers), default=math.nan)
@@ -346,7 +349,7 @@ def _quartiles(seconds: Sequence[float]) -> tuple[float, float, float]:
 
 
 def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, int, float]]:
-    """Returns what an answer says: metric, the system's number, and a value."""
+    """Returns the scores of an answer as (metric, system number, value)."""
     trial = study.trials[answer.trial]
     numbers = [study.systems.index(system) for system in trial.systems]
     if study.kind == "pick":
@@ -364,7 +367,7 @@ def scores(study: Study, answer: StudyAnswer) -> list[tuple[str, int, float]]:
 
 
 def ratings_of(study: Study, answers: Sequence[StudyAnswer]) -> dict[str, Ratings]:
-    """The values of each metric, with who gave them and to what."""
+    """Returns the ratings of each metric, with participants and items."""
     units = {unit: number for number, unit in enumerate(sorted({study.trials[a.trial].unit for a in answers}))}
     rows: dict[str, list[tuple[int, int, int, float]]] = {}
     for answer in answers:
@@ -394,7 +397,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
     for a, b in combinations(range(len(study.systems)), 2):
         own = values, drawn, n
         names = (study.systems[a], study.systems[b])
-        if study.kind == "compare":  # head to head, not by way of third systems
+        if study.kind == "compare":  # head to head, not via third systems
             met = [answer for answer in answers if study.trials[answer.trial].systems == names]
             if not met:
                 continue
@@ -410,7 +413,7 @@ def _figures(study: Study, answers: Sequence[StudyAnswer]) -> tuple[dict[str, di
 def _resampled(
     study: Study, answers: Sequence[StudyAnswer]
 ) -> tuple[dict[str, Floats], dict[str, ClusteredDraws], dict[str, list[int]]]:
-    """Of each metric the systems' values, their resamples and their numbers of ratings."""
+    """Returns, by metric, the systems' values, their resamples and their numbers of ratings."""
     count, analysis = len(study.systems), study.settings.analysis
     found = ratings_of(study, answers)
     values = {metric: means(ratings, count) for metric, ratings in found.items()}
@@ -430,7 +433,7 @@ def _resampled(
 
 
 def harmonic(descriptiveness: Floats, accuracy: Floats) -> Floats:
-    """F1 of paper 1, Table 2: of the two means, so 3.89 and 4.39 give 4.12."""
+    """Computes F1 of the two means (paper 1, Table 2): 3.89 and 4.39 give 4.12."""
     return np.asarray(2 * descriptiveness * accuracy / (descriptiveness + accuracy), float)
 
 
@@ -466,10 +469,10 @@ _WRONG = ("neither", "first", "second", "both")
 
 
 def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = False) -> dict[str, Any]:
-    """Write ``answers.json`` (design facts, every answer) and ``answers.csv`` (one row for each answer) to ``out``.
+    """Writes ``answers.json`` (design and all answers) and ``answers.csv`` (one row per answer) to ``out``.
 
-    Participants are P1, P2, … and times are relative to their beginning. with_ids: also ``identifiers.csv``, who of the
-    platform is which of them, for paying; never publish it.
+    Participants are P1, P2, … and times are relative to their start. with_ids: also writes ``identifiers.csv``, which
+    maps them to the platform's identifiers for payment; never publish it.
     """
     for name in (JSON_FILE, CSV_FILE, *([PEOPLE_FILE] if with_ids else [])):
         check_output(out / name)
@@ -495,7 +498,7 @@ def export(study: Study, store: AnswerStore, out: Path, *, with_ids: bool = Fals
             {"participant": f"P{number}", "identifier": own[0], "study": own[1], "session": own[2],
              "status": status[f"P{number}"].status, "excluded": status[f"P{number}"].excluded}
             for number, own in identities.items()
-            if f"P{number}" in status  # not who has begun since
+            if f"P{number}" in status  # omits people who have begun since
         ]  # fmt: skip
         write_output(out / PEOPLE_FILE, _csv(known))
     return {"folder": str(out), "answers": len(rows), "participants": len({row["participant"] for row in rows}),
@@ -538,7 +541,7 @@ def _rows(study: Study, store: AnswerStore, people: Mapping[str, Person]) -> lis
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
-    """A table; a text that a spreadsheet would take for a formula is led by an apostrophe."""
+    """Formats rows as CSV; prefixes texts that a spreadsheet would interpret as formulas with an apostrophe."""
     out = io.StringIO()
     if rows:
         writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")

@@ -1,12 +1,12 @@
-"""Sets of pictures that look alike, each with a target, as paper 3 made them for people (section 4.2.4, appendix A).
+"""Creates studies: look-alike sets, captions, trials and blocks.
 
-Targets come in random order. The distractors of a target are its nearest pictures by cosine among those that are in no
-set yet and whose cosine *to the target* is at most a limit (0.8 in the paper); nothing else is limited. So no picture
-is in two sets.
+Look-alike sets have a target each, as in paper 3's human study (section 4.2.4, appendix A). Targets come in random
+order. A target's distractors are its nearest pictures by cosine among those that are in no set yet and whose cosine *to
+the target* is at most a limit (0.8 in the paper); no other cosine is limited. The sets are disjoint.
 
-Making a study: which pictures, which captions, which blocks.
 
-The pictures, captions and references of a new study, from the same specifications and files that ``eval`` reads.
+
+Pictures, captions and references come from the same specifications and files as in ``eval``.
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ def lookalike_sets(
     count: int | None = None,
     max_cosine: float = MAX_COSINE,
 ) -> list[list[int]]:
-    """Up to ``count`` sets of ``size`` rows of ``features_ND``, the target first, then from near to far.
+    """Builds up to ``count`` sets of ``size`` rows of ``features_ND``: the target, then distractors from near to far.
 
-    targets: rows that may be one, in the order in which they are tried. available: rows that a set may hold. A target
-    with too few pictures left is passed over. Equal cosines are ordered by row (`tellapart.features.nearest`).
+    targets: candidate target rows, in the order in which they are tried.
+    available: rows that a set may contain.
+    Skips targets with too few remaining pictures. Equal cosines are ordered by row (`tellapart.features.nearest`).
     """
     vectors = Vectors.of(features_ND)
     free_N = np.zeros(len(vectors), bool)
@@ -103,9 +104,9 @@ def lookalike_sets(
 def easy_sets(
     features_ND: npt.ArrayLike, reserved: Sequence[int], *, size: int, count: int, seed: str
 ) -> list[list[int]]:
-    """``count`` disjoint sets of reserved rows for control items: a target among random pictures unlike it.
+    """Builds ``count`` disjoint sets of reserved rows for control items: a target among random dissimilar pictures.
 
-    The distractors are drawn from the half of the free rows that is less like the target, so that a look suffices.
+    Draws the distractors from the half of the free rows that is less similar to the target, so that the item is easy.
     """
     vectors = Vectors.of(features_ND)
     free = shuffled(reserved, seed, "easy")
@@ -128,8 +129,7 @@ _WORD = re.compile(r"[a-z]{4,}")
 
 @dataclass(frozen=True)
 class Material:
-    """Pictures and their captions: ``captions[system][id]``, references by id, features by row where a scorer gave
-    them."""
+    """Pictures and their captions: ``captions[system][id]``, references by id, and features by row if computed."""
 
     items: Sequence[Item]
     captions: Mapping[str, Mapping[str, str]]
@@ -140,10 +140,12 @@ class Material:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """Describes what a new study should be like. None: the default of its kind.
+    """The plan of a new study. None: the default of its kind.
 
-    ``items``: look-alike sets or pictures; ``candidates``: pictures of a set; ``block``: items of one participant;
-    ``human``: first or random reference as a system of its own, or none.
+    items: number of look-alike sets or pictures.
+    candidates: pictures per set.
+    block: items per participant.
+    human: which reference is the system ``human``: first, random or none.
     """
 
     kind: str
@@ -171,14 +173,17 @@ class StudyPlan:
             raise UsageError("--candidates: expected at least 2 pictures in a set")
 
     def with_defaults(self) -> StudyPlan:
-        """Paper 3 for ``pick`` (500 sets, the first reference), paper 1 for ``rate`` (100 pictures, five raters, a
-        random reference); ``compare`` has 100 pictures and three raters."""
+        """Fills in the defaults of the kind.
+
+        ``pick``: paper 3 (500 sets, the first reference). ``rate``: paper 1 (100 pictures, five raters, a random
+        reference).
+        ``compare``: 100 pictures and three raters."""
         own = {"pick": (500, 1, "first"), "rate": (100, 5, "random"), "compare": (100, 3, "none")}[self.kind]
         return replace(self, items=self.items or own[0], raters=self.raters or own[1], human=self.human or own[2])
 
 
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
-    """Write the folder of a new study. Raises `UsageError` where the pictures do not suffice, or it exists already."""
+    """Writes the folder of a new study. Raises `UsageError` if there are too few pictures or the study exists."""
     if (folder / ITEMS).exists():
         raise UsageError(f"{folder}: a study is there already; name another folder with -o")
     plan = plan.with_defaults()
@@ -216,7 +221,7 @@ def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
 
 
 def with_human(material: Material, plan: StudyPlan) -> Material:
-    """The material with one reference of each picture as the system ``human``, where the plan has it."""
+    """Adds one reference per picture as the system ``human`` if the plan includes it."""
     if plan.human == "none":
         return material
     if HUMAN in material.captions:
@@ -233,7 +238,7 @@ def with_human(material: Material, plan: StudyPlan) -> Material:
 
 
 class _Maker:
-    """One study in the making: which rows become items, which controls, and their trials."""
+    """Builds one study: chooses the rows of items and controls, and builds their trials."""
 
     def __init__(self, material: Material, plan: StudyPlan, folder: Path) -> None:
         self.material, self.plan, self.folder = material, plan, folder
@@ -244,10 +249,10 @@ class _Maker:
             row for row, id_ in enumerate(ids) if any(t.strip() for t in material.references.get(id_, ()))
         ]
         self._written: dict[int, str] = {}
-        self._new: list[str] = []  # names that were not in the folder before
+        self._new: list[str] = []  # names that are new in the folder
 
     def make(self) -> tuple[list[Trial], list[list[tuple[int, bool]]]]:
-        """The trials, and the blocks as numbers of trials. Writes the pictures, or nothing."""
+        """Returns the trials, and the blocks as trial numbers. Writes all pictures or none."""
         easy, main = self._pick_rows() if self.plan.kind == "pick" else self._single_rows()
         pictures = self.folder / PICTURES
         new = [folder for folder in (pictures, *pictures.parents) if not folder.exists()]
@@ -273,10 +278,10 @@ class _Maker:
                 trials += [self._trial(rows, condition) for condition in conditions]
         return trials, self._blocks(len(main), len(conditions), first)
 
-    # Which pictures.
+    # Choice of pictures.
 
     def _pick_rows(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Sets for controls, practice and the example, and the look-alike sets."""
+        """Returns sets for controls, practice and the example, and the look-alike sets."""
         plan, features_ND = self.plan, self.material.features_ND
         if features_ND is None:
             raise UsageError("pick needs a scorer to find pictures that look alike; add --scorer NAME")
@@ -304,7 +309,7 @@ class _Maker:
         return easy, sets
 
     def _single_rows(self) -> tuple[list[list[int]], list[list[int]]]:
-        """Pairs of a picture and another whose caption does not fit it, and the pictures to ask about."""
+        """Returns pairs of a picture and one with a non-matching caption for controls, and the pictures of items."""
         count = self.plan.controls + PRACTICE_ITEMS + 1
         if len(self.described) < count + 1:
             raise UsageError(
@@ -324,7 +329,7 @@ class _Maker:
         return pairs, [[row] for row in rows]
 
     def _say_fewer(self, count: int, what: str, reserved: int) -> None:
-        """Says why a study asks about fewer pictures or sets than planned."""
+        """Prints why a study has fewer pictures or sets than planned."""
         if count < (self.plan.items or 0):
             say(
                 f"the study asks about {count:,} {what}, and {self.plan.items:,} were planned: of "
@@ -360,7 +365,7 @@ class _Maker:
         return Trial(role, unit, (), (self._reference(rows[0]),), tuple(map(self._picture, rows)), ((0,),), text)
 
     def _easy_rate(self, role: str, rows: Sequence[int], number: int) -> Trial:
-        """A caption of another picture, whose accuracy is low; of controls every other one says what to choose."""
+        """Builds a trial with another picture's caption, of low accuracy; every other control states the answer."""
         unit, pictures = self.material.items[rows[0]].id, (self._picture(rows[0]),)
         if role == CONTROL and number % 2:
             option = shuffled(range(len(SCALE)), self.seed, f"check {number}")[0]
@@ -373,7 +378,7 @@ class _Maker:
         return Trial(role, unit, (), (self._reference(rows[1]),), pictures, (None, (0, 1), None), text)
 
     def _easy_compare(self, role: str, rows: Sequence[int], number: int) -> Trial:
-        """The picture's own caption beside one of another picture, which alone is wrong."""
+        """Builds a trial with the picture's caption and another picture's; only the latter is wrong."""
         own, other = (self._reference(row) for row in rows[:2])
         swap = bool(number % 2)
         text = "The caption that is marked as wrong was written for another picture."
@@ -382,7 +387,7 @@ class _Maker:
         return Trial(role, self.material.items[rows[0]].id, (), captions, (self._picture(rows[0]),), expected, text)
 
     def _picture(self, row: int) -> str:
-        """Write a picture once, called after its content. Raises `UsageError` for one that cannot be read."""
+        """Writes a picture once, named after its content. Raises `UsageError` if it is unreadable."""
         if row not in self._written:
             try:
                 image = self.material.items[row].picture.image()
@@ -400,10 +405,10 @@ class _Maker:
     # Blocks.
 
     def _blocks(self, units: int, conditions: int, first: int) -> list[list[tuple[int, bool]]]:
-        """Latin squares: each block has every unit of its part once and all conditions equally often.
+        """Builds blocks as Latin squares: each has every unit of its part once and all conditions equally often.
 
-        Over the blocks of a part, every unit is asked about in every condition. Of ``compare`` half of each condition
-        of a block has its captions in the other order.
+        Over the blocks of a part, every unit occurs in every condition. For ``compare`` half of each condition in a
+        block has its captions swapped.
         """
         count = -(-units // self.plan.block)
         blocks = []
@@ -424,9 +429,9 @@ def read_material(
     references: Sequence[Path] = (),
     scorer: str | None = None,
 ) -> Material:
-    """Everything that a study is made of. Systems are called after their files. Says what does not fit together.
+    """Reads the material of a study. Systems are named after their files. Reports mismatches.
 
-    scorer: whose features define which pictures look alike; pictures that cannot be read are then left out.
+    scorer: its features define which pictures look alike; unreadable pictures are then left out.
     """
     dataset = open_many(list(data))
     items: Sequence[Item] = list(dataset)
@@ -451,7 +456,7 @@ def read_material(
 
 
 def _one_each(file: CaptionFile, known: KnownIds, name: str) -> dict[str, str]:
-    """One caption for each known id that has one. Raises `UsageError` where none fits, or one has several."""
+    """Returns one caption per known id with captions. Raises `UsageError` if none matches or an id has several."""
     matched = match_captions(file, known, name)
     if matched.how:
         say(matched.how)

@@ -1,14 +1,14 @@
-"""Describes what each kind of study asks, and the texts that a researcher starts from.
+"""The design of studies: questions, settings, trials, blocks and the study's folder.
 
-An answer is one option's number for each question. *Canonical* options do not depend on what a participant saw: of
-``pick`` option 0 is the target, of ``compare`` "first" is the caption of the first system.
+An answer has one option number per question. *Canonical* options do not depend on the display: for ``pick`` option 0 is
+the target, for ``compare`` "first" is the first system's caption.
 
-``study.toml``: what a researcher decides and writes before the study. All of it but ``[recruitment]`` is stamped.
+``study.toml`` has the researcher's decisions and texts. All of it except ``[recruitment]`` is stamped.
 
-The folder of a study: its trials in ``items.json``, its settings in ``study.toml``, pictures by the hash of content.
+The folder of a study has its trials in ``items.json``, its settings in ``study.toml``, and pictures by content hash.
 
-The *stamp* is a hash over all that decides results: trials, texts, exclusion rule, analysis. It is stored with the
-first participant and printed in the report, so that a reader can check that none of it was decided afterwards.
+The *stamp* is a hash of everything that affects results: trials, texts, exclusion rule, analysis. It is stored with the
+first participant and printed in the report, so that readers can check that nothing was decided afterwards.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MORE, WRONG = "more", "wrong"
 
 @dataclass(frozen=True)
 class StudyQuestion:
-    """One question and its options as the page shows them, in display order; pictures have no words."""
+    """One question and its options in display order; options that are pictures have no words."""
 
     name: str
     text: str
@@ -56,17 +56,17 @@ COMPARE = (
     StudyQuestion(MORE, "Which caption tells you more about the picture?", "", ("A", "About the same", "B")),
     StudyQuestion(WRONG, "Which caption says something wrong?", "", ("Neither", "A", "B", "Both")),
 )
-# Canonical to displayed options (and back) where the two captions change places.
+# Canonical to displayed options (and back) if the two captions are swapped.
 FLIPPED = ((2, 1, 0), (0, 2, 1, 3))
 
 
 def questions(kind: str) -> tuple[StudyQuestion, ...]:
-    """The questions of one item."""
+    """Returns the questions of one item."""
     return {"pick": (PICK,), "rate": RATE, "compare": COMPARE}[kind]
 
 
 def option_counts(kind: str, pictures: int) -> tuple[int, ...]:
-    """Returns how many options each question has."""
+    """Returns the number of options of each question."""
     return (pictures,) if kind == "pick" else tuple(len(question.options) for question in questions(kind))
 
 
@@ -118,7 +118,7 @@ CHECK_CAPTION = "This is an attention check. Please choose {} ({}) for all three
 
 
 FILE = "study.toml"
-OPEN = "TODO"  # in a text that the researcher has yet to write
+OPEN = "TODO"  # marks a text that the researcher has not written yet
 
 
 class Section(BaseModel):
@@ -128,7 +128,7 @@ class Section(BaseModel):
 
 
 class Consent(Section):
-    """Who asks, what for, and what the page says before anybody agrees."""
+    """The researcher, the purpose, and the text of the consent page."""
 
     researcher: str
     institution: str
@@ -138,7 +138,7 @@ class Consent(Section):
 
 
 class Exclusion(Section):
-    """Whose answers are left out. Paper 3 excludes more than one mistake on the control items."""
+    """The exclusion rule. Paper 3 excludes participants with more than one mistake on control items."""
 
     max_control_errors: int = Field(1, ge=0)
     min_median_seconds: float = Field(0.0, ge=0)
@@ -146,7 +146,7 @@ class Exclusion(Section):
 
 
 class Sampling(Section):
-    """Decides how many participants answer each block, and who takes the place of whom."""
+    """The number of participants per block, and the replacement of participants."""
 
     raters: int = Field(ge=1)
     replace_excluded: bool = True
@@ -162,7 +162,7 @@ class Analysis(Section):
 
 
 class Recruitment(Section):
-    """Codes for the recruiting platform, and the reservation of a block. May change while the study runs."""
+    """Codes for the recruiting platform, and reservations of blocks. May change while the study runs."""
 
     id_parameter: str = "PROLIFIC_PID"
     id_pattern: str = r"[\w.@-]{1,100}"
@@ -204,17 +204,17 @@ class Settings(Section):
     recruitment: Recruitment = Recruitment()
 
     def stamped(self) -> dict[str, Any]:
-        """Returns what must not change once somebody has answered."""
+        """Returns the settings that must not change after the first answer."""
         return self.model_dump(mode="json", exclude={"recruitment"})
 
     def unwritten(self) -> list[str]:
-        """The keys of ``[consent]`` and the title that still hold `OPEN`."""
+        """Returns the keys of ``[consent]``, and the title, that still contain `OPEN`."""
         texts = {"title": self.title, **{f"consent.{k}": str(v) for k, v in self.consent.model_dump().items()}}
         return [key for key, text in texts.items() if OPEN in text]
 
 
 def read_settings(path: Path) -> Settings:
-    """Raises `UsageError` that names the key."""
+    """Reads study.toml. Raises `UsageError`, which names the key."""
     try:
         return Settings.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
@@ -228,12 +228,12 @@ def read_settings(path: Path) -> Settings:
 
 
 def new_code() -> str:
-    """A code that cannot be guessed, in the form of Prolific's."""
+    """Creates an unguessable completion code in Prolific's format."""
     return "C" + "".join(secrets.choice(string.ascii_uppercase + string.digits) for _ in range(7))
 
 
 def settings_text(kind: str, *, title: str, raters: int, minutes: int, payment: str, writing: Sequence[str]) -> str:
-    """A new study.toml. writing: researcher, institution, contact, ethics; what is empty is left `OPEN`."""
+    """Returns a new study.toml. writing: researcher, institution, contact, ethics; empty texts become `OPEN`."""
     researcher, institution, contact, ethics = (json.dumps(text or OPEN, ensure_ascii=False) for text in writing)
     paid = payment or f"{OPEN}: what participants are paid."
     consent = [text.format(task=TASKS[kind], minutes=minutes, payment=paid) for text in CONSENT]
@@ -292,9 +292,11 @@ ITEM, CONTROL, PRACTICE, EXAMPLE = "item", "control", "practice", "example"
 class Trial:
     """One screen, in canonical order.
 
-    ``unit``: the id of the (target) picture. ``systems`` and ``captions``: one, of ``compare`` two. ``pictures``: names
-    of files, of ``pick`` the target first. ``expected``: for each question the options that pass, None for any; only of
-    controls, practice items and the example, which ``feedback`` explains.
+    unit: id of the (target) picture.
+    systems, captions: one each, two for ``compare``.
+    pictures: file names; for ``pick`` the target first.
+    expected: the options that pass for each question, None for any; only for controls, practice items and the example.
+    feedback: explains the expected options.
     """
 
     role: str
@@ -306,16 +308,16 @@ class Trial:
     feedback: str = ""
 
     def passes(self, options: Sequence[int]) -> bool:
-        """Returns whether canonical options are what was expected."""
+        """Returns whether canonical options are the expected ones."""
         return all(want is None or option in want for want, option in zip(self.expected, options, strict=True))
 
 
 @dataclass(frozen=True)
 class Place:
-    """A trial as one participant sees it: the displayed order of its options.
+    """A trial as one participant sees it, with the displayed order of its options.
 
-    ``slots``: of ``pick``, the canonical picture in each displayed place. ``flip``: of ``compare``, whether the
-    captions change places.
+    slots: for ``pick``, the canonical picture at each displayed position.
+    flip: for ``compare``, whether the captions are swapped.
     """
 
     trial: int
@@ -325,9 +327,9 @@ class Place:
 
 @dataclass(frozen=True)
 class Study:
-    """A study that was created: trials, the blocks that participants answer, and the settings.
+    """An existing study: its trials, the blocks that participants answer, and its settings.
 
-    ``blocks``: for each block its trials, and of ``compare`` whether the captions change places for its first rater.
+    blocks: each block's trials and, for ``compare``, whether the captions are swapped for its first rater.
     """
 
     folder: Path
@@ -342,22 +344,22 @@ class Study:
 
     @cached_property
     def of_role(self) -> dict[str, tuple[int, ...]]:
-        """The numbers of the trials of each role."""
+        """The trial numbers of each role."""
         roles = (ITEM, CONTROL, PRACTICE, EXAMPLE)
         return {role: tuple(n for n, trial in enumerate(self.trials) if trial.role == role) for role in roles}
 
     @cached_property
     def stamp(self) -> str:
-        """SHA-256 over everything that decides results."""
+        """The SHA-256 of everything that affects results."""
         return hashlib.sha256(canonical({"items": self.items_json(), "settings": self.settings.stamped()})).hexdigest()
 
     @property
     def quota(self) -> int:
-        """Participants whose answers the design asks for."""
+        """The number of participants that the design requires."""
         return len(self.blocks) * self.settings.sampling.raters
 
     def items_json(self) -> dict[str, Any]:
-        """Returns what items.json holds."""
+        """Returns the content of items.json."""
         return {
             "format": FORMAT,
             "id": self.id,
@@ -370,11 +372,9 @@ class Study:
         }
 
     def order(self, block: int, ordinal: int, seed: str) -> tuple[Place, ...]:
-        """Returns what the ``ordinal``-th rater of a block sees, in order: practice, then items with a control in each
-        part.
-
-        A function of the design and ``seed`` alone: the stored seed repeats it. The order is that of hashes, so it is
-        the same with every version of every library.
+        """Returns the trials of a block's ``ordinal``-th rater in order: practice, then items with a control in each
+        part. Depends only on the design and ``seed``, so the stored seed reproduces it. The order is by hash, so it
+        does not depend on library versions.
         """
         practice = self.of_role[PRACTICE]
         items = shuffled(range(len(self.blocks[block])), seed, "items")
@@ -384,7 +384,7 @@ class Study:
         for part in range(parts):
             lot = items[len(items) * part // parts : len(items) * (part + 1) // parts]
             own = [self.blocks[block][number] for number in lot]
-            if part < len(controls):  # in the second half of each part, so that none comes first
+            if part < len(controls):  # in the second half of each part, so that no control comes first
                 at = len(own) - draw(max(1, (len(own) + 1) // 2), seed, f"place {part}")
                 own.insert(max(at, min(1, len(own))), (controls[part], bool(draw(2, seed, f"control {part}"))))
             sequence += own
@@ -396,7 +396,7 @@ class Study:
         return Place(number, flip=self.kind == "compare" and flip != bool(ordinal % 2))
 
     def canonical_options(self, place: Place, shown: Sequence[int]) -> tuple[int, ...]:
-        """Displayed options as canonical ones."""
+        """Converts displayed to canonical options."""
         if self.kind == "pick":
             return (place.slots[shown[0]],)
         if self.kind == "compare" and place.flip:
@@ -404,19 +404,19 @@ class Study:
         return tuple(shown)
 
     def shown_options(self, place: Place, options: Sequence[int]) -> tuple[int, ...]:
-        """Canonical options as this participant saw them."""
+        """Converts canonical to displayed options."""
         if self.kind == "pick":
             return (place.slots.index(options[0]),)
-        return self.canonical_options(place, options)  # exchanging two captions is its own inverse
+        return self.canonical_options(place, options)  # swapping two captions is its own inverse
 
 
 def draw(count: int, seed: str, purpose: str) -> int:
-    """A number from 0 to count − 1."""
+    """Draws a number from 0 to count − 1, determined by seed and purpose."""
     return int.from_bytes(hashlib.blake2b(f"{seed}\0{purpose}".encode(), digest_size=8).digest(), "big") % count
 
 
 def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
-    """The numbers in a random order, which seed and purpose decide."""
+    """Returns the numbers in a random order, determined by seed and purpose."""
 
     def key(number: int) -> bytes:
         return hashlib.blake2b(f"{seed}\0{purpose}\0{number}".encode(), digest_size=16).digest()
@@ -425,12 +425,12 @@ def shuffled(numbers: Sequence[int], seed: str, purpose: str) -> list[int]:
 
 
 def canonical(value: Any) -> bytes:
-    """JSON that is the same for equal values."""
+    """Encodes a value as canonical JSON, which is the same for equal values."""
     return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def open_study(folder: Path) -> Study:
-    """Read a study's folder. Raises `UsageError` where it is none, or damaged."""
+    """Opens a study's folder. Raises `UsageError` if it is not a study or is damaged."""
     path = folder / ITEMS
     try:
         found = parse_json(path.read_bytes())
@@ -465,7 +465,7 @@ def open_study(folder: Path) -> Study:
 
 
 def check_pictures(study: Study) -> None:
-    """Raises `UsageError` where a picture of the study is missing or is another than when it was created."""
+    """Raises `UsageError` if a picture of the study is missing or has changed since its creation."""
     for name in sorted({name for trial in study.trials for name in trial.pictures}):
         path = study.folder / PICTURES / name
         try:

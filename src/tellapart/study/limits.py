@@ -1,4 +1,4 @@
-"""How many participations may begin from one network address, so that nobody who has the link fills the study."""
+"""Limits how many participations may begin per network address, so that nobody can fill the study."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from tellapart.errors import TellapartError
 
 HOUR = 3600.0
-MAX_ADDRESSES = 10_000  # remembered; the one that was seen longest ago is forgotten first
+MAX_ADDRESSES = 10_000  # addresses in memory; the least recently seen is forgotten first
 
 
 class TooManyStarts(TellapartError):
@@ -30,7 +30,8 @@ class StartLimit:
         self._starts: OrderedDict[str, deque[float]] = OrderedDict()
 
     def count(self, address: str, most: int) -> None:
-        """Counts a start. Raises `TooManyStarts` if there were ``most`` in the last hour; "" and 0 are not limited."""
+        """Counts a start. Raises `TooManyStarts` after ``most`` in the last hour; address "" and ``most`` 0 mean no
+        limit."""
         if not address or not most:
             return
         now = self._clock()
@@ -47,7 +48,7 @@ class StartLimit:
 
 
 def address_of(request: Request) -> str:
-    """Returns the address from which a request comes to the proxy, of IPv6 its network (/64); "" on this machine.
+    """Returns the client's address as seen by the proxy, for IPv6 its network (/64); "" on this machine.
 
     The server listens on loopback only. A proxy or tunnel in front adds the address to ``X-Forwarded-For``, at its end.
     """

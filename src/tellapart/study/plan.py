@@ -1,4 +1,4 @@
-"""Describes how many participants and items a study needs: power by simulation, with the analysis of the report.
+"""Plans a study's numbers of participants and items: power by simulation, with the analysis of the report.
 
 The model. A rating is a system's mean plus a participant's and an item's own tendency, on the scale of log-odds
 (``pick``, ``compare``) or of the ratings (``rate``, then rounded to 1 to 5). ``agreement`` is how alike two people
@@ -33,9 +33,12 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Assumptions:
-    """Describes what a study is planned for. ``base`` and ``difference``: shares (0.05 is five points) of ``pick``, of
-    ``compare`` the difference between the systems' shares of "tells more" (base is 0.5), of ``rate`` points of the
-    scale. ``pay``: of one participant, ``fee``: the platform's share on top of it.
+    """The assumptions of a power analysis.
+
+    base, difference: shares for ``pick`` (0.05 is five points), points of the scale for ``rate``; for ``compare`` the
+        difference between the systems' shares of "tells more" (base is 0.5).
+    pay: pay per participant.
+    fee: the platform's share on top of it.
     """
 
     kind: str
@@ -52,7 +55,7 @@ class Assumptions:
         if self.kind not in KINDS:
             raise UsageError(f"a study of '{self.kind}'; expected {', '.join(KINDS)}")
         low, high = (1.0, 5.0) if self.kind == "rate" else (0.0, 1.0)
-        # Of two compared systems the shares are half the difference above and below one half.
+        # The shares of two compared systems are half the difference above and below one half.
         first = self.base - (self.difference / 2 if self.kind == "compare" else 0)
         if not (low < first < high and low < first + self.difference < high and self.difference):
             raise UsageError(f"--base {self.base:g} and --difference {self.difference:g}: expected both systems "
@@ -65,7 +68,7 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class PlannedDesign:
-    """One design: its size, its cost, and the share of simulated studies that find the difference."""
+    """A design: its size, its cost, and its power, the share of simulated studies that detect the difference."""
 
     items: int
     raters: int
@@ -79,7 +82,7 @@ def plan(
     assumed: Assumptions, items: Sequence[int], raters: Sequence[int] = CANDIDATE_RATERS, *, studies: int = 200,
     seed: int = 0,
 ) -> list[PlannedDesign]:  # fmt: skip
-    """The power of each number of items with each number of raters, the cheapest first."""
+    """Computes the power of each combination of items and raters, cheapest first."""
     rows = []
     with Progress(len(items) * len(raters), "simulating studies") as progress:
         for count in items:
@@ -90,7 +93,7 @@ def plan(
 
 
 def cheapest(rows: Sequence[PlannedDesign], power: float, budget: float | None = None) -> PlannedDesign | None:
-    """The first row that reaches the power, within the budget where there is one."""
+    """Returns the first row that reaches the power within the budget, if given; None if there is none."""
     return next((row for row in rows if row.power >= power and (budget is None or row.cost <= budget)), None)
 
 
@@ -104,7 +107,7 @@ def _row(assumed: Assumptions, items: int, raters: int, studies: int, seed: int)
 
 
 def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> bool:
-    """Returns whether one simulated study's interval leaves out zero, on the right side."""
+    """Returns whether the interval of one simulated study excludes zero on the correct side."""
     ratings = simulated_ratings(assumed, items, raters, rng)
     value_S = means(ratings, 2)
     draws = resampled_means(ratings, 2, RESAMPLES, int(rng.integers(1 << 29)))
@@ -113,7 +116,7 @@ def _finds(assumed: Assumptions, items: int, raters: int, rng: np.random.Generat
 
 
 def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """The answers about the two systems of the difference, from as many blocks as the design has.
+    """Simulates the answers about the two systems of the difference, for all blocks of the design.
 
     A participant of a block sees every item of its part once; in a Latin square of all systems about 2 / systems of
     these are about the two.
@@ -148,7 +151,7 @@ def simulated_ratings(assumed: Assumptions, items: int, raters: int, rng: np.ran
 
 
 def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.Generator) -> Ratings:
-    """Each comparison is two ratings, of the winner and of the loser.
+    """Simulates comparisons; each is two ratings, of the winner and of the loser.
 
     With more than two systems a participant sees a pair only in some items: each part has one block for each pair.
     """
@@ -166,7 +169,7 @@ def _comparisons(assumed: Assumptions, items: int, raters: int, rng: np.random.G
 
 
 def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
-    """Standard deviations of participants, of items for all systems, and of items for one system."""
+    """Returns the standard deviations of participants, of items over all systems, and of items within one system."""
     if assumed.kind == "rate":
         item = math.sqrt(assumed.agreement) * RATING_SD
         return math.sqrt(PERSON_SHARE * (1 - assumed.agreement)) * RATING_SD, item / math.sqrt(2), item / math.sqrt(2)
@@ -177,7 +180,7 @@ def _deviations(assumed: Assumptions) -> tuple[float, float, float]:
 
 @lru_cache(256)
 def center(mean: float, spread: float) -> float:
-    """The log-odds around which answers with this spread have this mean."""
+    """Returns the center, in log-odds, at which answers with this spread have this mean."""
     low, high = -60.0, 60.0
     for _ in range(80):
         middle = (low + high) / 2
@@ -187,8 +190,7 @@ def center(mean: float, spread: float) -> float:
 
 @lru_cache(256)
 def rating_center(mean: float, deviation: float) -> float:
-    """Returns where normal opinions with this deviation have to lie for their ratings, rounded to 1 to 5, to have this
-    mean.
+    """Returns the center of normal opinions with this deviation whose ratings, rounded to 1 to 5, have this mean.
     """
     low, high = -60.0, 60.0
     for _ in range(80):
@@ -200,7 +202,7 @@ def rating_center(mean: float, deviation: float) -> float:
 
 @lru_cache(256)
 def spread_for(mean: float, agreement: float) -> float:
-    """The standard deviation of items, in log-odds, with which two answers to one item correlate so."""
+    """Returns the standard deviation of items, in log-odds, at which two answers to an item have this correlation."""
     low, high = 0.0, 40.0
     for _ in range(60):
         spread = (low + high) / 2
@@ -210,7 +212,7 @@ def spread_for(mean: float, agreement: float) -> float:
 
 
 def _moments(middle: float, spread: float) -> tuple[float, float]:
-    """Mean and mean square of probabilities whose log-odds are normal."""
+    """Returns the mean and mean square of probabilities with normal log-odds."""
     share = _expit(middle + spread * _NODES)
     weight = _WEIGHTS / _WEIGHTS.sum()
     return float(share @ weight), float(share**2 @ weight)

@@ -37,7 +37,7 @@ CAPTIONS = {
 
 @dataclass(frozen=True)
 class IntervalBar:
-    """One interval in the chart of the page, in percent of its width."""
+    """One interval in a chart, in percent of its width."""
 
     name: str
     text: str
@@ -48,7 +48,7 @@ class IntervalBar:
 
 @dataclass(frozen=True)
 class IntervalChart:
-    """The intervals of one metric; ``chance`` in percent of the width, where there is one."""
+    """The intervals of one metric; ``chance``: chance level in percent of the width, if there is one."""
 
     title: str
     bars: list[IntervalBar]
@@ -58,22 +58,22 @@ class IntervalChart:
 
 
 def digits(results: StudyResults) -> int:
-    """Decimal places: as the papers print them."""
+    """Returns the number of decimal places, as in the papers."""
     return 2 if results.study.kind == "rate" else 1
 
 
 def number(value: float, places: int) -> str:
-    """A number, or a dash where there is none."""
+    """Formats a number, or a dash if it is not finite."""
     return f"{value:.{places}f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def cell(found: Interval, places: int) -> str:
-    """A value with its interval."""
+    """Formats a value with its interval."""
     return f"{number(found.value, places)} [{number(found.low, places)}, {number(found.high, places)}]"
 
 
 def main_table(results: StudyResults) -> tuple[str, list[str], list[list[str]]]:
-    """Caption, heads and rows of the table of systems."""
+    """Returns the caption, heads and rows of the table of systems."""
     kind, places = results.study.kind, digits(results)
     pictures = max(len(trial.pictures) for trial in results.study.trials if trial.role == ITEM)
     heads = [FIRST[kind], *HEADS[kind].values()]
@@ -82,7 +82,7 @@ def main_table(results: StudyResults) -> tuple[str, list[str], list[list[str]]]:
 
 
 def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the differences."""
+    """Returns the heads and rows of the table of differences."""
     places, level = digits(results), results.study.settings.analysis.confidence
     heads = ["metric", "a", "b", "b − a", f"{100 * level:g} % interval", "p"]
     rows = []
@@ -95,7 +95,7 @@ def pair_table(results: StudyResults) -> tuple[list[str], list[list[str]]]:
 
 
 def agreement_rows(found: list[QuestionAgreement]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows of the agreement."""
+    """Returns the heads and rows of the table of agreement."""
     heads = ["question", "items with two answers", "answers", "Krippendorff’s α", "Fleiss’ κ"]
     rows = [
         [one.question, f"{one.units:,}", f"{one.answers:,}", *(number(math.nan if x is None else x, 2)
@@ -105,7 +105,7 @@ def agreement_rows(found: list[QuestionAgreement]) -> tuple[list[str], list[list
 
 
 def headline(results: StudyResults) -> str:
-    """The finding in a sentence."""
+    """Summarises the finding in one sentence."""
     kind, metric = results.study.kind, F1 if results.study.kind == "rate" else results.metrics[0]
     ranked = sorted(results.systems, key=lambda name: -_or_low(results.systems[name][metric].value))
     best = ranked[0]
@@ -113,7 +113,7 @@ def headline(results: StudyResults) -> str:
     if len(ranked) == 1:
         return f"{best}: {value}{'' if kind == 'rate' else ' %'} {HEADS[kind][metric]}"
     met = (p for p in results.pairs if p.metric == metric and {p.a, p.b} == {best, ranked[1]})
-    against = next(met, None)  # two systems of `compare` may not have met yet
+    against = next(met, None)  # two systems of `compare` may not have been compared yet
     clear = against is not None and (against.difference.low > 0 or against.difference.high < 0)
     what = {"pick": "tells pictures apart best", "rate": "has the highest F1", "compare": "tells more"}[kind]
     unit = "" if kind == "rate" else " %"
@@ -126,7 +126,7 @@ def _or_low(value: float) -> float:
 
 
 def to_json(results: StudyResults) -> dict[str, Any]:
-    """The systems and pairs as ``tellapart eval --json`` prints them, and what else there is to know of a study."""
+    """Returns systems and pairs in the format of ``tellapart eval --json``, and further facts of the study."""
     study = results.study
 
     return dict(json_value({
@@ -152,7 +152,7 @@ def to_json(results: StudyResults) -> dict[str, Any]:
 
 
 def tables(results: StudyResults) -> rich.console.Group:
-    """The report for a terminal."""
+    """Returns the report for a terminal."""
 
     def made(title: str, heads: list[str], rows: list[list[str]], left: int = 1) -> rich.table.Table:
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
@@ -172,7 +172,7 @@ def tables(results: StudyResults) -> rich.console.Group:
 
 
 def people_lines(results: StudyResults) -> list[str]:
-    """Who took part, who is excluded and why, and how long it took."""
+    """Returns lines about participants, exclusions with reasons, and durations."""
     out = [one for one in results.people if one.excluded]
     unfinished = sum(one.status != COMPLETE for one in results.people)
     lines = [
@@ -188,7 +188,7 @@ def people_lines(results: StudyResults) -> list[str]:
 
 
 def charts(results: StudyResults) -> list[IntervalChart]:
-    """The intervals of each metric."""
+    """Returns the interval chart of each metric."""
     found, kind, places = [], results.study.kind, digits(results)
     low, high = (1.0, 5.0) if kind == "rate" else (0.0, 100.0)
     for metric in results.metrics:
@@ -206,7 +206,7 @@ def charts(results: StudyResults) -> list[IntervalChart]:
 
 
 def design_facts(results: StudyResults) -> list[tuple[str, str]]:
-    """Returns what was decided before the study."""
+    """Returns the design decisions made before the study."""
     study, rule = results.study, results.study.settings.exclusion
     items = {trial.unit for trial in study.trials if trial.role == ITEM}
     rules = [f"more than {rule.max_control_errors} of {len(study.of_role[CONTROL])} control items wrong"]
@@ -231,7 +231,7 @@ def design_facts(results: StudyResults) -> list[tuple[str, str]]:
 
 
 def person_rows(people: list[Person]) -> list[list[str]]:
-    """The participants' table."""
+    """Returns the rows of the participants' table."""
     return [
         [one.name, one.excluded or ("counted" if one.status == COMPLETE else one.status.replace("_", " ")),
          str(one.items), str(one.control_errors), number(one.minutes, 1), number(one.seconds_per_item, 1)]
@@ -240,7 +240,7 @@ def person_rows(people: list[Person]) -> list[list[str]]:
 
 
 def page(results: StudyResults, command: str) -> str:
-    """The report as one page. ``command``: what makes it again."""
+    """Renders the report as one page. ``command``: the command that reproduces it."""
 
     caption, heads, rows = main_table(results)
     pair_heads, pair_rows = pair_table(results)
@@ -267,5 +267,5 @@ def page(results: StudyResults, command: str) -> str:
 
 
 def write_report(results: StudyResults, path: Path, command: str | None = None, *, own: bool = False) -> None:
-    """Writes the page. ``own``: see `write_output`."""
+    """Writes the report's page. ``own``: see `write_output`."""
     write_output(path, page(results, command or typed_command()), own=own, errors="replace")

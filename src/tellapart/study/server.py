@@ -1,7 +1,7 @@
 """The routes of a study's page. Requests hold a token, numbers and an identifier, never a path.
 
-A participant is known by a token in a header, which no other site can send; nothing is kept in cookies, no request is
-logged. Pictures have addresses that are random for each participant.
+A token in a header, which no other site can send, identifies a participant. There are no cookies, and no requests are
+logged. The addresses of pictures are random for each participant.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LONGEST_IDENTIFIER = 200
 
 
 def create_app(session: StudySession, port: int, public_url: str | None = None) -> ASGIApp:
-    """The application, for a server on the loopback address at ``port`` that others reach at ``public_url``."""
+    """Creates the application for a server on the loopback address at ``port``, publicly reached at ``public_url``."""
 
     def public(request: Request) -> Response:
         return JSONResponse(session.public(), headers=NO_STORE)
