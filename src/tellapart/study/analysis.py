@@ -80,8 +80,7 @@ class ClusteredDraws:
         )
 
     def standard_error(self) -> float:
-        """Computes the two-way clustered standard error, at least that of participants or items alone. NaN for one
-        cluster."""
+        """Computes the two-way clustered standard error, at least that of either clustering. NaN for one cluster."""
         parts = []
         for drawn_R, count in zip((self.person_R, self.item_R, self.rating_R), self.clusters, strict=True):
             known_R = drawn_R[np.isfinite(drawn_R)]
@@ -100,7 +99,7 @@ def resampled_means(ratings: Ratings, systems: int, resamples: int, seed: int) -
     member_MS = np.eye(systems)[ratings.system_M]
     both_MC = np.concatenate([member_MS * ratings.value_M[:, None], member_MS], 1)
     drawn, clusters = [], []
-    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # an answer may rate two systems
+    answer_M = ratings.participant_M * (ratings.item_M.max(initial=0) + 1) + ratings.item_M  # may rate two systems
     for place, axis_M in enumerate((ratings.participant_M, ratings.item_M, answer_M)):
         names, row_M = np.unique(axis_M, return_inverse=True)
         sums_GC = np.zeros((len(names), 2 * systems))
@@ -234,8 +233,7 @@ class Person:
 
 @dataclass
 class StudyResults:
-    """The content of the report. ``systems[name][metric]``: percent for ``pick`` and ``compare``, 1 to 5 for
-    ``rate``."""
+    """The report's content. ``systems[name][metric]``: percent for ``pick`` and ``compare``, 1 to 5 for ``rate``."""
 
     study: Study
     systems: dict[str, dict[str, Interval]]

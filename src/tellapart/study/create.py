@@ -4,8 +4,6 @@ Look-alike sets have a target each, as in paper 3's human study (section 4.2.4, 
 order. A target's distractors are its nearest pictures by cosine among those that are in no set yet and whose cosine *to
 the target* is at most a limit (0.8 in the paper); no other cosine is limited. The sets are disjoint.
 
-
-
 Pictures, captions and references come from the same specifications and files as in ``eval``.
 """
 

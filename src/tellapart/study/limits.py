@@ -30,8 +30,7 @@ class StartLimit:
         self._starts: OrderedDict[str, deque[float]] = OrderedDict()
 
     def count(self, address: str, most: int) -> None:
-        """Counts a start. Raises `TooManyStarts` after ``most`` in the last hour; address "" and ``most`` 0 mean no
-        limit."""
+        """Counts a start. Raises `TooManyStarts` after ``most`` in the last hour; "" and 0 mean no limit."""
         if not address or not most:
             return
         now = self._clock()
