@@ -1,7 +1,7 @@
-"""A synthetic world of small pictures with exact ground truth; needs NumPy and Pillow only.
+"""A synthetic world of small pictures with exact ground truth; requires only NumPy and Pillow.
 
-`world` has `Scenes`, the data set. `contents` has what they show, `render` draws them, `grammar` describes them;
-`parser` and `truth` compare any caption with the truth of a scene.
+`world` has the data set `Scenes`. `contents` generates scenes, `render` draws them, `grammar` describes them, and
+`parser` and `truth` compare any caption with the ground truth of a scene.
 """
 
 from tellapart.scenes.contents import Object

@@ -1,7 +1,7 @@
-"""Contents of scenes, without words and pixels: objects, their relations, families of look-alikes, and what is true.
+"""The content of scenes, without words and pixels: objects, relations, families of look-alikes, and ground truth.
 
-Places are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards. A family is a
-base scene, and members that each differ from it in one thing.
+Positions are in units of 1/128 of the picture's width (half a pixel at 64), x to the right, y downwards. A family
+consists of a base scene and members that each differ from it by one edit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Relation = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Object:
-    """One object; ``x``, ``y`` in units of 1/128 of the width, ``motion`` empty in still pictures."""
+    """An object. ``x``, ``y`` are in units of 1/128 of the width; ``motion`` is empty in still pictures."""
 
     shape: str
     colour: str
@@ -53,24 +53,24 @@ class Object:
 
     @property
     def place(self) -> tuple[float, float]:
-        """Centre as fractions of the picture's width and height, y downwards."""
+        """Returns the centre as fractions of the picture's width and height, y downwards."""
         return self.x / 128, self.y / 128
 
     @property
     def attributes(self) -> tuple[str, str, str, str, str]:
-        """Values in the order of `vocabulary.FIELDS`; motion last, empty in still pictures."""
+        """Returns the values in the order of `vocabulary.FIELDS`; motion is last, and empty in still pictures."""
         return self.shape, self.colour, self.size, self.texture, self.motion
 
 
 def overlaps(a: Object, b: Object) -> bool:
-    """Returns whether one is drawn over the other."""
+    """Returns whether one object is drawn over the other."""
     return (a.x - b.x) ** 2 + (a.y - b.y) ** 2 <= OVERLAP**2
 
 
 def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
-    """Returns whether object i is so related to object j. Later objects are drawn in front of earlier ones.
+    """Returns whether the relation holds between objects i and j. Later objects are drawn in front of earlier ones.
 
-    Left, right, above and below ask for one axis only ("left of" stays true of what is also higher up).
+    Left, right, above and below consider only one axis ("left of" is also true if the object is higher up).
     Raises KeyError for an unknown relation.
     """
     a, b = objects[i], objects[j]
@@ -92,7 +92,7 @@ def holds(relation: str, objects: Sequence[Object], i: int, j: int) -> bool:
 
 
 def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
-    """Returns whether i stands between j and k, all three in one row or one column."""
+    """Returns whether i is between j and k, all three in one row or one column."""
     a, b, c = objects[i], objects[j], objects[k]
     for along, across in (("x", "y"), ("y", "x")):
         low, middle, high = getattr(b, along), getattr(a, along), getattr(c, along)
@@ -105,7 +105,7 @@ def between(objects: Sequence[Object], i: int, j: int, k: int) -> bool:
 
 
 def natural(objects: Sequence[Object], i: int, j: int) -> str:
-    """The relation a person would name first: covering, else the axis along which they differ most."""
+    """Returns the relation a person would name first: covering, else the axis along which they differ most."""
     a, b = objects[i], objects[j]
     if overlaps(a, b):
         return "in front of" if i > j else "behind"
@@ -116,7 +116,7 @@ def natural(objects: Sequence[Object], i: int, j: int) -> str:
 
 
 def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
-    """The n-1 relations of the full description: each object to the next in reading order.
+    """Returns the n-1 relations of the full description: each object to the next in reading order.
 
     Reading order goes row by row; an object that covers another comes right after it. Within a row the
     relation is "left of", from row to row "above".
@@ -133,7 +133,7 @@ def chain(objects: Sequence[Object]) -> tuple[Relation, ...]:
 
 
 def reading_order(objects: Sequence[Object]) -> list[int]:
-    """Object numbers by row and column of the three-by-three grid, then front after back."""
+    """Returns object numbers sorted by row and column of the three-by-three grid, back before front."""
 
     def cell(i: int) -> tuple[int, int, int]:
         o = objects[i]
@@ -155,9 +155,7 @@ _ORDER = tuple(SIZES)
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Describes what a scene shows. Later objects are drawn over earlier ones; ``grain`` varies the ground's
-    pattern.
-    """
+    """The content of a scene. Later objects are drawn over earlier ones; ``grain`` varies the ground's pattern."""
 
     objects: tuple[Object, ...]
     ground: str
@@ -178,10 +176,10 @@ _MOTIONS = (tuple(MOTIONS), (0.24, 0.12, 0.12, 0.12, 0.12, 0.1, 0.09, 0.09))
 
 
 def split_class(split: str) -> int:
-    """The residue (of 49) that the places of a split's scenes sum to: no scene lies in two splits.
+    """Returns the residue (of 49) to which object positions of a split sum, so that no scene is in two splits.
 
-    train, validation and test have one each; other names share the remaining 46 by checksum, so two
-    such names coincide in one case of 46 (and then still draw different random streams).
+    train, validation and test have one each. Other names share the remaining 46 by checksum, so two such names
+    coincide with probability 1/46 (and then still use different random streams).
     """
     reserved = ("train", "validation", "test")
     return reserved.index(split) if split in reserved else 3 + zlib.crc32(split.encode()) % 46
@@ -208,7 +206,7 @@ def _roomy(objects: list[Object], cells: list[tuple[int, int]]) -> bool:
 
 
 def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Object]:
-    """Put the objects into cells; with ``covered`` the last one goes in front of the first."""
+    """Places the objects in cells; with ``covered``, puts the last one in front of the first."""
     free = objects[:-1] if covered else objects
     for _ in range(6):
         cells = rng.sample(_CELLS, len(free))
@@ -225,7 +223,7 @@ def _place(rng: RandomStream, objects: list[Object], covered: bool) -> list[Obje
 
 
 def _shift(values: list[int], together: list[int], residue: int) -> int:
-    """Returns how far to move the objects ``together`` so that the values sum to the residue of 7 (jitter kept)."""
+    """Returns how far to move the objects ``together`` so that the values sum to the residue of 7, keeping jitter."""
     centre = min(_CENTRES, key=lambda c: abs(c - values[0]))
     for jitter in range(-_JITTER, _JITTER + 1):
         step = centre + jitter - values[0]
@@ -235,7 +233,7 @@ def _shift(values: list[int], together: list[int], residue: int) -> int:
 
 
 def base(rng: RandomStream, split: str, domain: str, moving: bool) -> Content:
-    """The scene from which a family departs."""
+    """Generates the base scene of a family."""
     count = rng.weighted_choice(*_COUNTS)
     objects = _draw_objects(rng, count, domain == "unseen", moving)
     covered = rng.bernoulli(0.25) and objects[0].colour != objects[-1].colour
@@ -324,7 +322,7 @@ def fits(a: Content, b: Content) -> bool:
 
 
 def _sound(origin: Content, content: Content) -> bool:
-    """Every object stays visible, and no two share shape and colour."""
+    """Returns whether every object is visible, and no two share shape and colour."""
     objects = content.objects
     if len({(o.shape, o.colour) for o in objects}) < len(objects):
         return False
@@ -332,7 +330,7 @@ def _sound(origin: Content, content: Content) -> bool:
         a, b = objects[i], objects[j]
         if overlaps(a, b) and (a.colour == b.colour or (a.size, b.size) != ("large", "small")):
             return False
-    # An object that takes part in covering stays where it is: its partner would be hidden otherwise.
+    # An object involved in covering is not moved, because its partner could become hidden.
     before = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(origin, i, j))]
     after = [(i, j) for i, j in itertools.combinations(range(len(objects)), 2) if overlaps(*_two(content, i, j))]
     return before == after
@@ -343,7 +341,7 @@ def _two(content: Content, i: int, j: int) -> tuple[Object, Object]:
 
 
 def members(origin: Content, rng: RandomStream, count: int, domain: str, moving: bool) -> tuple[Content, ...]:
-    """The base and ``count - 1`` scenes one edit away from it, distinguished by their full descriptions."""
+    """Returns the base and ``count - 1`` scenes one edit away from it, all with distinct full descriptions."""
     edits, weights = _edits(domain == "unseen"), _MOVING if moving else _STILL
     family = [origin]
     while len(family) < count:
@@ -355,9 +353,9 @@ def members(origin: Content, rng: RandomStream, count: int, domain: str, moving:
 
 @dataclass(frozen=True)
 class SceneTruth:
-    """The whole truth about one picture, or clip where ``length`` > 1.
+    """The complete ground truth of a picture, or of a clip if ``length`` > 1.
 
-    ``family`` numbers the family of look-alikes, ``member`` the place in it (0 is the base).
+    ``family`` is the number of the family of look-alikes, ``member`` the index in it (0 is the base).
     """
 
     id: str
@@ -382,37 +380,37 @@ class SceneTruth:
 
     @property
     def motion(self) -> tuple[str, ...]:
-        """Returns what each object does in a clip; empty in a picture."""
+        """Returns each object's motion in a clip; empty for a picture."""
         return tuple(o.motion for o in self.objects) if self.length > 1 else ()
 
     @property
     def look_alikes(self) -> str:
-        """An identifier of the scene's family."""
+        """Returns an identifier of the scene's family."""
         return f"{self.id.rpartition('-')[0]}-{self.family}"
 
     def content_key(self) -> str:
-        """Hash of what is shown (not of the id or the references)."""
+        """Returns a hash of the visible content (not of the id or the references)."""
         shown = [f"{self.ground}/{self.grain}/{self.size}/{self.length}"]
         shown += ["/".join(map(str, (*o.attributes, o.x, o.y))) for o in self.objects]
         return hashlib.blake2b("|".join(shown).encode(), digest_size=16).hexdigest()
 
     def key(self) -> str:
-        """The `content_key` and the version of what draws it: under it the picture's features are kept."""
+        """Returns the `content_key` and the renderer's version, as the cache key of the picture's features."""
         return f"{self.content_key()}-{VERSIONS['scenes']}"
 
     @cached_property
     def chain(self) -> tuple[Relation, ...]:
-        """The n-1 relations of the full description; see `chain`."""
+        """Returns the n-1 relations of the full description; see `chain`."""
         return chain(self.objects)
 
     @cached_property
     def facts(self) -> tuple[tuple[str, str, str, str, str], ...]:
-        """Shape, colour, size, texture, motion of every object: what captions are compared with."""
+        """Returns shape, colour, size, texture and motion of every object, which captions are compared with."""
         return tuple(o.attributes for o in self.objects)
 
     @cached_property
     def true_relation_tuples(self) -> frozenset[tuple[str, ...]]:
-        """Every true relation by the names of the shapes, in the one form that the scene graph uses."""
+        """Returns every true relation by shape names, in the canonical form of the scene graph."""
         names = [f[0] for f in self.facts]
         numbers = range(len(names))
         pairs = [(i, j) for i in numbers for j in numbers if i != j]
@@ -431,7 +429,7 @@ class SceneTruth:
         return frozenset(found)
 
     def relations(self) -> tuple[tuple[str, int, int] | tuple[str, int, int, int], ...]:
-        """The natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
+        """Returns the natural relation of every ordered pair, then ("between", i, j, k) for every i between j and k."""
         numbers = range(len(self.objects))
         found: list[tuple[str, int, int] | tuple[str, int, int, int]] = []
         for i in numbers:

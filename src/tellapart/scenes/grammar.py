@@ -1,4 +1,4 @@
-"""References and full descriptions of a scene. Every sentence is true of it."""
+"""Generates references and full descriptions of a scene. Every sentence is true of the scene."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ _ALT_SYNONYM_RATE = 0.65
 
 
 _USUAL_DETAIL = 0.3
-# Probabilities of `_cocolike` at that detail, chosen by the statistics of COCO's references and by nothing else
+# Probabilities of `_cocolike` at that detail, chosen only to match the statistics of COCO's references
 # (tools/reference_statistics.py): 10.4 ± 2.4 words, half of them with an adjective, CIDEr-D of one against four 89.
 _SALIENT_FIRST, _SECOND, _THIRD, _KIND, _STRIKING, _OTHER, _SAME_SYNONYM = 0.75, 0.99, 0.58, 0.9, 0.32, 0.05, 0.1
 
 
 def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
-    """One reference in the style of the scene's domain.
+    """Generates one reference in the style of the scene's domain.
 
-    Each colour, size, texture and relation is named with probability ``detail`` (a default, such as a
-    medium size, with ``detail`` squared), the kind of an object with min(1, 2·detail), each further object
-    with ``detail`` to the 1.5th. The ground belongs to the gist and is named at any detail. At 0 only the
-    gist is left ("a shape on the grass"), at 1 everything is named. The domain ``cocolike`` has its own odds, see
-    `_cocolike`.
+    Names each colour, size, texture and relation with probability ``detail`` (a default value, such as a medium size,
+    with ``detail`` squared), the kind of an object with min(1, 2·detail), and each further object with ``detail`` to
+    the 1.5th. The ground is part of the gist and named at any detail. At 0 only the gist remains ("a shape on the
+    grass"), at 1 everything is named. The domain ``cocolike`` has its own probabilities, see `_cocolike`.
     """
     if detail and scene.domain == "cocolike":
         return _cocolike(scene, rng, detail / _USUAL_DETAIL)
@@ -41,10 +40,10 @@ def describe(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
-    """Every object with every attribute, the chain of relations, the ground; true of no look-alike.
+    """Describes every object with every attribute, the chain of relations and the ground; false for all look-alikes.
 
-    With ``rng`` a paraphrase (other synonyms, order and frame); without, the first word for everything.
-    25 to 45 words for a picture, up to 60 for a clip.
+    With ``rng``, returns a paraphrase (other synonyms, order and frame); without, uses the first word for everything.
+    The length is 25 to 45 words for a picture, up to 60 for a clip.
     """
     order = reading_order(scene.objects)
     if rng is not None and rng.bernoulli(0.5):
@@ -65,7 +64,7 @@ def full_description(scene: SceneTruth, rng: RandomStream | None = None) -> str:
 
 
 def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]:
-    """``count`` different full descriptions. Raises ValueError where so many cannot be found."""
+    """Returns ``count`` different full descriptions. Raises ValueError if there are not enough."""
     found: dict[str, None] = {}
     for turn in range(40 * count):
         found.setdefault(full_description(scene, RandomStream("paraphrase", scene.id, seed, turn)))
@@ -76,7 +75,7 @@ def paraphrases(scene: SceneTruth, count: int, seed: int = 0) -> tuple[str, ...]
 
 @lru_cache(maxsize=1)
 def content_words() -> tuple[str, ...]:
-    """Every word with a meaning (or a habit of alt-text) that some reference uses, sorted."""
+    """Returns all words with a meaning (or typical of alt-text) that references use, sorted."""
     little = NOISE | {"a", "an", "the", "one", "another", "and", "then", "is", "are", "which", "that", "by", "than"}
     words = {word for key, sense in senses().items() if _generated(sense.kind, key) for word in key}
     return tuple(sorted(words - little))
@@ -102,7 +101,7 @@ def _word(options: tuple[str, ...], rng: RandomStream | None) -> str:
 
 
 def _verbs(scene: SceneTruth) -> tuple[str, ...]:
-    # Nothing "sits" in a clip where it may be moving.
+    # Nothing "sits" in a clip, where it may be moving.
     return v.VERBS if scene.length == 1 else v.CLIP_VERBS
 
 
@@ -122,7 +121,7 @@ def _noun_phrase(
     everything: bool = False,
     bare: bool = False,
 ) -> str:
-    """ "a small red star", naming what ``rng`` draws; ``bare`` leaves article and motion out."""
+    """Returns e.g. "a small red star", with the attributes that ``rng`` draws; ``bare`` omits article and motion."""
 
     def named(slot: str) -> str:
         value = getattr(thing, slot)
@@ -156,7 +155,7 @@ def _plain_synonym(slot: str, value: str, rng: RandomStream | None) -> str:
 
 
 def _linked(scene: SceneTruth, i: int, j: int) -> str:
-    """The relation of i to j: the chain's own where they are neighbours in it, else the natural one."""
+    """Returns the relation of i to j: the chain's if they are neighbours in it, else the natural one."""
     for kind, a, b in scene.chain:
         if (a, b) == (i, j):
             return kind
@@ -166,7 +165,7 @@ def _linked(scene: SceneTruth, i: int, j: int) -> str:
 
 
 def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None) -> str:
-    """The chain in a sentence with its ground; two objects get a longer frame than four, to even the lengths."""
+    """Puts the chain in a sentence with its ground; two objects get a longer frame than four, to equalise lengths."""
     kind = "clip" if scene.length > 1 else "picture"
     count = len(scene.objects)
     if count == 4:
@@ -183,7 +182,7 @@ def _framed(text: str, ground: str, scene: SceneTruth, rng: RandomStream | None)
 
 
 def _gist(scene: SceneTruth, rng: RandomStream) -> str:
-    """A sentence without a single detail: how many things, or one of them, and perhaps the ground."""
+    """Returns a sentence without details: the number of things, or one of them, and perhaps the ground."""
     count = len(scene.objects)
     noun = rng.zipf_choice(v.ALT_GENERIC if scene.domain == "alt" else v.GENERIC)
     kind = rng.randrange(4)
@@ -199,7 +198,7 @@ def _gist(scene: SceneTruth, rng: RandomStream) -> str:
 
 
 def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *, verb: bool) -> str:
-    """The sentence with a frame, and the ground before or after."""
+    """Adds a frame to the sentence, and the ground before or after it."""
     names_ground = rng.bernoulli(0.75 + 0.25 * detail)
     if not names_ground:
         opener = rng.zipf_choice(v.CLIP_OPENERS if scene.length > 1 else v.OPENERS) if scene.domain != "alt" else ""
@@ -215,7 +214,7 @@ def _grounded(scene: SceneTruth, text: str, rng: RandomStream, detail: float, *,
 
 
 def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]:
-    """Returns which objects are named, in what order: large ones come first more often."""
+    """Returns the objects to name, in order; large ones tend to come first."""
     count = len(scene.objects)
     weights = tuple(2.0 if o.size == "large" else 1.0 for o in scene.objects)
     first = rng.weighted_choice(range(count), weights)
@@ -227,7 +226,7 @@ def _mentioned(scene: SceneTruth, rng: RandomStream, detail: float) -> list[int]
 
 
 def _relation(scene: SceneTruth, i: int, j: int, rng: RandomStream, detail: float) -> str:
-    """A phrase for how i stands to j; nearness at times, where it is true and details are few."""
+    """Returns a phrase for the relation of i to j; sometimes nearness, if true and details are few."""
     if detail < 1 and rng.bernoulli(0.2) and holds("near", scene.objects, i, j):
         return _synonym(scene, "relation", "near", rng)
     return _synonym(scene, "relation", _linked(scene, i, j), rng)
@@ -246,7 +245,7 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
     order = _mentioned(scene, rng, detail)
     phrases: dict[str, int] = {}
     for i in order:
-        # "a thing and a thing" would be a repetition: an object with the same phrase is left out.
+        # Leaves out an object with the same phrase, because "a thing and a thing" would be a repetition.
         phrases.setdefault(_noun_phrase(scene, scene.objects[i], rng, detail), i)
     names, order = list(phrases), list(phrases.values())
     middle = _betweenness(scene, order[0]) if detail < 1 and rng.bernoulli(detail / 2) else None
@@ -272,10 +271,10 @@ def _plain(scene: SceneTruth, rng: RandomStream, detail: float) -> str:
 
 
 def _cocolike(scene: SceneTruth, rng: RandomStream, share: float) -> str:
-    """Describes a picture by what strikes everybody alike: the same two objects, and of each the same attribute.
+    """Describes a picture by its salient content, the same for all references: two objects, with one attribute each.
 
-    The picture's most salient object (a large one), how it stands to the second, at times a third, and the ground, as
-    "a dog on a surfboard in the water"; odds times ``share``.
+    Names the most salient object (a large one), its relation to the second, sometimes a third, and the ground, as in
+    "a dog on a surfboard in the water"; probabilities are multiplied by ``share``.
     """
     taste = RandomStream("striking", scene.id)
     large = [thing.size != "large" for thing in scene.objects]
@@ -339,7 +338,7 @@ def _alt_name(scene: SceneTruth, thing: Object, rng: RandomStream, detail: float
 
 
 def _alt_dress(scene: SceneTruth, text: str, rng: RandomStream) -> str:
-    """Prefix, tail and title case, as found around pictures on the web."""
+    """Adds a prefix, tail and title case, as in alt-text on the web."""
     if rng.bernoulli(0.3):
         text = f"{rng.zipf_choice(v.ALT_PREFIXES)} {text}"
     kind = rng.uniform()

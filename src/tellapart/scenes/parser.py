@@ -1,4 +1,4 @@
-"""Parse captions: objects with their attributes, relations, ground. Accepts any text."""
+"""Parses captions into objects with attributes, relations and ground. Accepts any text."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _TOKEN = re.compile(r"[a-z0-9]+(?:[-'][a-z0-9]+)*")
 _BREAKS = frozenset(("on", "in", "with", "against", "at", "of", "to", "from"))
 
 
-Words = tuple[int, ...]  # numbers of words of a caption, from 0
+Words = tuple[int, ...]  # indices of words in a caption, from 0
 
 
 @dataclass(slots=True)
 class Mention:
     """An object that the caption names. ``shape`` is empty for "thing", "object" and the like.
 
-    ``values`` maps a slot to every value stated for it: two different ones contradict each other. ``words`` maps
-    (slot, value), the shape's slot being "shape", to the numbers of the words that state it.
+    ``values`` maps a slot to all values stated for it; two different values contradict each other. ``words`` maps
+    (slot, value), where the shape's slot is "shape", to the indices of the words that state it.
     """
 
     shape: str
@@ -34,9 +34,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class ClaimWords:
-    """Describes which words make the claims of a `ParsedCaption` that belong to no single mention, in the order of its
-    fields.
-    """
+    """The words of those claims of a `ParsedCaption` that belong to no single mention, in the order of its fields."""
 
     relations: tuple[Words, ...] = ()
     grounds: tuple[Words, ...] = ()
@@ -46,7 +44,7 @@ class ClaimWords:
 
 @dataclass(frozen=True, slots=True)
 class ParsedCaption:
-    """A parsed caption; relations refer to mentions by number.
+    """A parsed caption; relations refer to mentions by index.
 
     ``relations`` are (kind, subject, object) or ("between", subject, one, other); ``grounds`` in order, with
     repeats; ``loose`` are attributes bound to no object; ``number`` is the count in "three things", where the
@@ -64,7 +62,7 @@ class ParsedCaption:
 
     @property
     def empty(self) -> bool:
-        """Returns whether it claims nothing at all."""
+        """Returns whether the caption claims nothing."""
         described = any(m.shape or m.values for m in self.mentions)
         return not (described or self.relations or self.grounds or self.loose or self.number)
 
@@ -101,7 +99,7 @@ class _Parser:
         self.between: list[int] = []
 
     def flush(self) -> None:
-        """Adjectives without a noun: of the subject after "is", else of nothing."""
+        """Assigns adjectives without a noun to the subject after "is", else to no object."""
         for slot, value, words in self.pending:
             if self.predicate and self.mentions:
                 _add_value(self.mentions[self.current], slot, value, words)
@@ -135,7 +133,7 @@ class _Parser:
             else:
                 self.begin(sense.value, self.current)
         elif kind == "ground":
-            # "green grass": an adjective of the ground describes no object.
+            # "green grass": an adjective of the ground does not describe an object.
             self.pending.clear()
             self.grounds.append(sense.value)
             self.claim_words["grounds"].append(here)
@@ -182,7 +180,7 @@ class _Parser:
         self.current = at
         self.relate(at)
         for _ in range(self.count - 1):
-            # If there is one star too many, the number before it is the false word.
+            # If there is one star too many, the number before it is marked false.
             more = mention.words | ({("shape", mention.shape): self.counted} if mention.shape else {})
             self.mentions.append(Mention(mention.shape, dict(mention.values), more))
         self.count = 0
@@ -200,7 +198,7 @@ class _Parser:
             self.relation = ""
 
     def earlier(self, mention: Mention) -> int:
-        """The last mention that "the ..." can mean: same shape and no contradicting value; -1 if none."""
+        """Returns the last mention of the same shape without a contradicting value, for "the ...", or -1."""
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
             if old.shape == mention.shape and all(old.values.get(s, v) == v for s, v in mention.values.items()):
@@ -216,20 +214,20 @@ def _add_value(mention: Mention, slot: str, value: str, words: Words) -> None:
 
 
 def tokens(caption: str) -> tuple[str, ...]:
-    """A caption's words in lower case, without punctuation."""
+    """Returns a caption's lower-cased words without punctuation."""
     return tuple(_TOKEN.findall(caption.lower().replace("_", " ")))
 
 
 def token_spans(caption: str) -> list[tuple[int, int]]:
-    """Returns where each of a caption's `tokens` starts and ends in it, in characters."""
-    lowered = [character.lower() for character in caption]  # one character may become two
+    """Returns the start and end of each of a caption's `tokens`, in characters."""
+    lowered = [character.lower() for character in caption]  # lower-casing may turn one character into two
     where = [at for at, characters in enumerate(lowered) for _ in characters]
     found = _TOKEN.finditer("".join(lowered).replace("_", " "))
     return [(where[match.start()], where[match.end() - 1] + 1) for match in found]
 
 
 def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
-    """(where it starts, how many words, what it means) of each phrase; None: a word that is no phrase."""
+    """Yields (start, number of words, sense) of each phrase; the sense of a word in no phrase is None."""
     known, starts = senses(), openings()
     at, end = 0, len(words)
     while at < end:
@@ -246,9 +244,9 @@ def phrases(words: tuple[str, ...]) -> Iterator[tuple[int, int, Sense | None]]:
 
 @lru_cache(maxsize=65536)
 def parse_caption(caption: str) -> ParsedCaption:
-    """Parse a caption and resolve its synonyms: whole sentences, alt-text, and broken output alike.
+    """Parses a caption and resolves synonyms; handles sentences, alt-text and broken output.
 
-    Never raises. The result is shared between calls: do not change it.
+    Never raises. The result is cached and must not be modified.
     """
     words, parser = tokens(caption), _Parser()
     for at, length, sense in phrases(words):
@@ -274,7 +272,7 @@ def parse_caption(caption: str) -> ParsedCaption:
 
 
 def _cut_short(sense: Sense, words: tuple[str, ...], after: int) -> bool:
-    """ "drifts left" in "drifts left of the star" is no motion to the left."""
+    """Returns whether a motion is cut short: "drifts left" in "drifts left of the star" is not a motion to the left."""
     return sense.kind == "motion" and after < len(words) and words[after] == "of" and words[after - 1] in _SIDES
 
 

@@ -1,7 +1,7 @@
-"""Scenes to pixels: a ground, and on it the objects in order, each with a soft shadow.
+"""Renders scenes: a ground, and on it the objects in order, each with a soft shadow.
 
-Outlines are tests on points and weights are counted in whole numbers on a grid finer than the pixels: no drawing
-library and no sine, so every machine gets the same pixels.
+Outlines are point tests, and weights are integer counts on a grid finer than the pixels. It uses no drawing library
+and no sine, so every machine renders the same pixels.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Points = tuple[tuple[float, float], ...]
 
 
 def polygon(*points: tuple[float, float]) -> Inside:
-    """Even-odd rule."""
+    """Returns a point test for a polygon, by the even-odd rule."""
 
     def inside(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         odd = np.zeros(np.broadcast(x, y).shape, dtype=bool)
@@ -56,7 +56,7 @@ def without(whole: Inside, *holes: Inside) -> Inside:
 
 
 def wheel(*radii: float, turns: int, start: float = -90.0) -> Points:
-    """Points around the centre whose radii repeat; rounded, so that libm's last bit is never seen."""
+    """Returns points around the centre with repeating radii, rounded to hide differences in libm's last bit."""
     count = turns * len(radii)
     angles = [math.radians(start + 360 * k / count) for k in range(count)]
     ring = [radii[k % len(radii)] for k in range(count)]
@@ -165,7 +165,7 @@ _WHOLE = 256
 
 @dataclass(frozen=True, slots=True)
 class Sprite:
-    """Weights in 0..256 of height × width × 1; ``keep`` is what stays of the ground."""
+    """Weights in 0..256, height × width × 1; ``keep`` is the weight of the ground."""
 
     keep: np.ndarray
     fill: np.ndarray
@@ -175,13 +175,13 @@ class Sprite:
 
 @lru_cache(maxsize=4096)
 def _mask(shape: str, fine_diameter: int, side: int) -> np.ndarray:
-    """The shape on a square fine grid of ``side``, centred."""
+    """Returns the shape, centred on a square fine grid of ``side``."""
     steps = (2 * np.arange(side) + 1 - side) / fine_diameter
     return OUTLINES[shape](steps[None, :], steps[:, None])
 
 
 def _eroded(mask: np.ndarray, radius: int) -> np.ndarray:
-    """Returns what is at least ``radius`` fine steps inside."""
+    """Returns the part of the mask at least ``radius`` fine steps inside."""
     inner, height, width = mask.copy(), *mask.shape
     for dy in range(-radius, radius + 1):
         dx = int((radius * radius - dy * dy) ** 0.5)
@@ -208,11 +208,11 @@ def _layers(
 
 @lru_cache(maxsize=4096)
 def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
-    """Returns where the second tone lies, on the whole fine grid."""
+    """Returns the mask of the second tone on the fine grid."""
     second: np.ndarray = np.zeros((side, side), dtype=bool)
     x = (2 * np.arange(side) + 1 - side)[None, :] / fine_diameter
     y = (2 * np.arange(side) + 1 - side)[:, None] / fine_diameter
-    # Fewer repeats in small objects, so that a repeat never falls below three pixels.
+    # Small objects have fewer repeats, so that a repeat is never smaller than three pixels.
     pixels = fine_diameter / FINE
     if texture == "striped":
         period = max(0.5, 7.6 / pixels)
@@ -233,14 +233,14 @@ def _pattern(texture: str, fine_diameter: int, side: int) -> np.ndarray:
 
 
 def _counts(fine: np.ndarray) -> np.ndarray:
-    """Fine cells per pixel, scaled to 0..256."""
+    """Counts fine cells per pixel, scaled to 0..256."""
     pixels = fine.shape[0] // FINE
     cells: np.ndarray = fine.reshape(pixels, FINE, pixels, FINE).sum(axis=(1, 3), dtype=np.int32)
     return cells * (_WHOLE // FINE**2)
 
 
 def _blurred(weight: np.ndarray) -> np.ndarray:
-    """A soft copy: twice the mean over three by three pixels."""
+    """Blurs by applying a three-by-three mean filter twice."""
     for _ in range(2):
         padded = np.pad(weight, 1)
         rows = padded[:-2] + padded[1:-1] + padded[2:]
@@ -250,11 +250,13 @@ def _blurred(weight: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=16384)
 def sprite(shape: str, texture: str, diameter: int, scale: int, dx: int, dy: int) -> Sprite:
-    """The cut-out of a shape.
+    """Returns the sprite of a shape.
 
-    ``diameter`` in units of 1/128 of the width; ``scale`` the picture's width in pixels; ``dx``, ``dy`` in
-    fine steps (0..FINE-1), the part of the place that is smaller than a pixel. The sprite's side is even: its
-    centre lies at the corner of the middle pixels.
+    diameter: in units of 1/128 of the width.
+    scale: the picture's width in pixels.
+    dx, dy: the sub-pixel offset in fine steps (0..FINE-1).
+
+    The sprite's side is even, and its centre lies at the corner of the middle pixels.
     """
     fine_diameter = max(2, diameter * scale * FINE // 128)
     half = -(-fine_diameter * 11 // (20 * FINE)) + _PAD * max(1, scale // 64)
@@ -283,7 +285,7 @@ Paint = Callable[["Canvas"], FloatArray]
 
 
 class Canvas:
-    """Coordinates in 0..64 whatever the size in pixels, a base colour, and frozen rng."""
+    """Coordinates in 0..64 for any size in pixels, a base colour, and a frozen rng."""
 
     def __init__(self, size: int, *name: object) -> None:
         self.size = size
@@ -292,7 +294,7 @@ class Canvas:
         self.x, self.y = steps[None, :], steps[:, None]
 
     def noise(self, cells: int) -> FloatArray:
-        """Smooth noise in [-1, 1] with ``cells`` hills a side, size × size."""
+        """Returns smooth noise in [-1, 1] with ``cells`` hills per side, size × size."""
         lattice = np.array([[self.rng.uniform() for _ in range(cells + 1)] for _ in range(cells + 1)]) * 2 - 1
         at = (np.arange(self.size) + 0.5) * cells / self.size
         low = at.astype(int)
@@ -306,7 +308,7 @@ class Canvas:
         return np.broadcast_to(np.array([red, green, blue], float), (self.size, self.size, 3)).copy()
 
     def specks(self, count: int, width: float, height: float) -> np.ndarray:
-        """Returns where little boxes fall, as a boolean array."""
+        """Returns a boolean mask of small random boxes."""
         mask = np.zeros((self.size, self.size), bool)
         for _ in range(count):
             cx, cy = self.rng.uniform() * 64, self.rng.uniform() * 64
@@ -426,7 +428,7 @@ _PAINTS: dict[str, Paint] = {
 
 @lru_cache(maxsize=256)
 def ground(name: str, grain: int, size: int) -> np.ndarray:
-    """The ground's pixels, int32 size × size × 3; the caller copies before drawing on it."""
+    """Returns the ground's pixels, int32 size × size × 3. Callers must copy before drawing on it."""
     pixels = np.clip(np.rint(_PAINTS[name](Canvas(size, name, grain // 2))), 0, 255).astype(np.int32)
     pixels = np.ascontiguousarray(pixels[:, ::-1] if grain % 2 else pixels)
     pixels.flags.writeable = False
@@ -453,7 +455,7 @@ _REACH = 24
 
 
 def _tones(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fill, second tone of a texture, edge: pale colours get a darker second tone, others a lighter one."""
+    """Returns fill, second tone and edge. Pale colours get a darker second tone, others a lighter one."""
     fill = np.array(_RGB[name], dtype=np.int32)
     edge = fill * 5 // 9
     if name == "black":
@@ -466,9 +468,9 @@ _TONES = {name: _tones(name) for name in _RGB}
 
 
 def draw(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
-    """Pixels of a scene, uint8 size × size × 3; ``frame`` of a clip, its middle where None."""
+    """Renders a scene to uint8 size × size × 3. ``frame``: of a clip; None is the middle one."""
     canvas = ground(scene.ground, scene.grain, size).copy()
-    # The middle frame shows every object at its place, so that the truth of places is the picture's.
+    # The middle frame shows every object at its position, so that the picture's ground truth applies.
     progress = 0 if frame is None else frame - scene.length // 2
     for thing in scene.objects:
         x, y, diameter = _moved(thing, progress, scene.length)
@@ -477,7 +479,7 @@ def draw(scene: SceneTruth, size: int, frame: int | None = None) -> np.ndarray:
 
 
 def _moved(thing: Object, progress: int, length: int) -> tuple[int, int, int]:
-    """Place and diameter of an object ``progress`` frames from the middle, in whole units."""
+    """Returns position and diameter of an object ``progress`` frames from the middle, in integer units."""
     x, y, diameter = thing.x, thing.y, DIAMETERS[thing.size]
     half = max(1, length // 2)
     step = _REACH * progress // half
@@ -512,7 +514,7 @@ def _paste(canvas: np.ndarray, thing: Object, x: int, y: int, diameter: int) -> 
     part = (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
     fill, second, edge = _TONES[thing.colour]
     if thing.texture == "hollow":
-        # So thin a line has no room for a dark edge beside its own colour; only white needs one, on snow and paper.
+        # So thin a line has no room for a dark edge; only white needs one, on snow and paper.
         edge = fill * 3 // 8 if thing.colour == "white" else fill
     region = canvas[y0:y1, x0:x1]
     mixed = region * cut.keep[part] + fill * cut.fill[part] + edge * cut.edge[part]
