@@ -22,13 +22,13 @@ VOCABULARY, SUCCESSORS = 10_000, 200
 SHORTEST, LONGEST = 8, 14  # words; COCO's captions have 10.5 on the mean
 REFERENCES = 5
 D = 512
-KEPT = 0.6  # share of a reference's words that another text about the picture takes over
-NOISE = 0.5  # of an image's features, beside the words of its first reference
+KEPT = 0.6  # fraction of a reference's words that other texts about the picture share
+NOISE = 0.5  # noise in an image's features, in addition to the words of its first reference
 BLOCK = 8192
 
 
 def word(number: int) -> str:
-    """Letters alone, so that the tokenizer keeps it as it is."""
+    """Returns a word of letters only, so that the tokenizer does not change it."""
     letters = ""
     for _ in range(4):
         number, letter = divmod(number, 26)
@@ -38,19 +38,19 @@ def word(number: int) -> str:
 
 @dataclass(frozen=True)
 class Captions:
-    """``count`` pictures: systems' captions and the references of each, the same for a seed whatever the count."""
+    """Captions and references of ``count`` pictures; for a given seed, they do not depend on the count."""
 
     count: int
     seed: int = 0
 
     @cached_property
     def words(self) -> list[str]:
-        """The vocabulary."""
+        """Returns the vocabulary."""
         return [word(number) for number in range(VOCABULARY)]
 
     @cached_property
     def _chain(self) -> tuple[np.ndarray, np.ndarray]:
-        """The successors of each word, V×S, and how likely the first, the second, … is: Zipf's law, summed up."""
+        """Returns the successors of each word, V×S, and their cumulative probabilities by Zipf's law."""
         rng = np.random.default_rng(self.seed)
         share_V = 1 / np.arange(1, VOCABULARY + 1)
         successor_VS = rng.choice(VOCABULARY, (VOCABULARY, SUCCESSORS), p=share_V / share_V.sum())
@@ -58,7 +58,7 @@ class Captions:
         return successor_VS.astype(np.int32), np.cumsum(share_S / share_S.sum())
 
     def texts(self, which: int) -> list[str]:
-        """One text about each picture: 0 is the first reference, others take over some of its words."""
+        """Returns one text per picture: 0 is the first reference, others share some of its words."""
         found: list[str] = []
         for start in range(0, self.count, BLOCK):
             rows = min(BLOCK, self.count - start)
@@ -75,7 +75,7 @@ class Captions:
         return found
 
     def references(self) -> list[tuple[str, ...]]:
-        """The references of each picture."""
+        """Returns the references of each picture."""
         return list(zip(*(self.texts(which) for which in range(REFERENCES)), strict=True))
 
     def _walk(self, rows: int, start: int, which: int) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ class Captions:
 
 
 def image_features(scorer: WordScorer, texts: Sequence[str], seed: int = 0) -> np.ndarray:
-    """Features N×D of pictures that these texts describe: the texts' own and noise, of length 1."""
+    """Returns unit-length features N×D of pictures with these texts: the texts' features plus noise."""
     feature_ND = np.empty((len(texts), D), np.float32)
     for start in range(0, len(texts), BLOCK):
         part = slice(start, start + BLOCK)
@@ -103,7 +103,7 @@ def image_features(scorer: WordScorer, texts: Sequence[str], seed: int = 0) -> n
 
 
 class WordScorer:
-    """A scorer for an evaluation whose text features are the mean of words' vectors: real, and quick at any size."""
+    """A scorer whose text features are the mean of word vectors, which is fast at any size."""
 
     name, frames, window = "synthetic words", 1, 77
 
@@ -124,11 +124,11 @@ class WordScorer:
         return Encoder("synthetic words", unused, unused)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """Words of each text, and two."""
+        """Returns the number of words of each text plus two."""
         return [text.count(" ") + 3 for text in texts]
 
     def text_features(self, texts: Sequence[str]) -> torch.Tensor:
-        """N×D, of length 1."""
+        """Returns unit-length features N×D."""
         import torch
 
         rows = [[self._row[word] for word in text.split()] for text in texts]

@@ -1,4 +1,4 @@
-"""One size of ``benchmarks growth``, in a process of its own: prints its seconds as JSON. Inputs are not timed.
+"""Runs one size of ``benchmarks growth`` in a separate process and prints its seconds as JSON. Inputs are not timed.
 
 python -m benchmarks.growth_work eval 100000
 """
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from PIL import Image
 
 BLOCK = 8192
-TOKENS = 12  # a caption's, as long as COCO's
+TOKENS = 12  # per caption, as in COCO
 BAG = 5
 
 
 def measure_eval(count: int) -> float:
-    """Seconds of ``evaluate``: two systems' captions, R@1 in pools of 100, BLEU and CIDEr, intervals and a pair."""
+    """Times ``evaluate``: two systems' captions, R@1 in pools of 100, BLEU and CIDEr, intervals and a pair."""
     from benchmarks.growth_data import Captions, WordScorer, image_features
     from tellapart.evaluation.evaluate import evaluate
 
@@ -48,7 +48,7 @@ def measure_eval(count: int) -> float:
 
 @dataclass(frozen=True)
 class NamedPicture:
-    """A picture that is known by its key: its features are in the store, and nobody decodes it."""
+    """A picture with a key only: its features are in the store, so it is never decoded."""
 
     name: str
 
@@ -60,7 +60,7 @@ class NamedPicture:
 
 
 def measure_caption(count: int) -> float:
-    """Seconds of `caption_pictures`: looking up stored features, writing greedy captions, and the file.
+    """Times `caption_pictures`: looking up stored features, greedy captioning, and writing the file.
 
     The captioner is the one of ``scenes`` (0.6 million parameters): what grows here is the tool, not the model.
     """
@@ -100,7 +100,7 @@ def measure_caption(count: int) -> float:
 
 
 def measure_bags(count: int) -> float:
-    """Seconds of `mine_bags` and `curate_bags`."""
+    """Times `mine_bags` and `curate_bags`."""
     from benchmarks.bags import features
     from tellapart.bags import curate_bags, mine_bags
 

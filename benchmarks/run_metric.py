@@ -1,4 +1,4 @@
-"""Time one of our metrics in a process of its own: ``benchmarks.run_metric METRIC CAPTIONS REFERENCES``.
+"""Times one of our metrics in a separate process: ``benchmarks.run_metric METRIC CAPTIONS REFERENCES``.
 
 A new process has nothing cached. Prints one line of JSON: the seconds of the metric, from text, and its scores.
 """
@@ -11,7 +11,7 @@ import time
 
 
 def main(metric: str, captions_file: str, references_file: str) -> dict[str, float | list[float]]:
-    """Time ``tellapart.metrics.METRIC`` on files with a caption a line, and references separated by tabs."""
+    """Times ``tellapart.metrics.METRIC`` on files with one caption per line, and references separated by tabs."""
     from tellapart import metrics
     from tellapart.data.caption_files import read_captions, read_references
 

@@ -1,4 +1,4 @@
-"""Time pycocoevalcap in a process of its own, on files with a caption a line and references separated by tabs.
+"""Times pycocoevalcap in a separate process, on files with one caption per line and references separated by tabs.
 
 Run as a script (``python run_pycocoevalcap.py METRIC CAPTIONS REFERENCES``), so that nothing of tellapart is imported.
 Prints one line of JSON on stdout: the seconds of the metric, and its scores. What pycocoevalcap prints goes to stderr.
@@ -31,7 +31,7 @@ def main(metric: str, captions: str, references: str) -> dict[str, float | list[
     if metric == "cider":
         scores = [Cider().compute_score(gts, res)[0]]
     elif metric == "meteor":
-        start = time.perf_counter()  # the jar only, from its start
+        start = time.perf_counter()  # times only the jar, including its start
         scores = [Meteor().compute_score(gts, res)[0]]
     else:
         scorers = (Bleu(4), Meteor(), Rouge(), Cider())

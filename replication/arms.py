@@ -1,4 +1,4 @@
-"""The arms of the claims: small recipes on scenes, each one setting away from another.
+"""Arms of the claims: small recipes on scenes that differ from each other in one setting.
 
 Settings were chosen on seeds 0-5 only. An arm that starts from another one is trained after it.
 """
@@ -18,7 +18,7 @@ CLIP_MAX_TOKENS = 30  # beside the 32 cells of two frames, in the 64 positions o
 # Probability that a reference names a detail; 0.3 by default.
 MIDDLE_DETAIL, BLENDED_DETAIL, RICH_DETAIL = "&detail=0.33", "&detail=0.5", "&detail=0.75"
 WORLD = "scenes:{domain}?split={split}&n={n}&seed=31"
-TEST_PICTURES = 2000  # of 500, differences of a point or two are not known
+TEST_PICTURES = 2000  # 500 pictures cannot resolve differences of a point or two
 PLAIN = WORLD.format(domain="plain", split="test", n=TEST_PICTURES)
 TEST_SETS = {
     "plain": PLAIN,
@@ -34,10 +34,10 @@ DECODINGS = {
     "clip": Decoding(kind="greedy", max_tokens=CLIP_MAX_TOKENS),
     "clip-samples": Decoding(kind="sample", samples=5, max_tokens=CLIP_MAX_TOKENS),
 }
-# Long enough that a running mean has caught up with what it costs in the first steps.
+# Long enough for a running-mean baseline to recover from its first steps.
 SLOW_REWARD: dict[str, Any] = {"steps": 80, "rate": 3e-4}
-LOW_RATE = 6e-5  # MLE on the same data once more
-HIGH_RATE: dict[str, Any] = {"rate": 5e-4, "batch": 100}  # MLE towards another style
+LOW_RATE = 6e-5  # for further MLE on the same data
+HIGH_RATE: dict[str, Any] = {"rate": 5e-4, "batch": 100}  # for MLE towards another style
 # SMILE until captions are about twice as long; until it has converged, as in tables of its settings; and longer,
 # until it begins to forget.
 SHORT_SMILE: dict[str, Any] = {"steps": 80, "rate": 2e-5}
@@ -46,15 +46,15 @@ LONGEST_SMILE: dict[str, Any] = {"steps": 200, "rate": 6.5e-4, "batch": 100}
 
 
 def data(extra: str = "", n: int = 3000, domain: str = "plain") -> dict[str, str]:
-    """The ``data`` table of a recipe; ``extra`` options of scenes, such as ``&detail=0``."""
+    """Returns the ``data`` table of a recipe; ``extra``: options of scenes, such as ``&detail=0``."""
     validation = WORLD.format(domain=domain, split="validation", n=100) + extra
     return {"train": WORLD.format(domain=domain, split="train", n=n) + extra, "validation": validation}
 
 
 def recipe(objective: Mapping[str, Any], pictures: Mapping[str, str], **training: Any) -> dict[str, Any]:
-    """The recipe of an arm. It is validated before and after its steps; the last weights count.
+    """Returns the recipe of an arm. Validation runs before and after its steps; the last weights count.
 
-    Dropout is off, which saves a fifth of a step; and so a caption's log p is that of the policy that wrote it.
+    Dropout is off, which saves a fifth of a step and makes a caption's log p that of the policy that sampled it.
     """
     steps = training["steps"]
     return {
@@ -71,19 +71,19 @@ def teacher_forced(
     name: str, objective: Mapping[str, Any], start: str = "start", *, steps: int = 80, rate: float = LOW_RATE,
     batch: int = 50, **pictures: Any,
 ) -> Arm:  # fmt: skip
-    """An arm of MLE or SMILE, on one reference of each picture of a batch."""
+    """Returns an arm trained with MLE or SMILE on one reference per picture of a batch."""
     settings = {"batch_size": batch, "schedule": "cosine", "weight_decay": 0.05, "precision": "auto"}
     table = recipe(objective, data(**pictures), steps=steps, learning_rate=rate, **settings)
     return Arm(name, table, start)
 
 
 def mle(name: str, start: str = "start", **settings: Any) -> Arm:
-    """An arm of MLE. settings: of `teacher_forced` and of `data`."""
+    """Returns an arm trained with MLE. settings: arguments of `teacher_forced` and of `data`."""
     return teacher_forced(name, {"kind": "mle"}, start, **settings)
 
 
 def smile(name: str, start: str = "start", **settings: Any) -> Arm:
-    """An arm of SMILE. settings: of `teacher_forced`, of `data`, and of the objective."""
+    """Returns an arm trained with SMILE. settings: arguments of `teacher_forced`, `data` and the objective."""
     training = {key: settings.pop(key) for key in ("extra", "steps", "rate", "batch") if key in settings}
     return teacher_forced(name, {"kind": "smile", **settings}, start, **training)
 

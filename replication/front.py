@@ -1,14 +1,14 @@
 """``replication front``: distinctiveness (R@1) against hallucination, with one curve per method.
 
-One captioner, trained once, writes with five amounts of detail, by beams or as the best of several samples, which the
-scorer chooses among the very look-alikes that measure it. Beside it stand self-retrieval with any KL and with a price
-of words, CIDEr or consensus beside it, best-of-N and consensus of the start, and objectives after BalCapRL and MOCHa
-with our parts; points of one curve may differ in KL, see `replication.tradeoff_arms`. Each claim is about
-self-retrieval with one of six weights of KL: a row of ours, with R@1 among look-alikes at most 2 points lower, has at
-most a quarter of its hallucinations and wrong bindings, and higher CIDEr. The last one says how far the upper end
-reaches. Settings were chosen on seeds 0 and 1; the rule stands here since before the verdict on seeds 50 to 54.
+One captioner, trained once, captions at five levels of detail, by beam search or best-of-n; the scorer reranks among
+the same look-alikes that evaluate it. Baselines are self-retrieval with several KL weights, with a cost per word, with
+CIDEr or with consensus, best-of-n and MBR decoding of the start, and objectives after BalCapRL and MOCHa with our
+components; points of one curve may differ in KL, see `replication.tradeoff_arms`. Each claim concerns self-retrieval
+with one of six KL weights: a row of ours, with R@1 among look-alikes at most 2 points lower, has at most a quarter of
+its hallucinations and wrong bindings, and higher CIDEr. The last claim concerns the upper end of the curve. Settings
+were chosen on seeds 0 and 1; the rule was pre-registered before the verdict on seeds 50 to 54.
 
-The picture (``--svg``, also of ``tradeoff``) has R@1 among look-alikes against hallucination, with intervals.
+``--svg`` (also of ``tradeoff``) plots R@1 among look-alikes against hallucination, with intervals.
 """
 
 from __future__ import annotations

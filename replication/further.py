@@ -1,4 +1,4 @@
-"""Findings of the papers beside the 28 of the list: ``replication claims --further``. No verdict counts them.
+"""Findings of the papers in addition to the 28 claims: ``replication claims --further``. No verdict counts them.
 
 Paper 1's start that is pre-trained only, paper 2's training until R@1 is equal, paper 3's choice on another data set's
 validation pictures, paper 4's sweeps of α and of the entropy's weight.
@@ -26,7 +26,7 @@ EQUAL_RECALL = 35.0  # R@1 among the 100 validation pictures at which SR-L and S
 
 
 def until_equal(name: str, part: str) -> Arm:
-    """Self-retrieval with LoRA on this part, until R@1 on the validation pictures is `EQUAL_RECALL`."""
+    """Returns a self-retrieval arm with LoRA on ``part``, trained until validation R@1 reaches `EQUAL_RECALL`."""
     arm = reward(name, captioner=lora(part), rate=1e-3, steps=200)
     table = dict(arm.table or {})
     table["validation"] = {**table["validation"], "every": 4, "until": EQUAL_RECALL}
@@ -34,7 +34,7 @@ def until_equal(name: str, part: str) -> Arm:
 
 
 def sweep(name: str, **objective: Any) -> Arm:
-    """SLL with another setting of the objective."""
+    """Returns an SLL arm with other settings of the objective."""
     return reward(name, **ON_COCO, **objective)
 
 

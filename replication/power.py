@@ -1,16 +1,16 @@
 """Power analysis of the claims, given the smallest effects of interest: ``replication claims --power``.
 
-From development seeds: the covariance of the parts over seeds, and over pictures by the bootstrap of the rule itself,
-split into what all seeds share (they see the same pictures) and what each has alone. From these, values of all parts
-are drawn together for new seeds and new pictures, normal around the true values; the rule of the claims
-(`replication.bootstrap.verdict`, with its percentile bootstrap over seeds and pictures) is applied to each draw;
-the power is the share of draws in which every part holds. The true values are those that each part names: the smallest
-effect that matters, inside the bound. So correlated parts, the sign rule on every seed (which more seeds make harder)
-and the interval (which more seeds make narrower) all count.
+Development seeds give the covariance of the parts over seeds and, by the rule's own bootstrap, over pictures. The
+latter is split into a component shared by all seeds (which see the same pictures) and a component of each seed. Values
+of all parts are then drawn jointly for new seeds and pictures, from a normal distribution around the assumed true
+values: each part's smallest effect of interest, inside its bound. The rule (`replication.bootstrap.verdict`, with its
+percentile bootstrap over seeds and pictures) is applied to each draw, and the power is the fraction of draws in which
+every part holds. This accounts for correlated parts, the sign rule on every seed (harder with more seeds) and the
+interval (narrower with more seeds).
 
-Approximations: normal values; covariances as estimated, without their own uncertainty (five degrees of freedom of six
-seeds: an SD is known to about a third); a measure's variance over pictures falls as 1 / n, which counts of distinct
-words do only roughly; pictures of different test sets are independent.
+Approximations: values are normal; the uncertainty of estimated covariances is ignored (six seeds have five degrees of
+freedom, so an SD is known to about a third); a measure's variance over pictures falls as 1 / n (only roughly true of
+counts of distinct words); pictures of different test sets are independent.
 """
 
 from __future__ import annotations

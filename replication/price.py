@@ -1,17 +1,17 @@
-"""``replication price``: what a false claim costs, in omissions, to models that learn from captions.
+"""``replication price``: the cost of a false claim, in omitted facts, for models that learn from captions.
 
 Captions of pictures with two objects, which have ten facts (four of each object, their relation, the ground), are
 written with an exact number of true and of false claims: `CELLS`, five numbers of omitted facts by five of false
-claims. A false claim stands for a fact that the caption would else leave out, and its value is nowhere in the picture;
-so k of the fit is what one *added* falsehood costs, in facts left out. At each number of omissions all captions have
-the same number of words: words without a claim fill up.
+claims. A false claim replaces a fact that the caption would otherwise omit, and its value occurs nowhere in the
+picture; k of the fit is therefore the cost of one *added* false claim, in omitted facts. At each number of omissions,
+all captions have the same number of words, padded with words that make no claim.
 
-On the captions of each cell two learners are trained from random weights, on the frozen features of the shipped
-captioner's vision encoder: a retriever (contrastive) and a captioner (maximum likelihood). No outcome has been a
-reward: whether the retriever finds a picture by a true query, and whether the exact listener finds it by the
-captioner's caption, sampled or greedy. Over the cells, outcome = a − b·(omitted facts + k·false claims).
+On the captions of each cell, two learners are trained from random weights on frozen features of the shipped captioner's
+vision encoder: a retriever (contrastive) and a captioner (maximum likelihood). The outcomes, none of which was a
+reward, are whether the retriever finds a picture by a true query, and whether the exact listener finds it by the
+captioner's caption, sampled or greedy. The fit over cells is outcome = a − b·(omitted facts + k·false claims).
 
-With ``--photos`` the same of a retriever on Flickr8k: nouns of its training captions are left out or swapped.
+``--photos`` does the same for a retriever on Flickr8k: nouns of its training captions are omitted or swapped.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Which seeds a run may use: for choosing settings, for the verdicts, and for checks by other people.
+"""Assigns seeds to purposes: choosing settings, the verdicts, and checks by other people.
 
-Settings are chosen on seeds below 10. Each verdict has seeds of its own, which nothing else may use. Seeds from 100 on
-are left to others, who check the findings by them; the project never runs them.
+Settings are chosen on seeds below 10. Each verdict has reserved seeds, which nothing else may use. Seeds from 100 on
+are reserved for others to check the findings; the project never runs them.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ TYPED = {name: name for name in VERDICTS} | {"photos": "photos --findings"}  # w
 
 @dataclass(frozen=True)
 class Seeds:
-    """Seeds and what they are for: ``kind`` is "quick", "dev", "verdict", or "seeds" for a list that was typed."""
+    """Seeds and their purpose: ``kind`` is "quick", "dev", "verdict", or "seeds" for an explicit list."""
 
     kind: str
     numbers: tuple[int, ...]
 
     @property
     def option(self) -> str:
-        """What to type after ``--seeds``."""
+        """Returns the value for ``--seeds``."""
         return ",".join(map(str, self.numbers)) if self.kind == "seeds" else self.kind
 
     @property
     def label(self) -> str:
-        """For the name of a file: "dev", or "seeds-100-101"."""
+        """Returns a label for file names: "dev", or "seeds-100-101"."""
         return "-".join([self.kind, *map(str, self.numbers)]) if self.kind == "seeds" else self.kind
 
 
 def parse_seeds(text: str, command: str) -> Seeds:
-    """Seeds as they are typed: quick, dev, verdict, or numbers ("100,101"). command: "claims", "tradeoff", "tables".
+    """Parses seeds: quick, dev, verdict, or numbers ("100,101"). command: "claims", "tradeoff", "tables".
 
-    Raises `UsageError` for anything else, and for numbers that a verdict needs. A command without a verdict of its own
-    knows no "verdict".
+    Raises `UsageError` for anything else, and for numbers reserved for a verdict. Commands without a verdict do not
+    accept "verdict".
     """
     known = {**NAMED, **({"verdict": VERDICTS[command]} if command in VERDICTS else {})}
     if text in known:

@@ -1,10 +1,10 @@
-"""``replication signals``: what tells a false word of a caption, by the place of the word in the caption.
+"""``replication signals``: signals that detect false words of captions, by the position of the word.
 
-A captioner writes a caption for each picture; each content word is judged, true or false, and has a value of each
-signal. How well a signal finds false words is the area under its ROC curve: 0.5 is chance. On `scenes` a word is false
-where its claim is, by the exact truth. On photos there is no truth: a noun counts as false where no reference has the
-word, its stem, or a word that shares a WordNet synset (METEOR's tables). `EYE` holds nouns of the captions of
-``photos_mle`` that were looked for in the photo instead.
+A captioner captions each picture; each content word is judged true or false and has a value of each signal. A signal's
+quality is the area under its ROC curve for false words (chance: 0.5). On `scenes`, a word is false if its claim is
+false by the ground truth. Photos have no ground truth: a noun counts as false if no reference contains the word, its
+stem, or a word that shares a WordNet synset (METEOR's tables). `EYE` has nouns of captions of ``photos_mle`` that were
+checked against the photo by eye.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ RESAMPLES, BATCH = 300, 50
 EYE = Path(__file__).parent / "records" / "words-by-eye" / "words.jsonl"
 IS_FALSE: Mapping[str, bool | None] = {"there": False, "not there": True, "unclear": None}  # by eye
 
-# For each content word of the item's caption whether it is false; None: not judged.
+# Returns whether each content word of the item's caption is false; None: not judged.
 Judge = Callable[[Item, str], list[bool | None]]
 
 
 @dataclass(frozen=True)
 class JudgedWords:
-    """W judged words: the picture of each, its place among the content words, whether it is false, signal_WK."""
+    """W judged words: the picture of each, its position among the content words, whether it is false, signal_WK."""
 
     picture_W: np.ndarray
     place_W: np.ndarray
@@ -86,7 +86,7 @@ def find_signals(
 
 
 def judge_scene(item: Item, caption: str) -> list[bool | None]:
-    """Judges a caption of `scenes`: a word is false where a false claim is made by it."""
+    """Judges a caption of `scenes`: a word is false if it is part of a false claim."""
     spans = [(start, end) for start, end, _ in mark_caption(caption, item.truth).false]
     return [any(start < word.end and word.start < end for start, end in spans) for word in content_words(caption)]
 
@@ -107,7 +107,7 @@ def judge_by_references(item: Item, caption: str) -> list[bool | None]:
 
 
 def judge_by_eye(path: Path) -> Judge:
-    """Returns the judge of a file of captions whose nouns somebody looked for in the picture.
+    """Returns the judge for a file of captions whose nouns were checked against the picture by eye.
 
     A line of JSON per picture: ``id``, ``caption``, and ``nouns``, pairs of a noun and "there", "not there" or
     "unclear", in the caption's order. Unclear ones, other words and other captions are not judged. Raises `UsageError`
@@ -210,7 +210,7 @@ def _signals(
 def area(signal_W: np.ndarray, false_W: np.ndarray) -> float:
     """Computes the probability that a false word has a lower signal than a true one; ties count half.
 
-    NaN where all words are of one kind.
+    NaN if all words are true or all are false.
     """
     false = int(false_W.sum())
     if not 0 < false < len(false_W):

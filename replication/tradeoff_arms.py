@@ -1,6 +1,6 @@
-"""What `replication.tradeoff` compares: its measures, its rule and its arms, self-distillation among controls.
+"""Measures, rule and arms of `replication.tradeoff`: self-distillation and its controls.
 
-The rule was fixed here before any verdict: the interval of each part, over seeds and pictures, lies on the right side.
+The rule was pre-registered before any verdict: each part's interval over seeds and pictures lies on the correct side.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tellapart.models.decoding import Decoding
 from tellapart.recipe.presets import PRESETS
 
 STEPS = 70  # the demo's
-PICTURES = 3000  # without references: of fewer, each comes up too often
+PICTURES = 3000  # without references; with fewer, each picture is repeated too often
 DETAIL_PICTURES = 6000  # of the captioner of all levels, which takes as many steps as captioners of one level together
 RETRIEVAL = {"kind": "self_retrieval"}
 TOLERANCE = 2.0  # points of R@1 among look-alikes that may be lost
-SHARE = 1 / 3  # of self-retrieval's false claims that may remain
+SHARE = 1 / 3  # fraction of self-retrieval's false claims that may remain
 TEST_SET = "plain"
 SPEAKERS = (0.002, 0.005, 0.010, 0.015)  # beside the recipe's own: how much the start's likelihood of a caption counts
 # One captioner for all of them: a prompt for each, the recipe's own without one. Places from 0, which says least, to 1.
@@ -41,7 +41,7 @@ PLACES = tuple(place / (len(LEVELS) - 1) for place in range(len(LEVELS)))
 
 @measure("bindings", "wrong bindings, % of bound claims", "lower")
 def bindings(captions: ArmCaptions) -> Statistic:
-    """Claims that are true of another object only, as a percentage of the claims about objects."""
+    """Returns the percentage of claims about objects that are true only of another object."""
     counts = captions.claim_counts
     bound_N = np.array([float(c.bound) for c in counts])
     return ratio_statistic(captions.picture_key, 100.0 * np.array([c.binding_errors for c in counts]), bound_N)
@@ -49,14 +49,14 @@ def bindings(captions: ArmCaptions) -> Statistic:
 
 @measure("repetitions", "captions with a repetition, %", "lower")
 def repetitions(captions: ArmCaptions) -> Statistic:
-    """Captions that repeat themselves, in percent."""
+    """Returns the percentage of captions with repetitions."""
     repeats_N = np.array([100.0 * (c.repetitions > 0) for c in captions.claim_counts])
     return ratio_statistic(captions.picture_key, repeats_N)
 
 
 @measure("words", "words per caption")
 def words_per_caption(captions: ArmCaptions) -> Statistic:
-    """Words of a caption, in the mean."""
+    """Returns the mean number of words per caption."""
     return ratio_statistic(captions.picture_key, np.array([float(len(t.split())) for t in captions.first_captions]))
 
 
@@ -67,14 +67,14 @@ DECODINGS = {
     "beams": Decoding(kind="beam", beams=3, max_tokens=40),
     "confident": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.4),
     "greedy": Decoding(kind="greedy", max_tokens=40),
-    "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # and of these what the scorer likes best
+    "best_of": Decoding(kind="sample", samples=10, max_tokens=40),  # reranked by the scorer
     "best_of3": Decoding(kind="sample", samples=3, max_tokens=40),
     "best_sure": Decoding(kind="sample", samples=24, temperature=0.35, max_tokens=40, confidence=0.75),
     "best_bold": Decoding(kind="sample", samples=24, temperature=0.5, max_tokens=40, confidence=0.4),
     "sure": Decoding(kind="beam", beams=3, max_tokens=40, confidence=0.7),
     "consensus": Decoding(kind="consensus", candidates=8, temperature=0.6, max_tokens=40),
 }
-# Further rows of the table: an arm's captions as another one decodes.
+# Further rows of the table: an arm's captions with the decoding of another arm.
 DECODED_OTHERWISE = {
     "start_best_of": ("start", "best_of"),
     "sr_greedy": ("sr", "greedy"),
@@ -98,13 +98,13 @@ JUDGED = ["start", "sr", "truthful", "shuffled", "unselected", "length", "equal_
 
 
 def captions_of(row: str) -> tuple[str, str]:
-    """The arm and the decoding of a row of the table."""
+    """Returns the arm and the decoding of a row of the table."""
     otherwise = {**DECODED_OTHERWISE, **FRONT_DECODED}
     return otherwise.get(row, (row, "confident" if row in CONFIDENT else "beams"))
 
 
 def of(row: str, name: str, factor: float = 1.0) -> Measurement:
-    """A measure of a row's captions of the test pictures."""
+    """Returns a measurement of a row's captions of the test pictures."""
     arm, decoding = captions_of(row)
     return Measurement(arm, name, TEST_SET, decoding, factor)
 
@@ -139,7 +139,7 @@ FIDELITIES = (0.5,)  # MOCHa: the share of fidelity in the reward
 
 
 def agreement(weight: float) -> dict[str, Any]:
-    """The reward of words that the start's own samples agree on."""
+    """Returns the reward for words that the start's own samples agree on."""
     return {"kind": "consensus", "weight": weight, "decoding": {"kind": "sample", "samples": 8, "temperature": 0.6}}
 
 
@@ -172,7 +172,7 @@ CONTROLS = {
 
 
 def arms(start: str = "scenes", steps: int = STEPS) -> dict[str, Arm]:
-    """Every arm by name. ``start``: the captioner that all start from."""
+    """Returns every arm by name. ``start``: the captioner that all arms start from."""
 
     def arm(name: str, *, turns: int = 1, pictures: int = PICTURES, **settings: Any) -> Arm:
         made = reward(name, steps=turns * steps, precision=None, pictures=data(n=pictures), **settings)
