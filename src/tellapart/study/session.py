@@ -1,13 +1,9 @@
-"""Who is excluded, by the rule that was written before the study.
+"""A running study: exclusion, picture addresses, block reservations, and the participants' requests.
 
-Addresses of a study's pictures, which say nothing of what a picture is.
-
-Blocks of items and who holds them: reservations that run out, complete answers, exclusion and replacement.
-
-A study while it runs: who may begin, what each participant sees next, and what becomes of an answer.
-
-The state of a participation is in the store alone, so a page, a browser or the server may be closed at any time. What
-the page gets names no system, no target and no file.
+The exclusion rule is written before the study. Addresses reveal nothing about a picture. Blocks are held by
+reservations, which expire, or by complete answers, and are freed by exclusion. The state of a participation is only in
+the store, so a page, a browser or the server may be closed at any time. The page receives no names of systems, targets
+or files.
 """
 
 from __future__ import annotations
@@ -43,15 +39,15 @@ from tellapart.study.store import (
 
 
 def control_errors(study: Study, answers: Sequence[StudyAnswer]) -> int:
-    """Mistakes on the control items."""
+    """Counts the mistakes on control items."""
     own = [answer for answer in answers if study.trials[answer.trial].role == CONTROL]
     return sum(not study.trials[answer.trial].passes(answer.options) for answer in own)
 
 
 def exclusion(study: Study, places: Sequence[Place], answers: Sequence[StudyAnswer]) -> str:
-    """Why a participant, who saw the ``places`` in this order, is excluded; empty for who is not.
+    """Returns why a participant who saw the ``places`` in this order is excluded; empty if not excluded.
 
-    answers: those that stand. The rule on equal answers is about options as they were displayed.
+    answers: the valid answers. The rule on equal answers applies to displayed options.
     """
     rule = study.settings.exclusion
     reasons = []
@@ -74,7 +70,7 @@ PICTURES_KNOWN = 100_000  # addresses in memory
 
 
 class PictureAddresses:
-    """The pictures in ``folder`` by addresses made with a secret ``key``. Safe from several threads."""
+    """The pictures in ``folder`` by addresses derived from a secret ``key``. Thread-safe."""
 
     def __init__(self, folder: Path, key: bytes) -> None:
         self._folder, self._key = folder, key
@@ -82,7 +78,7 @@ class PictureAddresses:
         self._lock = threading.Lock()
 
     def address(self, owner: str, trial: int, name: str) -> str:
-        """A picture's address, which says nothing: another for each participant and trial."""
+        """Returns a picture's opaque address, which differs between participants and trials."""
         value = hmac.new(self._key, f"{owner}/{trial}/{name}".encode(), hashlib.sha256).hexdigest()[:32]
         with self._lock:
             self._names[value] = name
@@ -92,7 +88,7 @@ class PictureAddresses:
         return f"/pictures/{value}"
 
     def read(self, address: str) -> tuple[bytes, str] | None:
-        """The picture at an address that was given before, and its media type; None for any other."""
+        """Returns the picture at a known address and its media type; None for any other address."""
         with self._lock:
             name = self._names.get(address)
         if name is None:
@@ -101,14 +97,14 @@ class PictureAddresses:
 
 
 class Blocks:
-    """The blocks of a study."""
+    """The blocks of a study and their holders."""
 
     def __init__(self, study: Study) -> None:
         self.study = study
         self._order = lru_cache(4096)(study.order)
 
     def free(self, run: Transaction, now: float) -> int | None:
-        """The block that lacks most raters, counting live reservations; None where all have enough."""
+        """Returns the block that lacks most raters, counting active reservations; None if all have enough."""
         sampling = self.study.settings.sampling
         taken = [0] * len(self.study.blocks)
         for one in self.everybody(run, now):
@@ -118,8 +114,9 @@ class Blocks:
         return block if taken[block] < sampling.raters else None
 
     def everybody(self, run: Transaction, now: float) -> list[Participant]:
-        """All participants. Who answered everything and left without the click on Finish is completed when the time
-        has run out, so that the rule of exclusion decides about the block."""
+        """Returns all participants, completing those who answered everything but did not click Finish in time.
+
+        The exclusion rule then decides about their blocks."""
         return [
             self.complete(run, one, now) if self.is_late(one, now) and self.answered_all(one) else one
             for one in rows.all_participants(run)
@@ -132,8 +129,7 @@ class Blocks:
         return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
 
     def holds(self, one: Participant, now: float) -> bool:
-        """Returns whether somebody keeps a block from others: by complete answers that count, or by a live
-        reservation.
+        """Returns whether a participant holds a block, by complete answers that count or by an active reservation.
         """
         if one.status == COMPLETE:
             return not (one.excluded and self.study.settings.sampling.replace_excluded)
@@ -145,17 +141,17 @@ class Blocks:
         return rows.update(run, one, status=COMPLETE, finished=now, excluded=self.reason(run, one))
 
     def reason(self, run: Transaction, one: Participant) -> str:
-        """Why who answered everything is excluded, by today's rule; empty for who is not."""
+        """Returns why a participant with complete answers is excluded by the current rule; empty if not excluded."""
         return exclusion(self.study, self.places(one), rows.standing_answers(run, one.number))
 
     def apply_rule(self, run: Transaction) -> None:
-        """The rule may have been amended since somebody completed: it is one for all."""
+        """Applies the current exclusion rule to all who completed, because it may have been amended since."""
         for one in rows.all_participants(run):
             if one.status == COMPLETE and (reason := self.reason(run, one)) != one.excluded:
                 rows.update(run, one, excluded=reason)
 
     def expire(self, run: Transaction, one: Participant, now: float) -> Participant:
-        """A reservation that has run out is taken up again where the block is still free."""
+        """Expires a reservation that has run out, or renews it if the block is still free."""
         if one.status != ACTIVE or self.holds(one, now):
             return one
         raters = self.study.settings.sampling.raters
@@ -173,7 +169,7 @@ PAGE_TOKEN = re.compile(r"[0-9a-f]{48}")
 
 
 class AnswerConflict(TellapartError):
-    """Another window was faster; ``state`` is what stands."""
+    """Another window answered first; ``state`` is the current state."""
 
     def __init__(self, message: str, state: dict[str, Any]) -> None:
         super().__init__(message)
@@ -189,7 +185,7 @@ class Unknown(TellapartError):
 
 
 class StudySession:
-    """The rules of a running study. Safe from several threads. clock: seconds since 1970."""
+    """The rules of a running study. Thread-safe. clock: returns seconds since 1970."""
 
     def __init__(self, study: Study, store: AnswerStore, clock: Callable[[], float] = time.time) -> None:
         self.study, self.store, self.clock = study, store, clock
@@ -201,7 +197,7 @@ class StudySession:
     # What the page shows.
 
     def public(self) -> dict[str, Any]:
-        """Everything that may be read before anybody agrees: texts, questions and the example."""
+        """Returns everything that is public before consent: texts, questions and the example."""
         study, settings = self.study, self.study.settings
         examples = [self._example(number) for number in study.of_role[EXAMPLE]]
         return {
@@ -227,7 +223,7 @@ class StudySession:
         return {**self._task("example", place), "feedback": trial.feedback, "marks": marks}
 
     def _expected(self, place: Place) -> list[Sequence[int]]:
-        """For each question the displayed options that were expected; none where any is right."""
+        """Returns the expected displayed options of each question; empty if any option is correct."""
         found: list[Sequence[int]] = []
         for question, options in enumerate(self.study.trials[place.trial].expected):
             base = [0] * len(self.study.trials[place.trial].expected)
@@ -245,7 +241,7 @@ class StudySession:
         return {"captions": captions, "pictures": [self._pictures.address(owner, place.trial, name) for name in names]}
 
     def picture(self, address: str) -> tuple[bytes, str] | None:
-        """The picture at an address that a page was given, and its media type."""
+        """Returns the picture at an address that a page received, and its media type."""
         return self._pictures.read(address)
 
     # Beginning and ending.
@@ -259,14 +255,19 @@ class StudySession:
         key: str = "",
         may_start: Callable[[], None] = lambda: None,
     ) -> tuple[str, dict[str, Any]]:
-        """A participation that begins, or goes on where the token is the participant's: its token and state.
+        """Begins a participation, or resumes it if the token belongs to the participant. Returns its token and state.
 
-        token: the page's secret, 48 random hexadecimal digits, by which a request is known that comes again because
-        its answer was lost. Others know a platform's identifier: it never opens a participation. Every participation
-        begins with the ``key`` of the study's link. may_start: called before a new one; raises if there are too many.
+        Others may know a platform's identifier, so it never grants access to a participation.
 
-        Raises `UsageError` for a wrong key, an identifier that is none or has begun with another token, `Full` where no
-        block is left.
+        Args:
+            token: the page's secret, 48 random hexadecimal digits, which identifies a repeated request after a lost
+                reply.
+            key: the key in the study's link, required to begin.
+            may_start: called before a new participation; raises if there are too many.
+
+        Raises:
+            UsageError: the key is wrong, or the identifier is invalid or has begun with another token.
+            Full: no block is left.
         """
         recruitment = self.study.settings.recruitment
         if recruitment.require_id and not identifier:
@@ -305,7 +306,7 @@ class StudySession:
             raise UsageError("the link lacks the study's key; open the study by the whole link that you were given")
 
     def decline(self, key: str = "", may_start: Callable[[], None] = lambda: None) -> dict[str, Any]:
-        """Somebody does not agree: only counted. Raises `UsageError` for a wrong key."""
+        """Counts somebody who does not consent. Raises `UsageError` for a wrong key."""
         self._check_key(key)
         may_start()
         with self.store.transaction() as run:
@@ -313,16 +314,16 @@ class StudySession:
         return self._end("no_consent")
 
     def withdraw(self, token: str) -> dict[str, Any]:
-        """Delete the answers of a participant who asks for it."""
+        """Deletes the answers of a participant who withdraws."""
         with self.store.transaction() as run:
             one = self._participant(run, token)
             rows.withdraw(run, one.number)
-        with contextlib.suppress(StoreError):  # deleted it is; the next one that compacts overwrites it
+        with contextlib.suppress(StoreError):  # already deleted; the next compaction overwrites the data
             self.store.compact()
         return self._end(WITHDRAWN)
 
     def finish(self, token: str) -> dict[str, Any]:
-        """End a participation all of whose items are answered; the same request once more changes nothing."""
+        """Completes a participation with answers to all items. Repeating the request changes nothing."""
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
@@ -331,7 +332,7 @@ class StudySession:
             return self._state(run, one, now)
 
     def _end(self, how: str) -> dict[str, Any]:
-        """A state that ends a participation, with the platform's code."""
+        """Returns a state that ends a participation, with the platform's code."""
         recruitment = self.study.settings.recruitment
         codes = {
             COMPLETE: recruitment.completed,
@@ -343,19 +344,19 @@ class StudySession:
         return {"phase": how, "code": code, "return_url": address}
 
     def full(self) -> dict[str, Any]:
-        """The state of somebody for whom there is no block."""
+        """Returns the state for somebody for whom no block is left."""
         return self._end("full")
 
     # One item after the other.
 
     def state(self, token: str) -> dict[str, Any]:
-        """Returns what a participant's page shows now. Raises `Unknown`."""
+        """Returns the current state of a participant's page. Raises `Unknown`."""
         now = self.clock()
         with self.store.transaction() as run:
             return self._state(run, self._participant(run, token), now)
 
     def back(self, token: str) -> dict[str, Any]:
-        """The item before the next one, with its answer, to change it."""
+        """Returns the previous item with its answer, so that it can be changed."""
         now = self.clock()
         with self.store.transaction() as run:
             one = self._participant(run, token)
@@ -367,10 +368,11 @@ class StudySession:
             return self._item_state(one, position, rows.standing_answer(run, one.number, position))
 
     def answer(self, token: str, position: int, options: Sequence[int], revision: int) -> dict[str, Any]:
-        """Save an answer and return the next state, with feedback where it was a practice item.
+        """Saves an answer and returns the next state, with feedback for practice items. Saves a repeated answer once.
 
-        options: displayed ones. revision: of the answer that the page has shown, 0 for none. The same answer once more
-        is saved once. Raises `AnswerConflict` for any other position than the next and, of items, the one before.
+        options: the displayed options.
+        revision: revision of the answer that the page showed, 0 for none.
+        Raises `AnswerConflict` unless the position is the next one or, for items, the previous one.
         """
         now = self.clock()
         with self.store.transaction() as run:
@@ -400,7 +402,7 @@ class StudySession:
             return {**state, "feedback": self._feedback(place, chosen)} if practice else state
 
     def _checked(self, place: Place, options: Sequence[int]) -> tuple[int, ...]:
-        """Canonical options of displayed ones. Raises `UsageError` for options that were not offered."""
+        """Converts displayed to canonical options. Raises `UsageError` for options that were not offered."""
         counts = option_counts(self.study.kind, len(self.study.trials[place.trial].pictures))
         if len(options) != len(counts) or not all(
             isinstance(option, int) and not isinstance(option, bool) and 0 <= option < count
@@ -412,7 +414,7 @@ class StudySession:
     def _advance(self, run: Transaction, one: Participant, position: int, now: float) -> Participant:
         one = rows.update(run, one, answered=max(one.answered, position + 1), seen=now)
         if self.study.settings.sampling.screen_out_early:
-            # The latest answer can still be taken back: those before it decide.
+            # The latest answer can still be changed, so only earlier ones count.
             settled = [answer for answer in rows.standing_answers(run, one.number) if answer.position < position]
             errors = control_errors(self.study, settled)
             if errors > self.study.settings.exclusion.max_control_errors:
@@ -428,7 +430,7 @@ class StudySession:
         }
 
     def _state(self, run: Transaction, one: Participant, now: float, *, touch: bool = True) -> dict[str, Any]:
-        """The state of a participation at its next item. touch: the item is shown from now on."""
+        """Returns the state of a participation at its next item. touch: records that the item is shown from now on."""
         one = self.blocks.expire(run, one, now)
         if one.status != ACTIVE:
             return self._end(one.status)

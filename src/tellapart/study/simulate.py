@@ -1,10 +1,9 @@
-"""Scripted participants, who take a study through its real HTTP interface: a rehearsal, and a check of the report.
+"""Scripted participants take a study through its real HTTP interface, to rehearse it and to check the report.
 
-A *careful* one answers by the planted effects and gets control items right; a *hasty* one is halfway to chance and
-misses a few; a *random* one chooses blindly. They know what a person would see, captions and pixels, and find the trial
-in the study's folder by these.
-
-A whole rehearsal: a study of scenes where there is none, a server, scripted participants, and their answers.
+*Careful* participants answer according to the planted effects and pass control items, *hasty* ones are halfway to
+chance and miss a few, and *random* ones choose blindly. They see what people see, captions and pixels, by which they
+look up the trial in the study's folder. A rehearsal has a study (of scenes by default), a server, participants, and
+their answers.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from tellapart.utils.messages import Progress
 from tellapart.utils.web import LOOPBACK, bind, server_of
 
 CAREFUL, HASTY, RANDOM = "careful", "hasty", "random"
-ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # of simulated ratings
+ACCURACY_MEAN, FLUENCY_MEAN, NOISE = 3.9, 4.4, 0.8  # for simulated ratings
 TIMEOUT = 60.0  # seconds
 
 
 @dataclass
 class ParticipantLog:
-    """Records what the scripted participants saw of the server. Seconds of each request, by kind."""
+    """Records the seconds of the scripted participants' requests, by kind."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     acknowledged: int = 0
@@ -57,26 +56,28 @@ class ParticipantLog:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def request(self, kind: str, seconds: float) -> None:
-        """Note one request."""
+        """Records one request."""
         with self.lock:
             self.seconds.setdefault(kind, []).append(seconds)
 
     def percentile(self, share: float, kinds: Sequence[str] = ()) -> float:
-        """A percentile of the seconds of a request, of all kinds or some."""
+        """Returns a percentile of the seconds per request, for all or some kinds."""
         values = sorted(v for kind, own in self.seconds.items() if not kinds or kind in kinds for v in own)
         return values[min(len(values) - 1, math.ceil(share * len(values)) - 1)] if values else math.nan
 
 
 @dataclass(frozen=True)
 class Effects:
-    """The planted truth, by system from 0 to 1: of ``pick`` the probability of the target; of ``rate`` how descriptive
-    (1 + 4·x); of ``compare`` the strength, so that a beats b with probability a / (a + b)."""
+    """The planted effects x by system, 0 to 1.
+
+    ``pick``: probability of choosing the target. ``rate``: descriptiveness 1 + 4·x. ``compare``: strength; a beats b
+    with probability a / (a + b)."""
 
     of_system: Mapping[str, float]
 
     @classmethod
     def of(cls, study: Study, given: Sequence[str] = ()) -> Effects:
-        """From ``NAME=VALUE``; without any, from 0.35 for the first system to 0.75 for the last."""
+        """Parses ``NAME=VALUE``. Default: from 0.35 for the first system to 0.75 for the last."""
         names = study.systems
         step = 0.4 / max(1, len(names) - 1)
         found = {name: 0.35 + step * place for place, name in enumerate(names)}
@@ -94,7 +95,7 @@ class Effects:
 
 
 class Web:
-    """One browser: a connection that stays open, and its requests."""
+    """One browser with a persistent connection."""
 
     def __init__(self, url: str, log: ParticipantLog) -> None:
         parts = urllib.parse.urlsplit(url)
@@ -106,7 +107,7 @@ class Web:
         self.token = ""
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Status and content of an answer; a connection that the server closed is opened again once."""
+        """Sends a request and returns status and content. Reopens a connection that the server closed once."""
         headers = {"Origin": self._origin, "Content-Type": "application/json"}
         if self.token:
             headers["X-Participant"] = self.token
@@ -128,7 +129,7 @@ class Web:
         raise AssertionError
 
     def json(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The JSON of an answer. Raises `TellapartError` for any status but 200."""
+        """Sends a request and returns the JSON reply. Raises `TellapartError` for any status but 200."""
         status, content = self.ask(path, body)
         found: dict[str, Any] = json.loads(content)
         if status != 200:
@@ -136,12 +137,12 @@ class Web:
         return found
 
     def close(self) -> None:
-        """Close the connection."""
+        """Closes the connection."""
         self._connection.close()
 
 
 class Script:
-    """One scripted participant with a mind of its own."""
+    """One scripted participant with its own random ability."""
 
     def __init__(self, study: Study, effects: Effects, character: str, seed: str) -> None:
         self.study, self.effects, self.character = study, effects, character
@@ -152,7 +153,7 @@ class Script:
             self._trials.setdefault(tuple(sorted(trial.captions)), []).append(trial)
 
     def take(self, web: Web, log: ParticipantLog, think: float, identifier: str, stop_after: int | None = None) -> str:
-        """A whole participation; how it ended. think: mean seconds before an answer. stop_after: answers, then gone."""
+        """Takes part and returns how it ended. think: mean seconds per answer. stop_after: answers before leaving."""
         for path in ("/", "/base.css", "/base.js", "/page.css", "/page.js"):
             web.ask(path)
         about = web.json("/api/study")
@@ -182,7 +183,7 @@ class Script:
         return str(state["phase"])
 
     def _look(self, web: Web, addresses: Sequence[str]) -> list[str]:
-        """The names of the files of pictures, from their pixels."""
+        """Returns the file names of pictures, identified by their pixels."""
         names = []
         for address in addresses:
             status, content = web.ask(address)
@@ -192,7 +193,7 @@ class Script:
         return names
 
     def options(self, captions: Sequence[str], files: Sequence[str]) -> list[int]:
-        """Returns what this participant answers, as displayed options."""
+        """Returns this participant's answer, as displayed options."""
         chance = self.random
         count = option_counts(self.study.kind, len(files))
         if self.character == RANDOM:
@@ -212,7 +213,7 @@ class Script:
         raise TellapartError("the study that is served is not the one in this folder")
 
     def _easy(self, trial: Trial, captions: Sequence[str], files: Sequence[str], count: Sequence[int]) -> list[int]:
-        """Control and practice items: right, but for the hasty now and then."""
+        """Answers control and practice items, with occasional mistakes, mostly by hasty participants."""
         if self.random.random() < (0.02 if self.character == CAREFUL else 0.08):
             return [self.random.randrange(options) for options in count]
         wanted = [self.random.choice(want) if want else 0 for want in trial.expected]
@@ -235,7 +236,7 @@ class Script:
 
     def _rate(self, trial: Trial, _: Sequence[str], __: Sequence[str]) -> list[int]:
         means = {ASPECTS[0]: 1 + 4 * self._strength(trial.systems[0], 0.5), ASPECTS[1]: ACCURACY_MEAN}
-        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # of the caption, for every rater
+        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # the caption's effect, shared by all raters
         drawn = (self.random.gauss(means.get(aspect, FLUENCY_MEAN) + item, NOISE) for aspect in ASPECTS)
         return [min(4, max(0, round(value) - 1)) for value in drawn]
 
@@ -257,7 +258,7 @@ def run_participants(
     seed: int = 0,
     at_once: int = 8,
 ) -> ParticipantLog:
-    """Let scripted participants take the study at ``url``, some ``at_once``. counts: how many of each character."""
+    """Runs scripted participants at ``url``, ``at_once`` concurrently. counts: number of each character."""
     log = ParticipantLog()
     characters = [character for character, count in counts.items() for _ in range(count)]
     random.Random(seed).shuffle(characters)
@@ -283,7 +284,7 @@ def run_participants(
 
 @contextmanager
 def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
-    """The address of a server of the study, in a thread of this process, until the block is left."""
+    """Serves the study in a thread of this process until the end of the block; yields the address."""
     listener = bind(0)
     port = listener.getsockname()[1]
     server = server_of(create_app(StudySession(study, store), port))
@@ -300,7 +301,7 @@ def local_server(study: Study, store: AnswerStore) -> Iterator[str]:
 
 
 def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str, int]:
-    """Returns how many of each character: at least one careful."""
+    """Returns the number of participants of each character, with at least one careful."""
     if not (hasty >= 0 and blind >= 0 and hasty + blind < 1):
         raise UsageError("--hasty and --random are shares that leave some participants careful, such as 0.2 and 0.1")
     rest = {HASTY: round(hasty * participants), RANDOM: round(blind * participants)}
@@ -308,7 +309,7 @@ def rehearsal_counts(participants: int, hasty: float, blind: float) -> dict[str,
 
 
 def store_of_rehearsal(folder: Path) -> Path:
-    """Returns where a rehearsal's answers go: never among those of people."""
+    """Returns the path of a rehearsal's answers, which are separate from people's."""
     return folder / "simulated" / "answers.sqlite"
 
 
@@ -317,7 +318,7 @@ SCENES = "scenes:plain?split=test&n=400"
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """Tells where the answers of a rehearsal are, what was planted, and how it went."""
+    """The outcome of a rehearsal: the answers' path, the planted effects, and timings."""
 
     store: Path
     counts: dict[str, int]
@@ -326,7 +327,7 @@ class Rehearsal:
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON of ``study simulate --json``."""
+        """Returns the JSON of ``study simulate --json``."""
         return {
             "participants": self.counts,
             "effects": dict(self.effects.of_system),
@@ -338,7 +339,7 @@ class Rehearsal:
         }
 
     def line(self) -> str:
-        """The same in a line."""
+        """Formats the outcome as one line."""
         who = ", ".join(f"{count} {character}" for character, count in self.counts.items() if count)
         return (
             f"{who}: {self.log.acknowledged:,} answers in {self.seconds:.1f} s; 95 % of answers took less than "
@@ -359,10 +360,10 @@ def rehearse(
     url: str | None = None,
     seed: int = 0,
 ) -> Rehearsal:
-    """Scripted participants take the study. url: of a server that runs; None starts one with a new store.
+    """Rehearses a study with scripted participants. url: a running server; None starts one with a new store.
 
-    Their identifiers pass whatever ``id_pattern`` says, except at a server that runs. Raises `UsageError` where a rule
-    on time would exclude all of them because they do not think.
+    Ignores ``id_pattern``, except on a running server. Raises `UsageError` if a rule on time would exclude all
+    participants because they answer instantly.
     """
     if study.settings.exclusion.min_median_seconds and not think:
         raise UsageError("min_median_seconds excludes participants who do not think; add --think SECONDS")
@@ -389,13 +390,13 @@ def rehearse(
 
 
 def _open_to_all(study: Study) -> Study:
-    """The study for any identifier; ``[recruitment]`` is not stamped."""
+    """Returns the study open to any identifier; ``[recruitment]`` is not stamped."""
     recruitment = study.settings.recruitment.model_copy(update={"id_pattern": ".+"})
     return replace(study, settings=study.settings.model_copy(update={"recruitment": recruitment}))
 
 
 def scenes_study(kind: str, folder: Path) -> Study:
-    """A small study of the synthetic world, for a rehearsal without any data: vague and detailed captions."""
+    """Creates a small study of the synthetic world with vague and detailed captions, for a rehearsal without data."""
     items = list(open_data(SCENES))
     captions = {
         "vague": {item.id: min(item.references, key=len) for item in items},
@@ -411,9 +412,9 @@ def scenes_study(kind: str, folder: Path) -> Study:
         items=30 if kind == "pick" else 40,
         candidates=6 if kind == "pick" else 2,
         block=20,
-        raters=10 if kind == "compare" else 4,  # which has a third of the blocks
+        raters=10 if kind == "compare" else 4,  # has a third of the blocks
         human="first" if kind != "compare" else "none",
-        max_cosine=0.98,  # scenes are more alike than photos
+        max_cosine=0.98,  # scenes are more similar than photos
         title="A rehearsal",
         researcher="nobody",
         institution="none",

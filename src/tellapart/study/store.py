@@ -1,11 +1,9 @@
-"""One transaction at a time, in a file of SQLite or on a PostgreSQL server: what is committed is on disk.
+"""Stores participants and their answers in a SQLite file or on a PostgreSQL server, one transaction at a time.
 
-The SQL of this package is what both understand; ``?`` stands for a value.
-
-Participants and their answers. An answer is committed before it is acknowledged, and never overwritten.
-
-``answers`` is a log: a later revision of the same position stands in place of the earlier one. Identifiers of
-recruiting platforms are in a table of their own, so that they can be deleted and answers kept.
+Commits are durable. The SQL is the common subset of both databases; ``?`` stands for a value. An answer is committed
+before it is acknowledged and never overwritten. ``answers`` is a log: a later revision of a position replaces the
+earlier one. Identifiers of recruiting platforms are in a separate table, so that they can be deleted without the
+answers.
 """
 
 from __future__ import annotations
@@ -37,37 +35,37 @@ Row = tuple[Any, ...]
 
 
 class Transaction(Protocol):
-    """Statements that are all committed or none."""
+    """Statements that are committed atomically."""
 
     def __call__(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run one statement; the rows that it returns."""
+        """Runs one statement and returns its rows."""
         ...
 
 
 class Database(Protocol):
-    """A place for answers. Safe from several threads and several processes."""
+    """A database of answers, safe for several threads and processes."""
 
     @property
     def name(self) -> str:
-        """Returns what to call it in messages, without a password."""
+        """The database's name in messages, without a password."""
         ...
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Nothing else is written between the first statement and the commit. Raises `TellapartError`."""
+        """Runs a transaction without concurrent writes until its commit. Raises `TellapartError`."""
         ...
 
     def close(self) -> None:
-        """Close it; what was committed stays."""
+        """Closes the database. Committed data are kept."""
         ...
 
 
 class StoreError(TellapartError):
-    """The database fails now; the same request may succeed later."""
+    """The database failed; the same request may succeed later."""
 
 
 class SqliteDatabase:
-    """A file of SQLite in WAL mode; a power cut takes nothing that was committed."""
+    """A SQLite file in WAL mode, whose commits survive a power cut."""
 
     def __init__(self, path: Path, db: sqlite3.Connection) -> None:
         self.name, self._db = str(path), db
@@ -75,7 +73,7 @@ class SqliteDatabase:
 
     @classmethod
     def open(cls, path: Path, schema: Sequence[str], *, create: bool = True) -> SqliteDatabase:
-        """Open the file. Raises `UsageError` for a file of something else, or none where it is not to be made."""
+        """Opens the file. Raises `UsageError` for a file of another kind, or a missing file if ``create`` is False."""
         if not create and not path.is_file():
             raise UsageError(f"{path}: no answers there yet; type: tellapart study serve, or study simulate")
         return cls(
@@ -93,9 +91,9 @@ class SqliteDatabase:
                 raise StoreError(f"{self.name}: not saved ({error})") from None
 
     def compact(self) -> None:
-        """Write deleted rows out of the log and of the free pages, so that they cannot be read from the file.
+        """Removes deleted rows from the log and free pages, so that they cannot be recovered from the file.
 
-        Raises `StoreError` where another process works in the file for too long; the rows are deleted all the same.
+        Raises `StoreError` if another process uses the file for too long; the rows are deleted nevertheless.
         """
         try:
             with self._lock:
@@ -113,7 +111,7 @@ class SqliteDatabase:
 
 
 class PostgresDatabase:
-    """A schema of its own on a PostgreSQL server; connects again where the connection is lost."""
+    """A separate schema on a PostgreSQL server. Reconnects if the connection is lost."""
 
     def __init__(self, url: str, space: str, driver: ModuleType) -> None:
         self.name, self._url, self._space, self._psycopg = url, url, space, driver
@@ -122,7 +120,7 @@ class PostgresDatabase:
 
     @classmethod
     def open(cls, url: str, schema: Sequence[str], space: str, *, create: bool = True) -> PostgresDatabase:
-        """Connect, and make the tables where they are not there."""
+        """Connects and creates missing tables."""
         try:
             import psycopg
         except ModuleNotFoundError:
@@ -172,7 +170,7 @@ class PostgresDatabase:
         return done.fetchall() if done.description else []
 
     def compact(self) -> None:
-        """PostgreSQL vacuums by itself."""
+        """Does nothing, because PostgreSQL vacuums automatically."""
 
     def close(self) -> None:
         """See `Database`."""
@@ -224,7 +222,7 @@ class Participant:
 
 @dataclass(frozen=True)
 class StudyAnswer:
-    """The answer that stands at a position: canonical ``options``, and the seconds since its page was shown."""
+    """The valid answer at a position: canonical ``options``, and the seconds since its page was shown."""
 
     participant: int
     position: int
@@ -243,7 +241,7 @@ class AnswerStore:
 
     @classmethod
     def open(cls, study: Study, location: str | Path, *, create: bool = True) -> AnswerStore:
-        """Open the database. Raises `UsageError` for one with answers to another study."""
+        """Opens the database. Raises `UsageError` if it has answers to another study."""
         database: Database
         if str(location).startswith(("postgres://", "postgresql://")):
             space = f"tellapart_{study.id}"
@@ -270,7 +268,7 @@ class AnswerStore:
             yield run
 
     def close(self) -> None:
-        """Close the database."""
+        """Closes the database."""
         self.database.close()
 
     def __enter__(self) -> AnswerStore:
@@ -287,30 +285,30 @@ class AnswerStore:
             return all_participants(run)
 
     def answers(self) -> list[StudyAnswer]:
-        """The answers that stand, by participant and position."""
+        """Returns the valid answers, by participant and position."""
         with self.transaction() as run:
             rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
                        "ORDER BY participant, position, revision")  # fmt: skip
         return list({(row[0], row[1]): answer_of(row) for row in rows}.values())
 
     def identities(self) -> dict[int, tuple[str, str, str]]:
-        """Identifier, study and session that a platform gave, by participant."""
+        """Returns the platform's identifier, study and session, by participant."""
         with self.transaction() as run:
             rows = run("SELECT participant, identifier, study, session FROM identities ORDER BY participant")
         return {row[0]: (row[1], row[2], row[3]) for row in rows}
 
     def stamps(self) -> list[tuple[float, str, str]]:
-        """When the design was stamped: time, stamp, and the reason of every later one."""
+        """Returns the stamps of the design: time, stamp, and the reason for every later one."""
         with self.transaction() as run:
             return [(row[0], row[1], row[2]) for row in run("SELECT at, stamp, reason FROM stamps ORDER BY number")]
 
     def refusals(self) -> dict[str, int]:
-        """Returns how many did not take part, by reason."""
+        """Returns the number of people who did not take part, by reason."""
         with self.transaction() as run:
             return {row[0]: row[1] for row in run("SELECT reason, count(*) FROM refusals GROUP BY reason")}
 
     def set_stamp(self, stamp: str, at: float, reason: str = "") -> None:
-        """Stamp the design. Where answers were given under another stamp, a reason is needed (`UsageError`)."""
+        """Stamps the design. Raises `UsageError` if answers have another stamp and no reason is given."""
         with self.transaction() as run:
             known = run("SELECT number, stamp FROM stamps ORDER BY number")
             begun = run("SELECT count(*) FROM participants")[0][0]
@@ -330,7 +328,7 @@ class AnswerStore:
                 run("INSERT INTO stamps VALUES (1, ?, ?, '')", (at, stamp))
 
     def forget(self, identifier: str) -> bool:
-        """Delete a participant's answers and identifier. Whether there was such a participant."""
+        """Deletes a participant's answers and identifier. Returns whether the participant existed."""
         with self.transaction() as run:
             found = run("SELECT participant FROM identities WHERE identifier = ?", (identifier,))
             for (number,) in found:
@@ -341,7 +339,7 @@ class AnswerStore:
         return bool(found)
 
     def forget_identifiers(self) -> int:
-        """Delete every identifier, and keep the answers. How many there were."""
+        """Deletes all identifiers but keeps the answers. Returns the number of identifiers."""
         with self.transaction() as run:
             count: int = run("SELECT count(*) FROM identities")[0][0]
             run("DELETE FROM identities")
@@ -349,7 +347,7 @@ class AnswerStore:
         return count
 
     def compact(self) -> None:
-        """Remove what was deleted from the disk."""
+        """Removes deleted data from the disk."""
         if isinstance(self.database, SqliteDatabase):
             self.database.compact()
 
@@ -363,21 +361,21 @@ def all_participants(run: Transaction) -> list[Participant]:
 
 
 def participant_of(run: Transaction, token: str) -> Participant | None:
-    """The participant with this token."""
+    """Returns the participant with this token, or None."""
     rows = run(f"SELECT {COLUMNS} FROM participants JOIN tokens ON participant = number WHERE digest = ?",
                (token_digest(token),))  # fmt: skip
     return Participant(*rows[0]) if rows else None
 
 
 def participant_with(run: Transaction, identifier: str) -> Participant | None:
-    """The participant whom a platform calls so."""
+    """Returns the participant with this platform identifier, or None."""
     rows = run(f"SELECT {COLUMNS} FROM participants JOIN identities ON participant = number WHERE identifier = ?",
                (identifier,))  # fmt: skip
     return Participant(*rows[0]) if rows else None
 
 
 def new_token(run: Transaction, number: int, wanted: str = "") -> str:
-    """A token for a participant: the one that the page wants, unless it is another's. Only its digest is stored."""
+    """Creates a participant's token: the page's, unless it belongs to somebody else. Stores only its digest."""
     owner = participant_of(run, wanted) if wanted else None
     if owner is not None and owner.number == number:
         return wanted
@@ -391,7 +389,7 @@ def token_digest(token: str) -> str:
 
 
 def add_participant(run: Transaction, block: int, ordinal: int, at: float) -> Participant:
-    """Write a new participant, whose practice begins."""
+    """Adds a participant, who starts with practice."""
     number = run("SELECT coalesce(max(number), 0) + 1 FROM participants")[0][0]
     seed = secrets.token_hex(8)
     made = Participant(number, block, ordinal, seed, ACTIVE, at, at, None, 0, "", -1, at)
@@ -401,28 +399,28 @@ def add_participant(run: Transaction, block: int, ordinal: int, at: float) -> Pa
 
 
 def update(run: Transaction, one: Participant, **values: Any) -> Participant:
-    """Set columns of a participant; the participant as it is now."""
+    """Updates columns of a participant and returns the updated participant."""
     names = ", ".join(f"{name} = ?" for name in values)
     run(f"UPDATE participants SET {names} WHERE number = ?", (*values.values(), one.number))
     return replace(one, **values)
 
 
 def standing_answer(run: Transaction, number: int, position: int) -> StudyAnswer | None:
-    """The answer that stands at a position."""
+    """Returns the valid answer at a position, or None."""
     rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
                "WHERE participant = ? AND position = ? ORDER BY revision DESC LIMIT 1", (number, position))  # fmt: skip
     return answer_of(rows[0]) if rows else None
 
 
 def standing_answers(run: Transaction, number: int) -> list[StudyAnswer]:
-    """A participant's answers that stand, by position."""
+    """Returns a participant's valid answers, by position."""
     rows = run("SELECT participant, position, revision, trial, options, at, seconds FROM answers "
                "WHERE participant = ? ORDER BY position, revision", (number,))  # fmt: skip
     return list({row[1]: answer_of(row) for row in rows}.values())
 
 
 def write_answer(run: Transaction, answer: StudyAnswer) -> None:
-    """Append an answer to the log."""
+    """Appends an answer to the log."""
     run("INSERT INTO answers (participant, position, revision, trial, options, at, seconds) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (answer.participant, answer.position, answer.revision, answer.trial, json.dumps(answer.options), answer.at,
@@ -430,18 +428,18 @@ def write_answer(run: Transaction, answer: StudyAnswer) -> None:
 
 
 def withdraw(run: Transaction, number: int) -> None:
-    """Delete a participant's answers; the row stays as withdrawn."""
+    """Deletes a participant's answers and marks the participant as withdrawn."""
     run("DELETE FROM answers WHERE participant = ?", (number,))
     run("UPDATE participants SET status = ? WHERE number = ?", (WITHDRAWN, number))
 
 
 def add_refusal(run: Transaction, at: float, reason: str) -> None:
-    """Count somebody who does not take part; nothing about the person is stored."""
+    """Counts somebody who does not take part. Stores nothing about the person."""
     run("INSERT INTO refusals SELECT coalesce(max(number), 0) + 1, ?, ? FROM refusals", (at, reason))
 
 
 def answer_of(row: Sequence[Any]) -> StudyAnswer:
-    """A row of ``answers``. Raises `UsageError` for a damaged one."""
+    """Converts a row of ``answers``. Raises `UsageError` for a damaged row."""
     try:
         options = json.loads(row[4])
     except ValueError:
@@ -452,5 +450,5 @@ def answer_of(row: Sequence[Any]) -> StudyAnswer:
 
 
 def moment(at: float) -> str:
-    """Seconds since 1970 as an ISO time."""
+    """Formats seconds since 1970 as an ISO time."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
