@@ -2,8 +2,8 @@
 
 The exclusion rule is written before the study. Addresses reveal nothing about a picture. Blocks are held by
 reservations, which expire, or by complete answers, and are freed by exclusion. The state of a participation is only in
-the store, so a page, a browser or the server may be closed at any time. The page receives no names of systems, targets
-or files.
+the store, so a page, a browser or the server may be closed at any time. The page gets no names of systems, targets or
+files.
 """
 
 from __future__ import annotations

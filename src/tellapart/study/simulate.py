@@ -2,8 +2,7 @@
 
 *Careful* participants answer according to the planted effects and pass control items, *hasty* ones are halfway to
 chance and miss a few, and *random* ones choose blindly. They see what people see, captions and pixels, by which they
-look up the trial in the study's folder. A rehearsal has a study (of scenes by default), a server, participants, and
-their answers.
+look up the trial in the study's folder. A rehearsal has a study, a server, participants, and their answers.
 """
 
 from __future__ import annotations
@@ -236,7 +235,7 @@ class Script:
 
     def _rate(self, trial: Trial, _: Sequence[str], __: Sequence[str]) -> list[int]:
         means = {ASPECTS[0]: 1 + 4 * self._strength(trial.systems[0], 0.5), ASPECTS[1]: ACCURACY_MEAN}
-        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # the caption's effect, shared by all raters
+        item = random.Random(f"{trial.unit} {trial.systems}").gauss(0, 0.4)  # the caption's effect for all raters
         drawn = (self.random.gauss(means.get(aspect, FLUENCY_MEAN) + item, NOISE) for aspect in ASPECTS)
         return [min(4, max(0, round(value) - 1)) for value in drawn]
 

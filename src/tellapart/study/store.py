@@ -203,8 +203,11 @@ COLUMNS = "number, block, ordinal, seed, status, started, seen, finished, answer
 
 @dataclass(frozen=True)
 class Participant:
-    """A row of ``participants``. Times are seconds since 1970 (UTC); ``answered`` counts positions, ``shown`` is the
-    position that the page showed last, at ``shown_at``; ``excluded`` says why, and is empty for who is not."""
+    """A row of ``participants``. Times are seconds since 1970 (UTC).
+
+    answered: number of answered positions.
+    shown, shown_at: the position that the page showed last, and when.
+    excluded: reason of exclusion; empty if not excluded."""
 
     number: int
     block: int
@@ -280,7 +283,7 @@ class AnswerStore:
     # The whole, for reports.
 
     def participants(self) -> list[Participant]:
-        """Everybody who began, in that order."""
+        """Returns everybody who began, in that order."""
         with self.transaction() as run:
             return all_participants(run)
 
@@ -356,7 +359,7 @@ class AnswerStore:
 
 
 def all_participants(run: Transaction) -> list[Participant]:
-    """Everybody who began, in that order."""
+    """Returns everybody who began, in that order."""
     return [Participant(*row) for row in run(f"SELECT {COLUMNS} FROM participants ORDER BY number")]
 
 
