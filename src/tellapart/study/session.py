@@ -129,8 +129,7 @@ class Blocks:
         return now - one.seen > 60 * self.study.settings.recruitment.timeout_minutes
 
     def holds(self, one: Participant, now: float) -> bool:
-        """Returns whether a participant holds a block, by complete answers that count or by an active reservation.
-        """
+        """Returns whether a participant holds a block, by complete answers that count or by an active reservation."""
         if one.status == COMPLETE:
             return not (one.excluded and self.study.settings.sampling.replace_excluded)
         if self.answered_all(one):
