@@ -1,4 +1,4 @@
-"""Reads what a model folder carries: weights with checksums, a captioner's options, decoding and levels of detail."""
+"""Reads model folders: weights with checksums, and a captioner's options, decoding settings and levels of detail."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tellapart.models.names import check_name, missing_on_hub, model_folder
 from tellapart.utils.files import check_sums, sha256
 from tellapart.utils.messages import parse_json, say
 
-OPTIONS_FILE = "tellapart.json"  # beside a captioner's config.json: its options, generation settings and levels
-Levels = tuple[tuple[float, str], ...]  # amounts of detail, 0 to 1, each with the prompt that asks for it
+OPTIONS_FILE = "tellapart.json"  # next to a captioner's config.json: its options, decoding settings and levels
+Levels = tuple[tuple[float, str], ...]  # pairs of an amount of detail in [0, 1] and its prompt
 
 
 def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
-    """Returns the options that a captioner was saved with; ``from_hub``: also of a hub name, by download.
+    """Returns the options saved with a captioner; ``from_hub``: also downloads them for hub names.
 
-    Raises `TellapartError` where their file holds something else.
+    Raises `TellapartError` if the options file is invalid.
     """
     file: Path | None = Path(where) / OPTIONS_FILE
     if from_hub and not Path(where).is_dir():
         try:
             cached = cached_file(where, OPTIONS_FILE, _raise_exceptions_for_missing_entries=False)
         except OSError:
-            cached = None  # what is needed was there without the network; this may not be
+            cached = None  # everything required is cached; this file is optional
         file = Path(cached) if cached else None
     if file is None or not file.is_file():
         return {}
@@ -51,9 +51,9 @@ def saved_options(where: str, from_hub: bool = False) -> dict[str, Any]:
 
 
 def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
-    """Returns the amounts of detail that a captioner was trained for, of the options that it was saved with.
+    """Returns the levels of detail in a captioner's saved options.
 
-    Raises `TellapartError` where they are not pairs of a number and a prompt.
+    Raises `TellapartError` if they are not pairs of a number and a prompt.
     """
     try:
         levels = tuple((float(value), str(prompt)) for value, prompt in saved.get("detail", ()))
@@ -68,9 +68,9 @@ def levels_in(saved: Mapping[str, Any], name: str) -> Levels:
 
 
 def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
-    """Returns the prompt of the level nearest to ``detail``; of two that are as near, of the one with less.
+    """Returns the prompt of the level nearest to ``detail``; ties select the lower level.
 
-    Raises `UsageError` for a number outside 0 to 1, and for a captioner that was trained for no levels.
+    Raises `UsageError` for a number outside [0, 1], and for a captioner that was not trained with levels of detail.
     """
     if not 0 <= detail <= 1:
         raise UsageError(f"{name}: detail is {detail:g}; expected a number from 0 (least) to 1 (most)")
@@ -83,21 +83,21 @@ def prompt_of_detail(levels: Levels, detail: float, name: str) -> str:
 
 
 def decoding_in(saved: Mapping[str, Any]) -> Decoding | None:
-    """Returns the generation settings among the options that a captioner was saved with."""
+    """Returns the decoding settings in a captioner's saved options, if any."""
     return Decoding.model_validate(saved["decoding"]) if "decoding" in saved else None
 
 
 def saved_decoding(decoding: Decoding | None) -> dict[str, Any]:
-    """Returns generation settings as they stand in `OPTIONS_FILE`; a scorer that chooses among captions is left out."""
+    """Converts decoding settings to their form in `OPTIONS_FILE`, without a scorer that selects among captions."""
     if decoding is None:
         return {}
     return {"decoding": decoding.model_copy(update={"scorer_weight": 0.0}).model_dump(exclude_defaults=True)}
 
 
 def default_decoding(name: str) -> Decoding:
-    """Returns the generation settings that a captioner was saved with, without loading it; else `DEFAULT`.
+    """Returns the decoding settings saved with a captioner, without loading it, or `DEFAULT` if there are none.
 
-    Of a hub name the file of options is downloaded.
+    Downloads the options file for hub names.
     """
     try:
         place = model_folder(name.partition("?")[0], "captioner")
@@ -105,16 +105,16 @@ def default_decoding(name: str) -> Decoding:
         saved = saved_options(place, from_hub=named and missing_on_hub(place) is None)
         return DEFAULT if not isinstance(saved, dict) else decoding_in(saved) or DEFAULT
     except (OSError, ValueError, UsageError):
-        return DEFAULT  # no folder of ours; whoever loads it says what is wrong
+        return DEFAULT  # not one of our folders; loading it reports errors
 
 
 def check_shards(folder: Path) -> None:
-    """Raises `TellapartError` where an index of weights names a file outside its folder."""
+    """Raises `TellapartError` if a weights index names a file outside its folder."""
     for index in folder.glob("*.index.json"):
         try:
             files = set(parse_json(index.read_text(encoding="utf-8"))["weight_map"].values())
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
-            continue  # whoever loads it says so
+            continue  # loading reports the error
         for name in files:
             if not isinstance(name, str) or Path(name).name != name:
                 raise TellapartError(
@@ -123,8 +123,9 @@ def check_shards(folder: Path) -> None:
 
 
 def checked_model_folder(name: str, kind: str) -> str:
-    """As `model_folder`, for a model that is loaded now: a folder's checksums are compared, and the hub is asked once
-    whether it has the name, so that one that is nowhere costs no retries."""
+    """Like `model_folder`, for a model about to be loaded: verifies a folder's checksums, and checks once whether the
+    hub has the name, which avoids retries for missing models.
+    """
     where = model_folder(name, kind)
     check_name(where, kind)
     check_shards(Path(where))
@@ -133,9 +134,9 @@ def checked_model_folder(name: str, kind: str) -> str:
 
 
 def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
-    """``cls.from_pretrained``, safetensors only. Raises `TellapartError` where weights are missing.
+    """Calls ``cls.from_pretrained`` with safetensors only. Raises `TellapartError` if weights are missing.
 
-    Transformers makes those at random, with a table of their names: a captioner then writes noise.
+    Transformers would initialize missing weights randomly and only print their names; the captioner would write noise.
     """
     model, report = load_reported(cls, folder, **settings)
     check_whole(folder, model, report, "; expected a whole captioner of that kind")
@@ -143,7 +144,7 @@ def load_whole(cls: Any, folder: str, **settings: Any) -> Any:
 
 
 def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[str, Any]]:
-    """A model with transformers' report of its weights, for `check_whole`, in place of the table that it prints."""
+    """Loads a model; returns it with transformers' loading report for `check_whole` instead of printing the report."""
     logger = logging.getLogger("transformers.modeling_utils")
     logger.addFilter(is_no_report)
     try:
@@ -157,8 +158,9 @@ def load_reported(cls: Any, folder: str, **settings: Any) -> tuple[Any, Mapping[
 
 
 def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> None:
-    """Raises `TellapartError` where the loading ``report`` names missing weights or others of another shape, and prints
-    how many were left out; ``then``: how the error's line goes on."""
+    """Raises `TellapartError` if the loading ``report`` lists missing or mismatched weights; prints how many were
+    skipped. ``then``: the end of the error message.
+    """
     kind = type(model).__name__
     if others := sorted(report["mismatched_keys"]):
         key, shape, expected = others[0]
@@ -171,16 +173,16 @@ def check_whole(name: str, model: Any, report: Mapping[str, Any], then: str) -> 
 
 
 def files_digest(name: str, kind: str) -> str | None:
-    """A hash of the files that ``name`` would be loaded from, without loading it; None where they are not on disk."""
+    """Hashes the files that ``name`` would be loaded from, without loading it; returns None if they are not on disk."""
     try:
         folder = Path(model_folder(name, kind))
     except UsageError:
-        return None  # a published checkpoint, or code of one's own
+        return None  # a published checkpoint or user code
     if not folder.is_dir():
         try:
             config = try_to_load_from_cache(name, "config.json")
         except ValueError:
-            return None  # no name that the hub would give
+            return None  # not a valid hub name
         if not isinstance(config, str):
             return None
         folder = Path(config).parent
@@ -191,31 +193,31 @@ def files_digest(name: str, kind: str) -> str | None:
 
 
 def silence_transformers() -> None:
-    """No bars of transformers' own for the moment that loading or saving takes, and no advice about padding."""
+    """Disables transformers' progress bars for loading and saving, and its warning about padding."""
 
     disable_progress_bar()
     logging.getLogger("transformers.modeling_utils").addFilter(is_news)
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """False for the advice to mask padding, which comes whenever one caption of a batch ends before the others."""
+    """Filters out the warning to mask padding, which appears whenever captions of a batch end at different steps."""
     return "passing in an `attention_mask`" not in record.getMessage()
 
 
 def is_no_report(record: logging.LogRecord) -> bool:
-    """False for the table of weights that are missing, unknown or of another shape."""
+    """Filters out the table of missing, unknown and mismatched weights."""
     return "LOAD REPORT" not in record.getMessage()
 
 
 @contextmanager
 def loading_errors(name: str, expected: str) -> Iterator[None]:
-    """Turn what a loader raises into one line that says what to do."""
+    """Converts a loader's exceptions to one line that says what to do."""
     silence_transformers()
     try:
         yield
     except (TellapartError, MemoryError):
         raise
-    except Exception as error:  # loaders of other libraries raise anything, plain Exception among it
+    except Exception as error:  # loaders may raise anything
         if "trust_remote_code" in str(error):
             raise TellapartError(
                 f"{name} comes with code of its own to run, which tellapart does not do; expected a model that "
@@ -233,11 +235,11 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error
 
 
-NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # of a configuration: nothing follows
+NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # configuration keys that do not affect outputs
 
 
 def settings_of(model: Any) -> str:
-    """Returns what the configuration of a model says of its computation, as JSON; "" where it has none."""
+    """Returns the computation-relevant part of a model's configuration as JSON; "" if it has no configuration."""
 
     def kept(value: Any) -> Any:
         if not isinstance(value, dict):
@@ -251,7 +253,7 @@ def settings_of(model: Any) -> str:
 
 
 def weights_fingerprint(model: Any, processor: Any, view: str = "") -> str:
-    """Hashes a model's weights (names, shapes, bytes), its picture preprocessing, and ``view``."""
+    """Hashes a model's weights (names, shapes, bytes), its image preprocessing, and ``view``."""
     digest = hashlib.blake2b(view.encode(), digest_size=12)
     for name, tensor in sorted(model.state_dict().items()):
         digest.update(f"{name}{tuple(tensor.shape)}{tensor.dtype}".encode())

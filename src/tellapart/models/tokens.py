@@ -1,4 +1,4 @@
-"""Tokenizers for models that are trained from scratch, and caption text as token ids."""
+"""Tokenizers for models trained from scratch, and conversion of captions to token ids."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ PAD, START, END, UNKNOWN = "<pad>", "<start>", "<end>", "<unk>"
 def word_tokenizer(
     texts: Iterable[str], *, min_count: int = 1, max_length: int = 77, sentences: bool = False
 ) -> PreTrainedTokenizerFast:
-    """A lower-casing tokenizer of whole words that occur at least ``min_count`` times in ``texts``.
+    """Builds a lower-casing whole-word tokenizer from words that occur at least ``min_count`` times in ``texts``.
 
-    Every encoded text is wrapped as ``<start> … <end>``; punctuation is dropped on the way in. ``sentences``: but for
-    the ends of sentences before others, which are the word ".".
+    Wraps every text as ``<start> … <end>`` and drops punctuation. ``sentences``: keeps the ends of all sentences but
+    the last as the word ".".
     """
 
     letters = [(r"[^\p{L}\p{N}' ]+", " ")]
-    if sentences:  # an end before a further word, then all but letters and the ends
+    if sentences:  # match an end before another word, then drop all but letters and ends
         letters = [(r"[\s.!?]*[.!?]\s+(?=.*[\p{L}\p{N}])", " . "), (r"[^\p{L}\p{N}'. ]+|(?<! )\.|\.(?! )", " ")]
     normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), *(normalizers.Replace(Regex(old), new) for old, new in letters)]
     )
     splitter = pre_tokenizers.WhitespaceSplit()
     words = frequent_words(texts, normalizer, splitter, min_count)
-    # The end is not number 2: CLIP's text tower takes an end of 2 for a sign of old, wrong configurations.
+    # The end token must not have id 2, which CLIP's text tower treats as a sign of old, wrong configurations.
     vocabulary = {word: i for i, word in enumerate([PAD, START, UNKNOWN, END, *words])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.normalizer = normalizer
@@ -45,9 +45,9 @@ def word_tokenizer(
 
 
 def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min_count: int) -> PreTrainedTokenizerFast:
-    """A `word_tokenizer` that also knows the words of ``texts`` that occur so often; the old ones keep their numbers.
+    """Extends a `word_tokenizer` with the words that occur at least ``min_count`` times in ``texts``; keeps old ids.
 
-    Raises `UsageError` for a tokenizer of another kind, which cuts any word into pieces that it knows.
+    Raises `UsageError` for other kinds of tokenizers, which split any word into known pieces.
     """
 
     backend = tokenizer.backend_tokenizer
@@ -63,7 +63,7 @@ def with_new_words(tokenizer: PreTrainedTokenizerFast, texts: Iterable[str], min
 
 
 def frequent_words(texts: Iterable[str], normalizer: Any, splitter: Any, min_count: int) -> list[str]:
-    """The words that occur at least so often, the most frequent first."""
+    """Returns the words that occur at least ``min_count`` times, most frequent first."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)))
@@ -84,6 +84,6 @@ def _wrapped(tokenizer: Any, max_length: int) -> PreTrainedTokenizerFast:
 
 
 def caption_rows(tokenizer: Any, texts: Sequence[str], end: Sequence[int]) -> list[list[int]]:
-    """Returns captions as a language model learns them: words and the ``end`` tokens, no start token."""
+    """Tokenizes captions as language-model targets: words and the ``end`` tokens, without a start token."""
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [[*row, *end] for row in encoded]

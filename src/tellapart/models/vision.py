@@ -1,7 +1,7 @@
-"""Vision encoders: two views of any of transformers' (cells and pooled), and the small tower that is trained here.
+"""Vision encoders: two views (cells and pooled) of any transformers encoder, and the small tower trained by us.
 
-The small tower is a ResNet of transformers, whose output is given the two shapes that CLIP's towers have: a pooled
-vector, and one vector for each cell of the grid. So it fits wherever a CLIP vision model fits.
+The small tower is a transformers ResNet with the two outputs of CLIP's towers: a pooled vector and one vector per grid
+cell. It can therefore replace any CLIP vision model.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tellapart.errors import UsageError
 
 
 def width_of(config: Any) -> int:
-    """Returns D, the width of a vision encoder's output. Raises `UsageError` where its configuration says none."""
+    """Returns D, the width of a vision encoder's output. Raises `UsageError` if its configuration has none."""
     sizes = getattr(config, "hidden_sizes", None)
     width = getattr(config, "hidden_size", None) or getattr(config, "num_features", None) or (sizes[-1] if sizes else 0)
     if not width:
@@ -32,10 +32,10 @@ def width_of(config: Any) -> int:
 
 
 def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
-    """Returns a vision encoder's output B×cells×D, row by row: a map of a CNN, or the tokens of a transformer.
+    """Returns a vision encoder's output as B×cells×D in row-major order: a CNN's map or a transformer's tokens.
 
-    ``grid``: pooled to so many cells a side; a token before a square of cells (CLS) is left out then. 0: as they are.
-    Raises `UsageError` for tokens that are no square.
+    ``grid``: cells per side after pooling, which drops a token before a square of cells (CLS); 0 disables pooling.
+    Raises `UsageError` if the tokens do not form a square.
     """
     cells_BPD: torch.Tensor = output.last_hidden_state
     if not grid:
@@ -50,17 +50,17 @@ def cells_of(output: Any, grid: int = 0) -> torch.Tensor:
 
 
 def pooled_of(output: Any) -> torch.Tensor:
-    """Returns one vector B×D: the encoder's own pooled one, or the mean over its cells."""
+    """Returns one vector per picture, B×D: the encoder's pooled output, or the mean over its cells."""
     pooled: torch.Tensor | None = getattr(output, "pooler_output", None)
     return cells_of(output).mean(1) if pooled is None else pooled.flatten(1)
 
 
 @strict
 class GridResNetConfig(ResNetConfig):
-    """A `ResNetConfig` that also says ``hidden_size``, the width of its output.
+    """A `ResNetConfig` that also defines ``hidden_size``, the width of its output.
 
-    ``stem_pooling``: the max-pooling that halves the picture once more before the first stage; small
-    pictures are better off without it.
+    ``stem_pooling``: whether max-pooling halves the resolution again before the first stage; disable it for small
+    pictures.
     """
 
     model_type = "grid_resnet"
@@ -89,7 +89,7 @@ class GridResNet(ResNetModel):
 
 
 def grid_resnet_config(width: int, depth: int = 1, *, stem_pooling: bool = True) -> GridResNetConfig:
-    """Four stages of ``depth`` basic blocks, ``width`` channels in the first, twice as many in each next."""
+    """Returns a configuration of four stages of ``depth`` basic blocks; ``width`` channels double after each stage."""
     sizes = [width * factor for factor in (1, 2, 4, 8)]
     return GridResNetConfig(
         embedding_size=width,
