@@ -235,7 +235,7 @@ def loading_errors(name: str, expected: str) -> Iterator[None]:
         raise TellapartError(f"cannot load {name}{hub}: {cause[:240].rstrip('.')}; expected {expected}") from error
 
 
-NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # configuration keys that do not affect outputs
+NO_SETTINGS = ("transformers_version", "architectures", "dtype", "torch_dtype")  # keys without effect on outputs
 
 
 def settings_of(model: Any) -> str:
