@@ -106,7 +106,7 @@ class Web:
         self.token = ""
 
     def ask(self, path: str, body: Mapping[str, Any] | None = None) -> tuple[int, bytes]:
-        """Sends a request and returns status and content. Reopens a connection that the server closed once."""
+        """Sends a request and returns status and content. Reopens a closed connection once."""
         headers = {"Origin": self._origin, "Content-Type": "application/json"}
         if self.token:
             headers["X-Participant"] = self.token

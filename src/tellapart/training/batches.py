@@ -184,7 +184,7 @@ BLOCK = 4096  # rows hashed at a time
 
 
 def sampler_of(recipe: Recipe, items: Sequence[Item], store: FeatureStore, load: Callable[[str], Scorer]) -> Sampler:
-    """Builds the sampler that ``training.batches`` names. Raises `UsageError` if the data do not support it.
+    """Builds the sampler that ``training.batches`` names. Raises `UsageError` before training.
 
     load: loads a scorer by its name in the recipe; its features decide which pictures look alike.
     """
