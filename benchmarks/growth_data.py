@@ -79,7 +79,7 @@ class Captions:
         return list(zip(*(self.texts(which) for which in range(REFERENCES)), strict=True))
 
     def _walk(self, rows: int, start: int, which: int) -> tuple[np.ndarray, np.ndarray]:
-        """Word numbers rows×LONGEST, and how many of each row count."""
+        """Returns word numbers rows×LONGEST, and how many words of each row count."""
         rng = np.random.default_rng([self.seed, start, which])
         successor_VS, share_S = self._chain
         at_NT = np.empty((rows, LONGEST), np.int32)

@@ -30,7 +30,7 @@ Measure = Callable[[Step, str, int], "tuple[float, torch.Tensor]"]
 
 
 def rows(repeat: int, only: str = "") -> list[Row]:
-    """Time and peak memory on each device (of works that contain ``only``), ``repeat`` times each, alternately."""
+    """Measures time and peak memory on each device (works that contain ``only``), ``repeat`` times, alternately."""
     import torch
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]

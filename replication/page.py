@@ -157,7 +157,7 @@ def command(seeds: Seeds, selected: Sequence[str]) -> str:
 
 
 def coverage(results: Sequence[ClaimResult], total: int, selected: Sequence[str]) -> str:
-    """Which claims the page has, if not all ``total``; else empty."""
+    """Returns which claims the page has, if not all ``total``; otherwise ""."""
     if len(results) == total:
         return ""
     ids = ", ".join(result.claim.id for result in results)

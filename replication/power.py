@@ -289,7 +289,7 @@ def measure_power(claims: Sequence[Claim], lab: Lab, seeds: Sequence[int], comma
 def power_record(
     found: Sequence[ClaimPower], seeds: Sequence[int], settings: str, command: str, planned: int = SEEDS
 ) -> dict[str, Any]:
-    """What is kept before a verdict of ``planned`` seeds, and what ``--json`` prints."""
+    """Returns the record that is stored before a verdict of ``planned`` seeds and printed by ``--json``."""
     return {
         "date": now(),
         "commit": commit(),
@@ -304,7 +304,7 @@ def power_record(
 
 
 def power_table(found: Sequence[ClaimPower], planned: int = SEEDS) -> Table:
-    """For the terminal: a row for each claim, with a line for each of its parts."""
+    """Returns the table for the terminal: one row per claim, with one line per part."""
     from rich.table import Table
 
     enough = sum(one.power >= GOAL for one in found)

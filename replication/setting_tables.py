@@ -17,7 +17,7 @@ _UNSAID = {"kind", "decoding", "rewards"}
 
 
 def markdown(claims: Sequence[Claim]) -> str:
-    """Both tables: of the claims, and of the arms that they and their controls need."""
+    """Returns the table of the claims, and the table of the arms that they and their controls need."""
     lines = ["| claim | stands in | differs besides | arms; control | parts: bound, effect that matters, the paper |",
              "|---|---|---|---|---|"]  # fmt: skip
     for claim in claims:

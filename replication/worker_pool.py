@@ -111,7 +111,7 @@ _lab: Lab | None = None
 
 
 def _start(lab: Lab | None, log: str) -> None:
-    """In a new process: one thread, and no progress bars beside those of the parent."""
+    """Initializes a worker process: one thread, and no progress bars in addition to the parent's."""
     import torch
 
     global _lab
