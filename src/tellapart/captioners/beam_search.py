@@ -74,7 +74,7 @@ class BeamSearch:
         self.row_NK = self.picture_N[:, None]
 
     def choose(self, place: int) -> None:
-        """Extends the hypotheses by the tokens at ``place``."""
+        """Extends the hypotheses by the tokens at position ``place``."""
         K, last = self.decoding.beams, place + 1 == self.decoding.max_tokens
         log_p_NV = suppress(self.logits_NV.float().log_softmax(-1), self.suppressed)
         if self.forces_end and place:

@@ -89,7 +89,7 @@ class SampleSearch:
         self.running_N = torch.ones_like(self.row_N, dtype=torch.bool)
 
     def choose(self, place: int) -> None:
-        """Chooses the tokens at ``place``."""
+        """Chooses the tokens at position ``place``."""
         logits_NV = suppress(self.logits_NV, self.suppressed)
         uniform_N = None if self.uniform_RT is None else self.uniform_RT[self.row_N, place]
         self.token_N = next_token(logits_NV, self.decoding, uniform_N)

@@ -38,9 +38,9 @@ class Hf(PicturesOfHf):
     """BLIP-2, InstructBLIP, GIT, PaliGemma, LLaVA, Qwen-VL and similar models.
 
     ``visual`` is the output of the vision tower (B×patches×D), so a picture is encoded once even if the projector after
-    the tower is trained. For families of unknown layout (`layouts`), it is the pixels, and the tower runs in every
-    step. If pictures keep their shapes (Qwen-VL), rows are packed by `grids`, with at most ``visual_tokens`` tokens per
-    picture; if they are split into tiles or the family is unknown, rows are packed by `tiles`.
+    the tower is trained. For families of unknown layout (`families`), it is the pixels, and the tower runs in every
+    step. If pictures keep their shapes (Qwen-VL), rows are packed by `Grids`, with at most ``visual_tokens`` tokens per
+    picture; if they are split into tiles or the family is unknown, rows are packed by `Tiles`.
 
     ``prompt``: the question to the model, inserted into its chat template if it has one. Captions are the answers. The
     loss excludes the prompt and the picture tokens, and picture tokens are never generated.

@@ -122,7 +122,7 @@ class FeatureStore:
         return self._rows.usage()
 
     def empty(self) -> int:
-        """Drops everything. Returns the number of bytes freed."""
+        """Empties the store. Returns the number of bytes freed."""
         return self._rows.empty()
 
     def _array(self, items: Sequence[Item], maker: RowMaker, batch_size: int, progress: bool) -> StoredRows:

@@ -212,7 +212,7 @@ class FeatureRows:
 
 
 class View(Protocol):
-    """The input of one captioner."""
+    """Provides the input of one captioner."""
 
     def readable(self, items: Sequence[Item], skipped: Skipped | None = None) -> list[Item]:
         """Returns the items that have an input, and adds the others to ``skipped``."""

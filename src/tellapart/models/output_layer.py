@@ -1,8 +1,8 @@
 """Cross-entropies of an output layer that never materialize all its scores (B×T×V) at once.
 
-A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`Whole`), and captions scored against
-their own words, which multiplies only the rows of these words (`Own`). The gradient is computed together with the
-value, while the scores exist; all terms accumulate into one buffer of the size of the weights.
+A loss is a sum of terms: tokens scored against the whole vocabulary in chunks (`VocabularyTerm`), and captions scored
+against their own words, which multiplies only the rows of these words (`SubsetTerm`). The gradient is computed together
+with the value, while the scores exist; all terms accumulate into one buffer of the size of the weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def head_loss(
 
     hidden_BTH: the input of the output layer; weight_VH, bias_V (or None): its parameters. Each term defines its
     tokens, labels and weights. This is not from a paper; `mle_head_loss` and `smile_head_loss` are computed this way.
-    Under autocast, a `Whole` term of many tokens uses autocast's precision; everything else uses that of the weights.
+    Under autocast, a `VocabularyTerm` of many tokens uses autocast's precision; all else uses that of the weights.
     """
     device = hidden_BTH.device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None

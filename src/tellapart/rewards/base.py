@@ -100,7 +100,7 @@ class RewardOptions(Strict):
 
     @property
     def per_token(self) -> bool:
-        """Returns True if the reward gives one number per token."""
+        """Returns True if the reward assigns one number per token."""
         return False
 
     @property
