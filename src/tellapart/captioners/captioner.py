@@ -48,7 +48,7 @@ from tellapart.utils.rng import ItemSeeds
 
 
 class Captioner(ABC):
-    """Generates text from pictures: ``encode(pixels) -> visual``, ``log_probs``, ``generate``.
+    """Generates text from pictures: ``encode(pixels) -> visual``, ``logits``, ``generate``.
 
     Captions are rows R = B·S, with the S captions of a picture consecutive; ``visual`` has B rows.
     ``options``: maps each option in a name (``NAME?key=value``) to the parser of its value; ``chosen``: the options
