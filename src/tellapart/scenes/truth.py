@@ -1,9 +1,9 @@
-"""Captions against the truth of a scene: claims, repetitions, the exact listener, and scene-graph F.
+"""Compares captions with the ground truth of a scene: claims, repetitions, the exact listener, scene-graph F.
 
-A caption claims: the shape of every object that it names, every attribute bound to an object, every relation, the
-ground, the number in "three things", and attributes bound to nothing. A mention means the object under which most of
-its claims are true (`align`). The exact listener knows the truth of every scene; it is independent of every scorer, so
-it shows whether a gain in retrieval is real or reward hacking.
+A caption claims the shape of every object that it names, every attribute bound to an object, every relation, the
+ground, the number in "three things", and attributes bound to no object. A mention refers to the object for which most
+of its claims are true (`align`). The exact listener knows the ground truth of every scene. It is independent of all
+scorers, so it shows whether a gain in retrieval is real or reward hacking.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ KINDS = (*FIELDS, "relation", "ground", "number")
 
 
 def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
-    """Score of the true claims minus the false ones if the mention means ``thing`` (None: no object at all).
+    """Returns the score of true minus false claims if the mention refers to ``thing`` (None: no object).
 
-    Two values for one slot contradict each other: both are false for any object.
+    Two values for one slot contradict each other, so both are false for any object.
     """
     score = 0
     if mention.shape:
@@ -41,7 +41,7 @@ def worth(mention: Mention, thing: tuple[str, ...] | None) -> int:
 
 
 def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[Object]) -> bool:
-    """Returns whether a relation claimed between mentions is true of the objects that they mean."""
+    """Returns whether a relation between mentions is true of the objects that they refer to."""
     who = [meant[int(m)] for m in claim[1:]]
     if -1 in who or len(set(who)) < len(who):
         return False
@@ -51,10 +51,10 @@ def related(claim: Sequence[str | int], meant: Sequence[int], objects: Sequence[
 
 
 def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
-    """The best score and, for each mention, the number of the object it means (-1: none is left for it).
+    """Returns the best score and, for each mention, the index of its object (-1: none is left).
 
-    Different mentions mean different objects. Exact over attributes and relations for up to six mentions;
-    beyond, attributes decide and the relations are then scored on that assignment.
+    Different mentions refer to different objects. The search is exact over attributes and relations for up to six
+    mentions. Beyond, it optimises attributes only, and scores the relations for that assignment.
     """
     facts = scene.facts
     count, objects = len(facts), range(len(facts))
@@ -67,7 +67,7 @@ def align(parsed: ParsedCaption, scene: Scene) -> tuple[int, tuple[int, ...]]:
     none = [worth(m, None) for m in parsed.mentions]
     if len(table) <= _EXACT:
         return _Search(parsed, scene, table, none).run()
-    # Best score for each set of objects already taken.
+    # Best score for each set of objects taken so far.
     states: dict[int, tuple[int, tuple[int, ...]]] = {0: (0, ())}
     for row, spare in zip(table, none, strict=True):
         following: dict[int, tuple[int, tuple[int, ...]]] = {}
@@ -87,7 +87,7 @@ def _relations(parsed: ParsedCaption, meant: tuple[int, ...], scene: Scene) -> i
 
 
 class _Search:
-    """Depth first over assignments, leaving a branch that cannot beat the best any more."""
+    """Depth-first branch and bound over assignments."""
 
     def __init__(self, parsed: ParsedCaption, scene: Scene, table: list[list[int]], none: list[int]) -> None:
         self.parsed, self.scene, self.table, self.none = parsed, scene, table, none
@@ -110,7 +110,7 @@ class _Search:
                 self.best, self.meant = score, meant
             return
         row = self.table[at]
-        # The most promising object first, so that the bound bites early.
+        # Tries the most promising object first, so that the bound prunes early.
         for o in sorted(range(len(row)), key=row.__getitem__, reverse=True):
             if not taken >> o & 1:
                 self.step(at + 1, taken | 1 << o, score + row[o], (*meant, o))
@@ -120,7 +120,7 @@ class _Search:
 
 @dataclass(slots=True)
 class KindCounts:
-    """Counts of one kind of claim, see `ClaimCounts`."""
+    """Counts for one kind of claim, see `ClaimCounts`."""
 
     claims: int = 0
     correct: int = 0
@@ -162,19 +162,19 @@ class ClaimCounts:
 
     @property
     def attribute_precision(self) -> float:
-        """Correct of all claims, 0..1; NaN for a caption that claims nothing."""
+        """Returns the share of correct claims, 0..1; NaN for a caption without claims."""
         return self.correct / self.claims if self.claims else float("nan")
 
     @property
     def attribute_recall(self) -> float:
-        """Recalled of the scene's attributes, 0..1."""
+        """Returns the share of the scene's attributes that are recalled, 0..1."""
         return self.recalled / self.attributes
 
 
 Fact = tuple[object, ...]
 """What of a scene a true claim states: an attribute of an object, a relation of two objects, or the ground."""
 
-# Reasons why a claim is false, as pages print them.
+# Reasons why a claim is false, as printed on pages.
 NOWHERE = "not in the picture"
 ELSEWHERE = "true of another object only"
 CONTRADICTED = "contradicted by another word"
@@ -183,8 +183,8 @@ TOO_MANY = "more than there are"
 
 
 class _ClaimCounter:
-    """The tally of one caption. ``false`` has the words of each false claim, and the reason; ``true`` has the words of
-    each true one, and which fact of the scene it states."""
+    """Tally for one caption. ``false`` has the words of each false claim and the reason; ``true`` has the words of each
+    true claim and the fact of the scene that it states."""
 
     def __init__(self, scene: Scene, meant: tuple[int, ...]) -> None:
         self.scene, self.facts, self.meant = scene, scene.facts, meant
@@ -195,7 +195,7 @@ class _ClaimCounter:
         self.true: list[tuple[Words, Fact]] = []
 
     def tally(self, kind: str, claims: int = 0, correct: int = 0, recalled: int = 0) -> None:
-        """Add to the totals and to those of a kind."""
+        """Adds to the totals and to those of a kind."""
         for total in (self, self.kinds[kind]):
             total.claims += claims
             total.correct += correct
@@ -257,7 +257,7 @@ class _ClaimCounter:
                 self.mark_false((slot, value), parsed.loose, parsed.claim_words.loose, NOWHERE)
 
     def relations(self, parsed: ParsedCaption) -> None:
-        group = list(range(len(self.facts)))  # objects that true relations connect share a number
+        group = list(range(len(self.facts)))  # objects connected by true relations share a number
         for claim in dict.fromkeys(parsed.relations):
             self.tally("relation", claims=1)
             if not related(claim, self.meant, self.scene.objects):
@@ -284,7 +284,7 @@ class _ClaimCounter:
             self.false.append((parsed.claim_words.number, NOT_SO))
 
     def mark_false(self, claim: object, claims: Sequence[object], claim_words: Sequence[Words], why: str) -> None:
-        """Mark every occurrence of a false claim."""
+        """Marks every occurrence of a false claim."""
         self.false += [(words, why) for own, words in zip(claims, claim_words, strict=True) if own == claim]
 
 
@@ -302,8 +302,8 @@ def _count(parsed: ParsedCaption, scene: Scene) -> _ClaimCounter:
 
 @dataclass(frozen=True, slots=True)
 class MarkedCaption:
-    """A caption's claims: ``correct`` of ``claims`` are true; ``false`` are (start, end, reason) of the words of the
-    others, in characters of the caption, ascending."""
+    """A caption's claims: ``correct`` of ``claims`` are true; ``false`` has (start, end, reason) of the words of the
+    others, in characters of the caption, in ascending order."""
 
     claims: int
     correct: int
@@ -312,17 +312,17 @@ class MarkedCaption:
 
 @dataclass(frozen=True, slots=True)
 class StatedClaim:
-    """One claim of a caption: ``words`` by number, and the ``fact`` that it states; None where it is false."""
+    """A claim of a caption: indices of its ``words``, and the ``fact`` that it states, None if it is false."""
 
     words: Words
     fact: Fact | None
 
 
 def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
-    """The claims of a caption one by one, by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
+    """Returns the claims of a caption by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
 
-    Claims that can state no fact of their own are left out, true or false: a number of objects, and an attribute of no
-    object; and true relations that follow from others. Never raises.
+    Leaves out claims that state no fact of their own, whether true or false: a number of objects, and an attribute of no
+    object. Also leaves out true relations that follow from others. Never raises.
     """
     parsed = parse_caption(caption)
     count = _count(parsed, scene)
@@ -333,7 +333,7 @@ def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
 
 
 def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
-    """The words of a caption whose claims are false, by the rules of `count_claims`. Never raises."""
+    """Marks the words of a caption's false claims, by the rules of `count_claims`. Never raises."""
     count, where = _count(parse_caption(caption), scene), token_spans(caption)
     why: dict[int, str] = {}
     for words, reason in count.false:
@@ -342,7 +342,7 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
     found: list[tuple[int, int, str]] = []
     for word in sorted(why):
         start, end = where[word]
-        if found and word - 1 in why and found[-1][2] == why[word]:  # adjacent words are one span
+        if found and word - 1 in why and found[-1][2] == why[word]:  # merges adjacent words into one span
             found[-1] = (found[-1][0], end, why[word])
         else:
             found.append((start, end, why[word]))
@@ -350,12 +350,12 @@ def mark_caption(caption: str, scene: Scene) -> MarkedCaption:
 
 
 def count_claims(caption: str | ParsedCaption, scene: Scene) -> ClaimCounts:
-    """The true and false claims of a caption about a scene. Never raises; an empty caption claims nothing."""
+    """Counts true and false claims of a caption about a scene. Never raises; an empty caption claims nothing."""
     return check_claims(parse_caption(caption) if isinstance(caption, str) else caption, scene)[0]
 
 
 def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list[tuple[Words, str]]]:
-    """`count_claims` of a parsed caption, and the words of each false claim with the reason."""
+    """Returns `count_claims` of a parsed caption, and the words of each false claim with the reason."""
     count = _count(parsed, scene)
     things = len(scene.objects)
     for kind in (*FIELDS[: 5 if scene.length > 1 else 4], "relation", "ground"):
@@ -378,7 +378,7 @@ def check_claims(parsed: ParsedCaption, scene: Scene) -> tuple[ClaimCounts, list
 
 
 def count_repetitions(parsed: ParsedCaption, scene: Scene) -> int:
-    """Repeats of a run of words, mentions beyond the objects that fit them, and repeated grounds and relations."""
+    """Counts repeated runs of words, mentions beyond the objects that fit, and repeated grounds and relations."""
     total = len(parsed.grounds) - len(set(parsed.grounds)) + len(parsed.relations) - len(set(parsed.relations))
     times_mentioned: dict[object, int] = {}
     for mention in parsed.mentions:
@@ -397,7 +397,7 @@ def _fits(mention: Mention, facts: tuple[str, ...]) -> bool:
 
 
 def _repeated_runs(words: tuple[str, ...]) -> int:
-    """Returns how often a run of words comes twice in a row ("on grass on grass" once)."""
+    """Counts runs of words that occur twice in a row ("on grass on grass": 1)."""
     total, at, end = 0, 0, len(words)
     while at < end - 1:
         longest = (end - at) // 2
@@ -408,10 +408,10 @@ def _repeated_runs(words: tuple[str, ...]) -> int:
 
 
 def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
-    """True claims minus false ones, in units of 1/64 claim.
+    """Returns true minus false claims, in units of 1/64 claim.
 
-    Claims bound to an object, relations, the ground and the number count 1; an attribute bound to nothing counts ½.
-    Values that contradict each other are all false.
+    Claims bound to an object, relations, the ground and the number count 1; an attribute bound to no object counts ½.
+    Contradictory values are all false.
     """
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     # The points that break ties between assignments do not count.
@@ -430,9 +430,9 @@ def agreement(caption: str | ParsedCaption, scene: Scene) -> int:
 
 
 def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Scene]) -> np.ndarray:
-    """probability_K with which the exact listener picks each candidate: uniform over those with the highest agreement.
+    """Returns the exact listener's probability_K of each candidate, uniform over those with the highest agreement.
 
-    A caption without claims is uniform over all. Raises ValueError without candidates.
+    For a caption without claims, it is uniform over all. Raises ValueError without candidates.
     """
     if not candidates:
         raise ValueError("a listener needs at least one candidate")
@@ -448,9 +448,9 @@ def listener_probabilities(caption: str | ParsedCaption, candidates: Sequence[Sc
 def listener_accuracy(
     captions: Sequence[str], candidates: Sequence[Sequence[Scene]], targets: Sequence[int] | None = None
 ) -> tuple[float, np.ndarray]:
-    """Percent of captions whose target the exact listener picks, and the probability_N of each caption.
+    """Returns the exact listener's accuracy in percent, and the target's probability_N for each caption.
 
-    ``candidates[n]`` is the set of caption n; ``targets[n]`` its picture's number there (0 where None).
+    ``candidates[n]`` is the set of caption n; ``targets[n]`` is the index of its picture there (None: 0).
     """
     places = targets if targets is not None else [0] * len(captions)
     rows = zip(captions, candidates, places, strict=True)
@@ -470,14 +470,14 @@ class GraphScore:
 
 
 def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int, int, int]:
-    """Counts of: the caption's tuples, those that are true, the scene's tuples, those that the caption has."""
+    """Counts the caption's tuples, the true ones among them, the scene's tuples, and those in the caption."""
     parsed = parse_caption(caption) if isinstance(caption, str) else caption
     caption_tuples: set[tuple[str, ...]] = {("ground", g) for g in parsed.grounds}
     for mention in parsed.mentions:
         name = mention.shape or "thing"
         caption_tuples.add((name,))
         for slot, values in mention.values.items():
-            # Values that contradict each other match nothing.
+            # Contradictory values match nothing.
             mark = () if len(values) == 1 else ("contradicted",)
             caption_tuples |= {(name, slot, value, *mark) for value in values}
     for kind, *who in parsed.relations:
@@ -495,7 +495,7 @@ def _graph_counts(caption: str | ParsedCaption, scene: Scene) -> tuple[int, int,
 
 
 def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
-    """One form for "a left of b" and "b right of a"."""
+    """Returns the same canonical tuple for "a left of b" and "b right of a"."""
     if kind == "between":
         return (kind, names[0], *sorted(names[1:]))
     if kind in ("right of", "below", "behind"):
@@ -504,17 +504,17 @@ def _relation_tuple(kind: str, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def scene_graph_f(caption: str | ParsedCaption, scene: Scene) -> GraphScore:
-    """F-score over scene-graph tuples as in SPICE, with an exact parser.
+    """Computes F over scene-graph tuples as in SPICE, with an exact parser.
 
-    Tuples: (shape), (shape, slot, value), (relation, shape, shape), (ground). Objects go by their shape's
-    name, as in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full
-    description; 0 for a caption without claims.
+    Tuples are (shape), (shape, slot, value), (relation, shape, shape) and (ground). Objects are identified by shape, as
+    in SPICE, so two stars are one node. Precision is over all true tuples, recall over those of the full description.
+    All are 0 for a caption without claims.
     """
     return _score(_graph_counts(caption, scene))
 
 
 def corpus_scene_graph_f(captions: Sequence[str], scenes: Sequence[Scene]) -> GraphScore:
-    """`scene_graph_f` of a corpus: tuples are summed over captions before dividing."""
+    """Computes `scene_graph_f` of a corpus, from tuple counts summed over captions."""
     counts = [_graph_counts(caption, scene) for caption, scene in zip(captions, scenes, strict=True)]
     stated, true, expected, recalled = (sum(c[k] for c in counts) for k in range(4))
     return _score((stated, true, expected, recalled))

@@ -24,30 +24,30 @@ LARGEST_FAMILY = 32
 
 
 class Scene(SceneTruth):
-    """One picture (or clip) of the world: its truth, drawn and described. Satisfies `types.Picture`."""
+    """A picture (or clip) of the world with ground truth, renderer and descriptions. Implements `types.Picture`."""
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """True, short, each detail with probability ``detail``; or full descriptions, `description` first."""
+        """Returns short captions, each detail with probability ``detail``; or full descriptions, `description` first."""
         if self.full:
             return (self.description, *paraphrases(self, self.count))[: self.count]
         return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
 
     @cached_property
     def description(self) -> str:
-        """The full description: every object with every attribute, relations, ground."""
+        """Returns the full description: every object with every attribute, relations, ground."""
         return full_description(self)
 
     def array(self, size: int | None = None) -> np.ndarray:
-        """Pixels as uint8, height × width × 3; of a clip its middle frame."""
+        """Renders uint8 pixels, height × width × 3; the middle frame of a clip."""
         return draw(self, size or self.size)
 
     def image(self, size: int | None = None) -> Image.Image:
-        """The picture as RGB; drawn anew at another ``size``, not enlarged."""
+        """Renders the picture as RGB; at another ``size`` it is rendered again, not resized."""
         return Image.fromarray(self.array(size))
 
     def frames(self, count: int | None = None, size: int | None = None) -> list[Image.Image]:
-        """The frames of a clip in order, ``count`` of them evenly over its time (None: all); of a picture the one."""
+        """Returns ``count`` frames of a clip, evenly spaced in time (None: all), or the single frame of a picture."""
         wanted = (
             range(self.length) if count is None else [(2 * k + 1) * self.length // (2 * count) for k in range(count)]
         )
@@ -55,18 +55,18 @@ class Scene(SceneTruth):
         return [drawn[k] for k in wanted]
 
     def item(self) -> Item:
-        """The scene as an `Item`, with itself as the truth."""
+        """Returns the scene as an `Item`, with itself as the ground truth."""
         return Item(id=self.id, picture=self, references=self.references, split=self.split, truth=self)
 
     def stills(self) -> list[Item]:
-        """The frames of a clip in order, each as a picture without truth: that of the clip may be false of a frame."""
+        """Returns the frames of a clip as pictures without truth, because the clip's may be false of a frame."""
         numbers = range(self.length)
         return [Item(f"{self.id}#{k}", Still(self, k), self.references, self.split) for k in numbers]
 
 
 @dataclass(frozen=True)
 class Still:
-    """One frame of a clip, as a picture. Satisfies `types.Picture`."""
+    """One frame of a clip, as a picture. Implements `types.Picture`."""
 
     clip: Scene
     number: int
@@ -83,21 +83,21 @@ class Still:
 
 
 class Scenes(Sequence[Scene]):
-    """``n`` scenes, fixed by ``seed``, ``split`` and ``domain``; ``scenes[i]`` makes that one only.
+    """``n`` scenes, determined by ``seed``, ``split`` and ``domain``; ``scenes[i]`` creates only that scene.
 
     split       train, validation, test or any other name; no scene is in two of the first three
     domain      plain; alt (terse alt-text style); unseen (shapes that the others never show); cocolike (references
                 with the statistics of COCO's)
     detail      probability with which a reference names each optional detail: 0 none, 1 every one
-    family      look-alikes that come together, each one edit from the first; 1 switches it off
+    family      number of look-alikes, each one edit away from the first; 1 disables look-alikes
     size        width and height in pixels
-    references  how many a scene has
-    frames      more than 1 makes clips of moving objects
-    full        references are full descriptions in place of ``detail``: the plainest wording, then paraphrases
+    references  number of references per scene
+    frames      more than 1 creates clips of moving objects
+    full        references are full descriptions, regardless of ``detail``: the plainest wording, then paraphrases
 
-    The order of the members is a fixed permutation of all ``n``, so that a family is spread out. A scene
-    is named after its place before that permutation: with equal settings, an id means one scene whatever
-    ``n`` is, and the scenes of a smaller ``n`` are among those of a larger.
+    Scenes are ordered by a fixed permutation of all ``n``, so that families are spread out. A scene is named after its
+    position before that permutation. So, with equal settings, an id identifies the same scene for any ``n``, and the
+    scenes of a smaller ``n`` are a subset of those of a larger one.
     """
 
     def __init__(
@@ -175,14 +175,14 @@ class Scenes(Sequence[Scene]):
         return f"{kind}-{domain}-{split}-s{seed}{width}-{slot:06d}"
 
     def family_of(self, number: int) -> list[Scene]:
-        """The look-alikes of family ``number`` in order, the base first; raises IndexError past the last."""
+        """Returns the look-alikes of family ``number`` in order, the base first. Raises IndexError past the last."""
         slots = range(number * self.family, min((number + 1) * self.family, self.n))
         if not slots or number < 0:
             raise IndexError(f"family {number} of {-(-self.n // self.family)}")
         return [self._at(slot) for slot in slots]
 
     def families(self) -> list[list[str]]:
-        """The ids of every family: sets of pictures that look alike and must be distinguished."""
+        """Returns the ids of each family: sets of similar pictures that must be distinguished."""
         starts = range(0, self.n, self.family)
         return [[self._name(s) for s in range(a, min(a + self.family, self.n))] for a in starts]
 
