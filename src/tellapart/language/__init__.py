@@ -1,1 +1,1 @@
-"""English: the content words of a caption, its phrases and claims, and captions made of some of them."""
+"""English: content words, phrases and claims of a caption, and captions built from a subset of them."""

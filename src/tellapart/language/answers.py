@@ -32,7 +32,7 @@ _CONTROL = re.compile(
     r"|\[/?INST\]|<</?SYS>>",
     re.IGNORECASE,
 )
-_END = re.compile(  # what follows is another turn
+_END = re.compile(  # text after it is another turn
     r"<\|(?:im_end|end|eot_id|eom_id|endoftext|end_of_text|return|user|im_start|start)\|>|<｜end▁of▁sentence｜>"
     r"|</s>|<eos>|<(?:start|end)_of_turn>|<end_of_utterance>|\[INST\]",
     re.IGNORECASE,
@@ -40,11 +40,11 @@ _END = re.compile(  # what follows is another turn
 
 
 def answer_text(text: str) -> str | None:
-    """Returns what a model says after its reasoning and without control tokens; None if the reasoning has no end.
+    """Returns a model's answer without reasoning and control tokens; None if the reasoning has no end.
 
-    Reasoning stands before ``</think>``, ``[/THINK]``, ``◁/think▷`` or their kin; a chat template may have opened it.
-    Of ``<answer>…</answer>`` the content is the answer. What follows an end token, such as ``<|im_end|>``, is another
-    turn.
+    Reasoning ends with ``</think>``, ``[/THINK]``, ``◁/think▷`` or similar; a chat template may have opened it. The
+    answer is the content of ``<answer>…</answer>``, if present. Text after an end token such as ``<|im_end|>`` is
+    another turn.
     """
     text = _REASONED.split(text)[-1]
     if _REASONS.search(text):
@@ -63,9 +63,9 @@ _CAPTION_FIELDS = ("caption", "description", "alt_text", "text", "answer")
 
 
 def without_markdown(text: str) -> str:
-    """Returns a caption without Markdown: fences, headings, list marks and emphasis. Paragraphs stay.
+    """Removes Markdown from a caption: fences, headings, list marks and emphasis. Keeps paragraphs.
 
-    Of a JSON object, fenced or not, the caption is its field ``caption`` (``description``, ``alt_text``, ``text``,
+    For a JSON object, fenced or not, the caption is its field ``caption`` (``description``, ``alt_text``, ``text``,
     ``answer``), or its only text.
     """
     text = _FENCE.sub(lambda match: match[1], text).strip()
@@ -78,7 +78,7 @@ def without_markdown(text: str) -> str:
 
 
 def _json_caption(text: str) -> str:
-    """Returns the caption in a JSON object; "" if it is none, or has several texts of other names."""
+    """Returns the caption in a JSON object; "" if it is not an object, or has several texts with other names."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -89,13 +89,13 @@ def _json_caption(text: str) -> str:
 
 
 def refusal(text: str) -> str:
-    """Returns the words with which a text opens as a refusal, in any language of ``answers.toml``; "" if it is none."""
+    """Returns the opening words of a refusal, in any language of ``answers.toml``; "" if it is not a refusal."""
     match = _patterns()[0].match(text.replace("’", "'"))
     return text[: match.end()].strip() if match else ""
 
 
 def without_opening(sentence: str) -> tuple[str, str]:
-    """Returns a sentence without an opening such as "The image shows", and that opening; "" if it has none."""
+    """Splits off an opening such as "The image shows": returns the sentence without it, and the opening or ""."""
     plain = sentence.replace("’", "'")
     for pattern in _patterns()[1]:
         if match := pattern.match(plain):

@@ -1,9 +1,9 @@
-"""One generic extractor: objects, attributes and relations out of any English caption, by rules over tags.
+"""A generic extractor of objects, attributes and relations from any English caption, by rules over tags.
 
-A noun phrase is a run of content words; its last noun is the object, the words before it are attributes. What stands
-between two phrases (a preposition, a verb, both) is a relation; a verb without an object is an action of its subject.
-"The dog" is a dog that was named before where nothing contradicts it. It knows no vocabulary beside English function
-words, and reads names, negation and pronouns across sentences poorly (blind spots: `docs/howto/long-captions.md`).
+A noun phrase is a run of content words: its last noun is the object, the words before it are attributes. Words between
+two phrases (a preposition, a verb, or both) are a relation; a verb without an object is an action of its subject.
+"The dog" refers to a dog named before if nothing contradicts it. The only built-in vocabulary is English function
+words. Names, negation and pronouns across sentences are handled poorly (blind spots: `docs/howto/long-captions.md`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import Literal
 from tellapart.language.english import WORD_PATTERN, tag_words, word_set
 from tellapart.utils.messages import Progress
 
-# What a caption claims: objects, their attributes, and relations between them.
+# The claims of a caption: objects, their attributes, and relations between them.
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A word of an object: "red", or "jump left" of "jumps left". ``action``: it is a verb's."""
+    """An attribute of an object: "red", or "jump left" for "jumps left". ``action``: whether it comes from a verb."""
 
     text: str
     lemma: str
@@ -32,7 +32,7 @@ class Attribute:
 
 @dataclass(slots=True)
 class ObjectMention:
-    """An object that the caption names. ``count`` is the numeral's ("two dogs": 2)."""
+    """An object that the caption names. ``count`` is the value of the numeral ("two dogs": 2)."""
 
     text: str
     lemma: str
@@ -42,7 +42,7 @@ class ObjectMention:
     count_span: tuple[int, int] | None = None
 
     def add(self, attribute: Attribute) -> None:
-        """Add an attribute, or another place where it is stated."""
+        """Adds an attribute, or another position where it is stated."""
         for number, own in enumerate(self.attributes):
             if own.lemma == attribute.lemma:
                 self.attributes[number] = Attribute(own.text, own.lemma, own.spans + attribute.spans, own.action)
@@ -82,9 +82,9 @@ _DECIMAL = re.compile(r"(?<=\d)[.,](?=\d)")
 
 @dataclass(frozen=True, slots=True)
 class TaggedWord:
-    """One word in lower case, its lemma and tag, and where it stands in the caption, in characters.
+    """A lower-cased word with its lemma, tag, and position in the caption, in characters.
 
-    ``after_break``: a comma, a colon or a bracket stands before it.
+    ``after_break``: whether a comma, a colon or a bracket precedes it.
     """
 
     text: str
@@ -95,17 +95,17 @@ class TaggedWord:
     after_break: bool = False
 
     def is_a(self, *starts: str) -> bool:
-        """Returns True if the tag starts with one of these."""
+        """Returns whether the tag starts with one of ``starts``."""
         return self.tag.startswith(starts)
 
 
 def sentences(caption: str) -> list[list[TaggedWord]]:
-    """The words of each sentence. Text of any kind is read; an empty caption has no sentence."""
+    """Returns the words of each sentence. Accepts any text; an empty caption has no sentence."""
     plain = _DECIMAL.sub("0", caption.replace("’", "'").replace("_", " "))
     found = []
     for sentence in _SENTENCE.finditer(plain):
         matches = [match for match in WORD_PATTERN.finditer(sentence[0]) if match[0] not in _BREAKS]
-        # A capital at the start of a sentence makes a name of any noun.
+        # A capital at the start of a sentence makes the tagger take any noun for a name.
         tagged = tag_words([match[0] if number else match[0].lower() for number, match in enumerate(matches)])
         words, last = [], 0
         for match, (lemma, tag) in zip(matches, tagged, strict=True):
@@ -120,7 +120,7 @@ def sentences(caption: str) -> list[list[TaggedWord]]:
 
 # Noun phrases and complex prepositions, by rules over tags: where they begin and end, and which noun is the head.
 
-# Several words that act as one preposition; the noun in them is no object.
+# Multi-word prepositions, whose noun is not an object.
 _SIDES = ("left", "right", "top", "bottom", "side", "back", "front", "middle", "center", "centre", "edge", "end")
 _COMPLEX = {
     *(f"{lead}{side} {tail}" for side in _SIDES for lead in ("", "the ", "to the ", "on the ", "at the ", "in the ")
@@ -161,7 +161,7 @@ _INSIDE = ("AT", "DT0", "DPS", "CRD", "ORD", "AJ", "NN", "NP", "VVN", "VVD", "VV
 
 
 def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
-    """Returns True for an adverb within a phrase: "a very large dog"."""
+    """Returns whether the word is an adverb within a phrase: "a very large dog"."""
     if not words[at].is_a("AV0", "DT") or at + 1 == len(words):
         return False
     if words[at - 1].is_a("NN"):
@@ -171,9 +171,9 @@ def _adverb_inside(words: Sequence[TaggedWord], at: int) -> bool:
 
 
 def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list[TaggedWord], int, TaggedWord | None]:
-    """The content words of one phrase, where it ends, and the verb there that the tagger took for a noun.
+    """Returns the content words of a phrase, its end, and the verb there if the tagger mistook it for a noun.
 
-    A verb behind a noun is no part of the phrase.
+    A verb after a noun is not part of the phrase.
     """
     singular = start > 0 and words[start - 1].text in ("a", "an", "one", "another")
     noun = False
@@ -195,9 +195,9 @@ def content_run(words: Sequence[TaggedWord], start: int, end: int) -> tuple[list
 
 
 def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | None, list[TaggedWord]]:
-    """The object's noun and the words before it; None for adjectives alone.
+    """Returns the object's noun (None if there are only adjectives) and the words before it.
 
-    Behind an article something is named, though the tagger saw adjectives only.
+    After an article there is always an object, even if the tagger found only adjectives.
     """
     run = [word for place, word in enumerate(run) if not word.is_a("AV0") or _is_attribute(run, place)]
     nouns = [number for number, word in enumerate(run) if word.is_a("NN", "NP")]
@@ -211,7 +211,7 @@ def split_head(run: Sequence[TaggedWord], article: bool) -> tuple[TaggedWord | N
 
 
 def _is_attribute(run: Sequence[TaggedWord], place: int) -> bool:
-    """An adverb right before a noun is an adjective that the tagger missed; before an adjective it says how much."""
+    """Returns whether a word is an attribute, such as an adverb before a noun, but not before an adjective."""
     return run[place].text == "little" or (place + 1 < len(run) and run[place + 1].is_a("NN"))
 
 
@@ -231,7 +231,7 @@ _NO_ACTION = word_set("be have do show depict feature see appear seem contain in
 
 @lru_cache(maxsize=65536)
 def extract(caption: str) -> Extraction:
-    """The claims of a caption. Never fails; a text without a noun claims nothing. The result is shared: leave it."""
+    """Extracts the claims of a caption. Never fails; a text without a noun claims nothing. Do not modify the result."""
     parser = _ClaimParser()
     for words in sentences(caption):
         parser.sentence(words)
@@ -297,12 +297,12 @@ class _ClaimParser:
                 self.current = 0
 
     def finite(self) -> None:
-        """A finite verb is of the clause's subject: "a boy in a red shirt is riding" says what the boy does."""
+        """Assigns a finite verb to the clause's subject: in "a boy in a red shirt is riding" it is the boy."""
         if self.clause >= 0 and not self.link and not self.between and not self.joined:
             self.current = self.clause
 
     def phrase(self, words: Sequence[TaggedWord], start: int, end: int) -> int:
-        """Read the noun phrase words[start:end]; return where it ended."""
+        """Reads the noun phrase words[start:end] and returns its end."""
         lead = start
         count, count_word, definite = 1, None, False
         while lead < end and words[lead].is_a("AT", "DT", "DPS", "CRD"):
@@ -334,7 +334,7 @@ class _ClaimParser:
         return end
 
     def is_about(self, words: Sequence[TaggedWord], end: int) -> bool:
-        """Returns True if "image" opens the caption: followed by "of" or a verb."""
+        """Returns whether "image" opens the caption, followed by "of" or a verb."""
         following = words[end] if end < len(words) else None
         return following is not None and (following.is_a("PRF", "VV", "VH") or following.lemma in _NO_ACTION)
 
@@ -353,7 +353,7 @@ class _ClaimParser:
         return at
 
     def earlier(self, head: TaggedWord, attributes: Sequence[Attribute]) -> int:
-        """The last mention that "the red dog" can mean: one of the same noun that has these attributes, or has none."""
+        """Returns the last mention that "the red dog" can refer to: same noun, with these attributes or none."""
         wanted = {attribute.lemma for attribute in attributes}
         for at in range(len(self.mentions) - 1, -1, -1):
             old = self.mentions[at]
@@ -371,7 +371,7 @@ class _ClaimParser:
                 self.loose.append(attribute)
 
     def relate(self, mention: int) -> None:
-        """Relate the subject to a new mention by the words between them; it becomes the current one."""
+        """Relates the subject to a new mention by the words between them; the mention becomes the current one."""
         link, self.link = self.link, []
         text = [word for word in link if not word.is_a("AV0") or word.text in _AMONG]
         if self.between:
@@ -450,7 +450,7 @@ def _relation(lemma: str, link: Sequence[TaggedWord], subject: int, objects: tup
     return Relation(text, lemma, subject, objects, (link[0].start, link[-1].end))
 
 
-# The simplest captions that a caption contains, as in figure 4b of paper 1: its subject, or subject, verb and object.
+# Simplified captions, as in figure 4b of paper 1: the subject only, or subject, verb and object.
 #
 # Paper 1 (section 3.4) makes Simplest-COCO ("a girl") and Simpler-COCO ("a man working") of COCO's captions with
 # spaCy's
@@ -474,7 +474,7 @@ class Simplified:
 
 
 def simplify_all(texts: Mapping[str, Sequence[str]], keep: Keep) -> Simplified:
-    """Every caption simplified; the order of ids and captions stays. An id without a caption left is left out."""
+    """Simplifies every caption, keeping the order of ids and captions. Drops ids without remaining captions."""
     found: dict[str, list[str]] = {}
     with Progress(len(texts), "ids") as progress:
         for id_, own in texts.items():
@@ -501,7 +501,7 @@ def simplify(caption: str, keep: Keep) -> str:
 
 
 def _predicate(extraction: Extraction, words: Sequence[TaggedWord]) -> Iterator[str]:
-    """The first verb of the subject in the caption, and its object where it has one."""
+    """Yields the first verb of the subject in the caption, and its object if any."""
     action = next((one for one in extraction.mentions[0].attributes if one.action), None)
     relation = next((one for one in extraction.relations if one.subject == 0 and _verb(one, words)), None)
     if relation is not None and (action is None or relation.span < action.spans[0]):
@@ -526,7 +526,7 @@ def _is_verb(word: TaggedWord) -> bool:
 
 
 def _with_article(extraction: Extraction, number: int, words: Sequence[TaggedWord]) -> str:
-    """The noun of a mention, with "a" or "an" where it is singular."""
+    """Returns the noun of a mention, with "a" or "an" if singular."""
     mention = extraction.mentions[number]
     start, end = mention.spans[0]
     at = next((n for n in reversed(range(len(words))) if start <= words[n].start and words[n].end <= end), None)
@@ -546,7 +546,7 @@ def _is_plural(words: Sequence[TaggedWord], at: int) -> bool:
     return words[at].is_a("NN2") or (words[at].is_a("NN0") and words[at].lemma == "people")
 
 
-# Claims as tuples that can be compared: (object), (object, attribute), (object, relation, object).
+# Claims as comparable tuples: (object), (object, attribute), (object, relation, object).
 
 KINDS = ("object", "attribute", "relation")
 Tuple = tuple[str, ...]
@@ -566,7 +566,7 @@ class Synonyms:
         return bool(self.object_of)
 
     def canonical(self, lemma: str) -> str:
-        """The object's name, or the word itself where the file has none."""
+        """Returns the object's name, or the word itself if the file has none."""
         return self.object_of.get(lemma, lemma)
 
 
@@ -574,7 +574,7 @@ NO_SYNONYMS = Synonyms()
 
 
 def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tuple, tuple[tuple[int, int], ...]]]:
-    """(kind, tuple, places) of every claim; one that is made twice is there once, with both places."""
+    """Returns (kind, tuple, positions) of every distinct claim, with all its positions."""
     names = [name_of(mention, synonyms) for mention in extraction.mentions]
     found: dict[tuple[str, Tuple], tuple[tuple[int, int], ...]] = {}
 
@@ -596,7 +596,7 @@ def claims_of(extraction: Extraction, synonyms: Synonyms) -> list[tuple[str, Tup
 
 
 def name_of(mention: ObjectMention, synonyms: Synonyms) -> str:
-    """Returns an object's name: "fire hydrant" where the synonyms have it, else its noun."""
+    """Returns an object's name: e.g. "fire hydrant" if the synonyms have it, else its noun."""
     for attribute in mention.attributes:
         if (pair := f"{attribute.lemma} {mention.lemma}") in synonyms.object_of:
             return synonyms.canonical(pair)

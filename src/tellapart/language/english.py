@@ -22,7 +22,7 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Closed-class words: only they may stand between two uses of a word that are no repetition.
+# Closed-class words: two uses of a word count as a repetition unless one of these is between them.
 FUNCTION_WORDS = word_set("""
     a an the this that these those some another other each one two three four and or but nor of in on at to into
     onto by with without from for as up down over under above below near off out behind beside between across along
@@ -37,7 +37,7 @@ def article(word: str) -> str:
 
 
 def plural(noun: str) -> str:
-    """Returns the plural of a noun: by its ending, or by a list for those that `scenes` uses."""
+    """Returns the plural of a noun, by its ending, or by a list for nouns in `scenes`."""
     if noun in _IRREGULAR:
         return _IRREGULAR[noun]
     return noun + ("es" if noun.endswith(("s", "x", "sh", "ch")) else "s")
@@ -49,7 +49,7 @@ def with_article(phrase: str) -> str:
 
 
 def singular(noun: str) -> str:
-    """Returns "thing" for "things", by its letters alone."""
+    """Returns the singular, "thing" for "things", by spelling only."""
     return noun[:-1] if noun.endswith("s") and not noun.endswith("ss") else noun
 
 
@@ -81,15 +81,15 @@ def _tagger() -> Any:
 
 
 def tag_words(words: Sequence[str]) -> list[tuple[str, str]]:
-    """(lemma in lower case, CLAWS 5 tag) of each word of a sentence; HanTa's."""
-    # The tagger's time grows with the square of a word's length, and no word is as long as this.
+    """Returns HanTa's (lower-cased lemma, CLAWS 5 tag) for each word of a sentence."""
+    # The tagger's time is quadratic in a word's length, and real words are shorter than this.
     tagged = _tagger().tag_sent([word[:LONGEST_WORD] for word in words]) if words else []
     return [(lemma.lower(), tag) for _, lemma, tag in tagged]
 
 
 @cache
 def analyser() -> Callable[[str], list[tuple[str, str, str]]]:
-    """Each word of a caption as (word, lemma, CLAWS 5 tag), the first two in lower case; HanTa's, see `hanta`."""
+    """Returns HanTa's analyser of a caption: (word, lemma, CLAWS 5 tag), the first two lower-cased; see `hanta`."""
 
     def analyse(caption: str) -> list[tuple[str, str, str]]:
         words = [word[:LONGEST_WORD] for word in WORD_PATTERN.findall(caption.replace("’", "'"))]

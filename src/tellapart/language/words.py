@@ -1,4 +1,4 @@
-"""The content words of a caption, and the tokens that write each of them.
+"""Finds the content words of a caption, and the tokens that make up each of them.
 
 A content word claims something of the picture. Which words do is decided by a closed list of English function words, or
 by HanTa's tags (the extra ``words``); neither knows anything of a data set.
@@ -75,7 +75,7 @@ _BEFORE_VERBS = word_set("and or who which that while as then he she it they")
 
 
 def is_participle(word: str) -> bool:
-    """By its ending; in lower case."""
+    """Returns whether a lower-cased word is a participle, by its ending."""
     ending = word.endswith("ing") or (word.endswith("ed") and not word.endswith("eed"))
     return ending and len(word) > 5 and word not in _NO_PARTICIPLES
 
@@ -127,7 +127,7 @@ class Word:
 
 
 class DecodesTokens(Protocol):
-    """Describes what the alignment needs of a tokenizer."""
+    """The tokenizer methods that the alignment needs."""
 
     def batch_decode(self, rows: Sequence[Sequence[int]], *, skip_special_tokens: bool) -> list[str]: ...
 
@@ -136,7 +136,7 @@ FindWords = Callable[[str], list[Word]]
 
 
 def content_words(caption: str) -> list[Word]:
-    """The content words of an English caption, without a tagger.
+    """Finds the content words of an English caption without a tagger.
 
     All words but function words and the opening "a picture of". One that stands directly before another is its
     modifier ("red" in "a red star"), others are heads. Verbs are known by their endings and by a list of those that
@@ -194,7 +194,7 @@ def opening_end(caption: str) -> int:
 
 
 def tagged_words(caption: str) -> list[Word]:
-    """The content words by HanTa's tags: nouns are heads, adjectives, adverbs and numerals modifiers, verbs verbs.
+    """Finds content words by HanTa's tags: nouns are heads, adjectives, adverbs and numerals modifiers, verbs verbs.
 
     Spatial prepositions are relations, as in `content_words`. Raises `MissingExtra` without HanTa.
     """
@@ -219,19 +219,19 @@ def tagged_words(caption: str) -> list[Word]:
 
 
 def check_words(words: str) -> None:
-    """Checks that HanTa is installed where words are found by the ``tagger``. Raises `MissingExtra`."""
+    """Raises `MissingExtra` if ``words`` is ``tagger`` and HanTa is not installed."""
     if words == "tagger":
         need_extra("words", "content words by a tagger", "HanTa")
 
 
 def neutral(caption: str, word: Word, noun: str = "thing") -> str:
-    """The caption without what the word claims: modifier and verb left out, a head as ``noun``."""
+    """Removes a word's claim from the caption: drops a modifier or verb, and replaces a head by ``noun``."""
     stands_for = {"modifier": "", "head": noun, "verb": "", "relation": "and"}[word.kind]
     return " ".join(f"{caption[: word.start]}{stands_for}{caption[word.end :]}".split())
 
 
 def without(caption: str, word: Word) -> str:
-    """The caption without the word."""
+    """Returns the caption without the word."""
     return " ".join(f"{caption[: word.start]}{caption[word.end :]}".split())
 
 
@@ -325,7 +325,7 @@ def _utf8(letter: str) -> bytes:
 
 
 def common_start(one: str, other: str) -> int:
-    """Returns how many characters at their beginning two texts share."""
+    """Returns the length of the common prefix of two texts."""
     if other.startswith(one):
         return len(one)
     pairs = enumerate(zip(one, other, strict=False))
@@ -335,7 +335,7 @@ def common_start(one: str, other: str) -> int:
 def words_of_tokens(
     rollout: Rollout, tokenizer: DecodesTokens, find: FindWords
 ) -> tuple[list[list[Word]], torch.Tensor]:
-    """The content words of each caption, and word_RT: the number of the word that a token belongs to, or `NO_WORD`.
+    """Returns the content words of each caption, and word_RT, the index of each token's word, or `NO_WORD`.
 
     A token belongs to the word that it writes a character of; one with an empty span to the word that goes on there.
     """

@@ -321,8 +321,8 @@ class StatedClaim:
 def stated_claims(caption: str, scene: Scene) -> list[StatedClaim]:
     """Returns the claims of a caption by the rules of `count_claims`; `ClaimCounts.attributes` counts the facts.
 
-    Leaves out claims that state no fact of their own, whether true or false: a number of objects, and an attribute of no
-    object. Also leaves out true relations that follow from others. Never raises.
+    Leaves out claims that state no fact of their own, whether true or false: a number of objects, and an attribute of
+    no object. Also leaves out true relations that follow from others. Never raises.
     """
     parsed = parse_caption(caption)
     count = _count(parsed, scene)
