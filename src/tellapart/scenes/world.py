@@ -28,7 +28,7 @@ class Scene(SceneTruth):
 
     @cached_property
     def references(self) -> tuple[str, ...]:
-        """Returns short captions, each detail with probability ``detail``; or full descriptions, `description` first."""
+        """Returns captions, each detail with probability ``detail``, or full descriptions, `description` first."""
         if self.full:
             return (self.description, *paraphrases(self, self.count))[: self.count]
         return tuple(describe(self, RandomStream("reference", self.id, k), self.detail) for k in range(self.count))
