@@ -1,8 +1,8 @@
-"""Short captions out of a long description: which phrases and words of it are kept, in English, without a tagger.
+"""Short captions from a subset of a long description's phrases and words, in English, without a tagger.
 
-Leaving a claim out of a true caption leaves it true. So all that can be said with the words of a true description is
-true, and a caption can be chosen by what it is worth. Sentences may describe the same things again, as several people
-do: a caption is made of one of them.
+A true caption stays true when a claim is left out. So every subset of a true description's words gives a true caption,
+and captions can be chosen by their value. Sentences may describe the same things again, like several human captions;
+a caption uses one of them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _PREPOSITIONS = word_set("""
     on in at with to from by into onto upon against for up down toward towards past during among as
     inside outside under over behind beside
 """)
-_PAIRS = (["next", "to"], ["out", "of"])  # prepositions of two words
-_LIGHT_VERBS = word_set("do does doing has have having")  # what claims something is their object
+_PAIRS = (["next", "to"], ["out", "of"])  # two-word prepositions
+_LIGHT_VERBS = word_set("do does doing has have having")  # only their object claims something
 _CONJUNCTIONS = word_set("and but or while whilst as who which that")
 _INTENSIFIERS = word_set("very so too quite next")
 _AUXILIARIES = word_set("is are was were")
@@ -45,7 +45,7 @@ _OPENING = re.compile(r"^\W*in (?:this|the) (?:picture|photo|photograph|image)\b
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A noun with what stands before it. Numbers are those of the description's `content_words`.
+    """A noun with the words before it. Numbers are indices of the description's `content_words`.
 
     ``link``: the preposition before it, or the verb of which it is the object; empty for none. ``spatial``: the link
     claims something (``link_words``: by which of the content words) of this phrase and the one before. ``amount``:
@@ -64,7 +64,7 @@ class Phrase:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """The numbers of all its content words."""
+        """Returns the indices of all its content words."""
         verb = () if self.verb is None else (self.verb,)
         return (*self.link_words, *self.amount_words, *self.modifiers, self.head, *verb)
 
@@ -75,7 +75,7 @@ class Phrase:
 
 @dataclass
 class _Begun:
-    """Holds what was read of a phrase before its noun."""
+    """The part of a phrase read before its noun."""
 
     modifiers: tuple[int, ...] = ()
     determiner: str = ""
@@ -96,7 +96,7 @@ class Description:
         self.phrases = self._cut()
 
     def by_sentence(self) -> list[list[Phrase]]:
-        """The phrases of each sentence that has some."""
+        """Returns the phrases of each sentence that has any."""
         numbers = dict.fromkeys(phrase.sentence for phrase in self.phrases)
         return [[phrase for phrase in self.phrases if phrase.sentence == number] for number in numbers]
 
@@ -120,7 +120,7 @@ class Description:
         return phrases
 
     def _give_verb(self, phrases: list[Phrase], number: int) -> None:
-        """A verb goes to its subject; of two that are joined by "and" the first."""
+        """Assigns a verb to its subject; to the first of two joined by "and"."""
         before, sentence = self._before(number), self.sentences[number]
         first = next((n for n, phrase in enumerate(phrases) if phrase.sentence == sentence), len(phrases))
         subject = _subject(phrases[first:], before)
@@ -142,7 +142,7 @@ class Description:
             begun.link, begun.link_words = self._verb(number - 1), (number - 1,)
 
     def _grow(self, phrases: list[Phrase], begun: _Begun, number: int) -> _Begun:
-        """The phrase with one more word; a new one where it is whole."""
+        """Adds a word to the phrase, and starts a new one when it is complete."""
         word = self.words[number]
         if word.kind == "modifier" or self._is_first_colour(number):
             begun.modifiers += (number,)
@@ -165,11 +165,11 @@ class Description:
         return begun
 
     def _before(self, number: int) -> list[str]:
-        """The function words between this content word and the one before it."""
+        """Returns the function words between this content word and the previous one."""
         return re.findall(r"\w+", self._gap(number).lower())
 
     def _gap(self, number: int) -> str:
-        """Returns what stands between this content word and the one before it, in its sentence."""
+        """Returns the text between this content word and the previous one in its sentence."""
         gap = self.caption[self.words[number - 1].end if number else 0 : self.words[number].start]
         return STOP.split(gap)[-1]
 
@@ -199,7 +199,7 @@ class Description:
         return not kept.isdisjoint((phrase.head, *phrase.modifiers) if noun else (phrase.head,))
 
     def nouns(self, kept: Set[int], noun: str = "thing") -> list[str]:
-        """Each noun of `condensed`."""
+        """Returns each noun of `condensed`."""
         standing = [phrase for phrase in self.phrases if self.stands(phrase, kept, noun)]
         lead = [noun] if noun and standing and standing[0].link and not standing[0].spatial else []
         return lead + [self.name(phrase, kept, noun) for phrase in standing]
@@ -211,7 +211,7 @@ class Description:
         return head if phrase.head in kept else f"{noun}s" if plural else noun
 
     def condensed(self, kept: Set[int], noun: str = "thing", again: Set[int] = frozenset()) -> str:
-        """A caption of the kept content words only; empty where none is kept.
+        """Returns a caption of the kept content words only, or "".
 
         A phrase stands where its noun or one of its modifiers does; a noun that is not kept is ``noun``. Without a
         ``noun``, phrases stand whose noun is kept. Relations are kept between phrases that stand side by side in both
@@ -255,7 +255,7 @@ class Description:
 
 
 def without_repeats(caption: str) -> str:
-    """The caption without phrases that name the same thing in the same words again, unless as "another" one.
+    """Removes phrases that name the same thing again in the same words, unless as "another" one.
 
     Only such a caption is changed: it is made again of its other phrases (`Description.condensed`).
     """
@@ -295,7 +295,7 @@ def _subject(phrases: list[Phrase], before: list[str]) -> int | None:
     return free[0] if len(free) == 1 and not _AUXILIARIES.isdisjoint(before) else len(phrases) - 1
 
 
-# A caption without the words that are doubted.
+# Removal of uncertain words from a caption.
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*")
 _SOFT_DETERMINERS = word_set("a an the his her their its this that these those some another other each")
 _NUMBERS = word_set("two three four five six seven eight nine ten several many some few")
@@ -322,7 +322,7 @@ class _Token:
 
 
 def soften(caption: str, doubted: Sequence[bool]) -> str:
-    """The caption without its doubted content words, still grammatical as far as rules without a tagger can see.
+    """Removes doubted content words, keeping the caption grammatical as far as rules without a tagger allow.
 
     doubted: one for each of `content_words`. A doubted modifier is left out; so is a phrase after a preposition or
     "and" where every word of it is doubted. Any other doubted head becomes "thing", "things" or "something", a doubted
@@ -372,7 +372,7 @@ def _of_phrases(tokens: list[_Token]) -> list[_Token]:
 
 
 def _phrases(tokens: list[_Token]) -> list[list[_Token]]:
-    """Cut before prepositions, "and", and a verb in -ing that has an object."""
+    """Splits before prepositions, "and", and verbs in -ing with an object."""
     phrases: list[list[_Token]] = [[]]
     for place, token in enumerate(tokens):
         has_object = place + 1 < len(tokens) and tokens[place + 1].lower in _SOFT_DETERMINERS | _NUMBERS
@@ -435,7 +435,7 @@ def _joined(tokens: list[_Token]) -> str:
     return text if any(token.kind or token.text.startswith(("thing", "something")) for token in tokens) else "something"
 
 
-# A caption cut where a phrase ends.
+# Positions where a caption can be cut, at phrase ends.
 _CUT_BEFORE = (_SOFT_PREPOSITIONS | _PREPOSITIONS | _CONJUNCTIONS | word_set("or where")) - {"of"}
 
 
@@ -464,7 +464,7 @@ def phrase_ends(sentence: str) -> list[int]:
     return [*ends, len(sentence)]
 
 
-# A caption without words that are left out of it on purpose, not in doubt: no other noun takes their place.
+# Deliberate removal of words that are not in doubt; no other noun replaces them.
 _JOINS = ("and", "or", ",")
 _ADJECTIVES = COLOURS | word_set("""
     tan beige golden silver blond blonde dark light pale bright spotted striped young old elderly small little large big
@@ -474,7 +474,7 @@ _ADJECTIVES = COLOURS | word_set("""
 
 
 def word_key(caption: str, word: Word) -> str:
-    """Returns what a content word is counted by: lower case, a noun in its singular, by its letters alone."""
+    """Returns the key by which a content word is counted: lower case, nouns in singular, by spelling only."""
     text = caption[word.start : word.end].lower()
     return singular(text) if word.kind in ("head", "modifier") else text
 

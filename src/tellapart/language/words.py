@@ -111,7 +111,7 @@ def _is_verb(words: Sequence[str], place: int, before: str) -> bool:
 
 
 def sentences(text: str) -> list[str]:
-    """Returns the sentences of a text, each with its stop."""
+    """Splits a text into sentences, each with its final punctuation."""
     ends = [stop.end() for stop in STOP.finditer(text)]
     parts = [text[start:end].strip() for start, end in zip([0, *ends], [*ends, len(text)], strict=True)]
     return [part for part in parts if part]
@@ -167,7 +167,7 @@ def _is_colour(caption: str, word: Word) -> bool:
 
 
 def _with_kinds(run: list[Word], caption: str, before: str) -> list[Word]:
-    """Words side by side: modifiers and a head, and perhaps a verb, and what follows it."""
+    """Classifies adjacent words: modifiers and a head, and possibly a verb with what follows it."""
     words = [caption[word.start : word.end].lower() for word in run]
     place = verb_place(words, before)
     if run and place is None and _is_predicate(words, caption[run[-1].end :], before):
@@ -238,7 +238,7 @@ def without(caption: str, word: Word) -> str:
 def token_spans(
     rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
 ) -> list[list[tuple[int, int]]]:
-    """For every token of each row the characters of its text that it writes, as (start, end).
+    """Returns for every token of each row the characters of its text that it writes, as (start, end).
 
     The text of the first t tokens says where token t ends: so it holds for tokenizers that cut words, letters (bytes of
     one that is not ASCII) or white space. A token that completes no letter, and one that writes nothing, has an empty
@@ -253,7 +253,7 @@ def token_spans(
 def _written_spans(
     rows: Sequence[Sequence[int]], texts: Sequence[str], tokenizer: DecodesTokens
 ) -> list[list[tuple[int, int, bool]]]:
-    """For every token (start, end) of the whole characters that it writes, and whether it begins a further letter."""
+    """Returns (start, end) of the whole characters that each token writes, and whether it begins another letter."""
     prefixes = [row[:t] for row in rows for t in range(1, len(row) + 1)]
     decoded = iter(tokenizer.batch_decode(prefixes, skip_special_tokens=True))
     spans = []
