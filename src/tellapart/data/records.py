@@ -147,7 +147,7 @@ def clean_line(text: str) -> str:
 
 
 def find_key(names: Iterable[str], keys: Collection[str]) -> str:
-    """The first of the names that is among the keys, as it is written there, whatever its case; "" where none is."""
+    """Returns the first of the names among the keys, as spelled there, ignoring case, or ""."""
     lower = {str(key).strip().lower(): key for key in reversed(list(keys))}
     return next((lower[name] for name in names if name in lower), "")
 
@@ -158,13 +158,13 @@ def exiftool_names(keys: list[str]) -> list[str]:
 
 
 def picture_key(keys: Collection[str]) -> str:
-    """The key of the picture: one of `PICTURE_KEYS`, else the only one that ends in ``file_name``; "" where none is."""
+    """Returns the key of the picture: one of `PICTURE_KEYS`, else the only one that ends in ``file_name``, or ""."""
     ends = [key for key in keys if str(key).strip().lower().endswith("file_name")]
     return find_key(PICTURE_KEYS, keys) or (ends[0] if len(ends) == 1 else "")
 
 
 def text_keys(names: Iterable[str], keys: Collection[str]) -> list[str]:
-    """The first of the names that is among the keys, else all that are numbered (``caption_0`` to ``caption_4``)."""
+    """Returns the first of the names among the keys, else all numbered ones (``caption_0`` to ``caption_4``)."""
     if found := find_key(names, keys):
         return [found]
     for stem in _NUMBERED_STEMS:
@@ -191,7 +191,7 @@ def decode_base64(text: str) -> bytes:
 
 
 def sole(value: Any, where: str) -> Any:
-    """Returns the only value of a list; a value that is no list as it is. Raises `RowError` for a list of several."""
+    """Returns the only value of a list; other values unchanged. Raises `RowError` for a list of several."""
     if not isinstance(value, list | tuple):
         return value
     if len(value) != 1:
@@ -200,7 +200,7 @@ def sole(value: Any, where: str) -> Any:
 
 
 def find_value(names: Iterable[str], record: Mapping[str, Any]) -> Any:
-    """The first value under one of the names that is not empty; None where there is none."""
+    """Returns the first non-empty value under one of the names, or None."""
     lower = {str(key).strip().lower(): value for key, value in record.items()}
     return next((lower[name] for name in names if lower.get(name) not in (None, "", [], {})), None)
 
@@ -228,7 +228,7 @@ def picture_path(record: Mapping[str, Any]) -> str:
 
 
 def record_id(record: Mapping[str, Any], where: str) -> str:
-    """A record's id, or "" where it has none. Raises `UsageError` for one that is neither a text nor a whole number."""
+    """Returns a record's id, or "". Raises `UsageError` for an id that is neither a text nor an integer."""
     value = find_value(ID_KEYS, record)
     if value is None and isinstance(number := find_value(PICTURE_KEYS, record), int) and not isinstance(number, bool):
         value = number  # {"image": 391895}
@@ -285,7 +285,7 @@ def _is_spoken(value: Any) -> bool:
 
 
 def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) -> list[str]:
-    """The first answer of a conversation (LLaVA's ``{"from": "gpt", "value"}``, a chat's ``{"role": "assistant"}``)."""
+    """Returns a conversation's first answer (LLaVA's ``{"from": "gpt", "value"}``, a chat's ``{"role": "assistant"}``)."""
     for turn in turns:
         if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
             content = turn.get("value", turn.get("content"))

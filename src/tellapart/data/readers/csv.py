@@ -61,7 +61,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
 
 
 def _fields(lines: Lines, separator: str) -> Iterator[list[str] | None]:
-    """Fields without the blanks around them; None for a blank line."""
+    """Yields stripped fields; None for a blank line."""
     return ([field.strip() for field in record] or None for record in csv_records(lines, separator))
 
 
@@ -81,7 +81,7 @@ class CsvTable(LineSource):
         self._where_files.learn((record[column], place[1] - 2) for place, record in some if len(record) > column)
 
     def records(self, lines: Lines) -> Iterator[list[str] | None]:
-        """Fields; blank lines are passed over."""
+        """Yields fields; skips blank lines."""
         return _fields(lines, self._separator)
 
     def item(self, record: list[str], place: RowPosition, where: str) -> Item:

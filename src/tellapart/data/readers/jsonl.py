@@ -76,7 +76,7 @@ class JsonLines(LineSource):
         self._folder = folder
 
     def records(self, lines: Lines) -> Iterator[str | None]:
-        """The lines."""
+        """Yields the lines."""
         return (line if line.strip() else None for line in lines)
 
     def item(self, record: str, place: RowPosition, where: str) -> Item:
@@ -97,7 +97,7 @@ def _records(content: Any) -> Any:
 
 
 def _merged(content: Any, folder: Path, path: Path, missing: Skipped) -> list[Item]:
-    """The items of a JSON list."""
+    """Returns the items of a JSON list."""
     if not isinstance(content, list):
         raise UsageError(f"{path}: a JSON list of records was expected; type coco:{path} or karpathy:{path}")
     items: dict[str, Item] = {}

@@ -40,7 +40,7 @@ class Tgif(LineSource):
         self._folder, self._splits = folder, splits
 
     def records(self, lines: Lines) -> Iterator[str | None]:
-        """The lines; blank ones are passed over."""
+        """Yields the lines; skips blank ones."""
         return (line.strip() or None for line in lines)
 
     def item(self, record: str, place: RowPosition, where: str) -> Item:

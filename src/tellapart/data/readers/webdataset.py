@@ -237,7 +237,7 @@ class ClipMember(PackedClip, Member):
 
 
 def refuse_compressed(file: BinaryIO, shard: Path) -> None:
-    """A `UsageError` that says how to unpack it."""
+    """Raises `UsageError` with instructions to unpack a compressed shard."""
     program = COMPRESSED.get(file.read(2))
     if program:
         raise UsageError(f"{shard}: compressed, so that no picture can be read at its place; type: {program} {shard}")
