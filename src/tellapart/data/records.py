@@ -285,7 +285,7 @@ def _is_spoken(value: Any) -> bool:
 
 
 def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) -> list[str]:
-    """Returns a conversation's first answer (LLaVA's ``{"from": "gpt", "value"}``, a chat's ``{"role": "assistant"}``)."""
+    """Returns a conversation's first answer (LLaVA's ``{"from": "gpt", "value"}``, or ``{"role": "assistant"}``)."""
     for turn in turns:
         if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
             content = turn.get("value", turn.get("content"))
