@@ -43,12 +43,10 @@ class Column(Strict):
     metric: a metric of ``eval``.
     words: shows each system's most distinctive words instead of a figure: "adjective" or "noun".
     setting: a key of the row's recipe, or several joined by ``*`` for their product.
-    log: name of a value that the row's training logged at each validation.
-    study: a figure of the table's study with people.
+    log: name of a value that training logged at each validation. study: a figure of the table's study with people.
     command: words of a command whose output file is the cell; ``{model}``, ``{data}``, ``{llm}`` and ``{mllm}`` stand
         for the row's captioner, the test set and the options.
-    file: name of the command's output file.
-    scenes: the measure that corresponds to the column on `scenes`.
+    file: name of the command's output file. scenes: the measure that corresponds to the column on `scenes`.
     note: why a column without any of these cannot be measured here.
     """
 
@@ -90,18 +88,14 @@ class Row(Strict):
 class System(Strict):
     """The source of a row's captions: exactly one of ``recipe``, ``run``, ``model``, ``human`` and ``file``.
 
-    recipe: a recipe to train.
-    set: settings for the recipe, as in ``--set``.
+    recipe, set: a recipe to train, and its settings as in ``--set``.
     start: the system whose model the training starts from.
     until: the system whose run sets the goal of the training (``validation.until``).
     run: the system whose model is used with other ``caption`` options; "3:NAME" for a system of another paper.
-    model: a captioner's name.
-    human: uses references as captions, as ``--human`` of ``eval``.
+    model: a captioner's name. human: uses references as captions, as ``--human`` of ``eval``.
     file: a captioner or captions that the user provides; the text says which.
-    caption: words of the ``caption`` command.
-    parameters, tokens: model size, and tokens per picture and caption, for estimates.
-    scenes: the arm that corresponds to the system on `scenes`.
-    stage: the stage whose boosted captions are its references on `scenes`.
+    caption: words of ``caption``. parameters, tokens: model size, tokens per picture and caption, for estimates.
+    scenes, stage: the arm for the system on `scenes`, and the stage whose boosted captions are its references there.
     """
 
     recipe: str = ""
@@ -222,8 +216,7 @@ def _expand(ids: str, name: str) -> Iterator[str]:
 class Step:
     """A command of a plan.
 
-    words: the words after ``tellapart``.
-    out: the file or folder that it writes.
+    words: the words after ``tellapart``. out: the file or folder that it writes.
     system: the system whose model it runs.
     read_by: the file that is made from ``out``, for a resumable command whose ``out`` may exist unfinished.
     """
