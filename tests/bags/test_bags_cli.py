@@ -168,8 +168,8 @@ def test_eval_takes_the_bags(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path
     items = list(open_data(data))
     captions.write_text("".join(json.dumps({"id": i.id, "caption": i.references[0]}) + "\n" for i in items))
     done = cli(
-        "eval", "--captions", captions, "--data", data, "--scorer", tiny_scorer, "--bags", bags, "--chance", "--json",
-        "--metrics", "recall@1.bag3,mean_rank.bag3", "--resamples", "20",
+        "eval", "--captions", captions, "--data", data, "--scorer", tiny_scorer, "--bags", bags, "--json",
+        "--set", "chance=true", "--metrics", "recall@1.bag3,mean_rank.bag3", "--resamples", "20",
     )  # fmt: skip
     assert done.status == 0, done.err
     systems = json.loads(done.out)["systems"]

@@ -172,7 +172,7 @@ def test_equal_captions_differ_by_nothing(cli: Cli, files: Path) -> None:
 
 def test_holm_s_correction_is_over_all_pairs_and_metrics(cli: Cli, files: Path) -> None:
     (files / "third.jsonl").write_text((files / "references.jsonl").read_text())
-    command = ["--captions", files / "third.jsonl", "--set", "pairs=all", "--set", "correction=holm"]
+    command = ["--captions", files / "third.jsonl", "--set", "pairs=all", "--correction", "holm"]
     done = cli(*arguments(files, *command, "--json"))
     pairs = json.loads(done.out)["pairs"]
     assert len(pairs) == 6 and [pair["p_holm"] for pair in pairs] == holm([pair["p"] for pair in pairs])
@@ -182,7 +182,7 @@ def test_holm_s_correction_is_over_all_pairs_and_metrics(cli: Cli, files: Path) 
     cli(*arguments(files, *command, "-o", files / "t.csv"))
     rows = [row for row in csv.DictReader((files / "t.csv").open()) if row["against"]]
     assert [float(row["p_holm"]) for row in rows] == [pair["p_holm"] for pair in pairs]
-    wrong = cli(*arguments(files, "--set", "correction=bonferroni"))
+    wrong = cli(*arguments(files, "--correction", "bonferroni"))
     assert wrong.status == 2 and "correction is 'bonferroni'; expected one of none, holm" in wrong.err
 
 

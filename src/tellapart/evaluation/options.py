@@ -81,7 +81,7 @@ class EvalSettings:
     human: Annotated[
         str | None, typer.Option(help="Score the human references as a system: first, random, or mean.")
     ] = None
-    chance: Annotated[bool, typer.Option("--chance", help="Add random choice as a system.")] = False
+    chance: Annotated[bool, "add random choice as a system: true, or false"] = False
     resamples: Annotated[int, typer.Option(min=1, help="Number of bootstrap resamples.")] = 1000
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap and of shuffled pools.")] = 0
     lookalike: Annotated[int, "pictures in a look-alike set"] = 10
@@ -91,7 +91,9 @@ class EvalSettings:
     emscore_idf: Annotated[str | None, "IDF weights of EMScore's tokens, from references or captions"] = None
     words: Annotated[int, "number of characteristic adjectives and nouns to show for each system"] = 0
     pairs: Annotated[str, "paired tests: first (each system against the first), or all"] = "first"
-    correction: Annotated[str, "correction of p-values over all pairs and metrics: none, or holm"] = "none"
+    correction: Annotated[
+        str, typer.Option(help="Correction of the p-values over all pairs and metrics: none, or holm.")
+    ] = "none"
 
     def __post_init__(self) -> None:
         """Checks the values."""

@@ -265,7 +265,7 @@ class Results:
     def system_rows(self) -> tuple[list[str], dict[str, list[str]]]:
         """Returns the column heads after the first, and each metric's cells after its name."""
         heads = ("n", "candidates", "chance") if self.candidates else ()
-        settings = [head for head in heads if head not in self.systems]  # --chance has a column of its own
+        settings = [head for head in heads if head not in self.systems]  # chance has a column of its own
         return [*settings, *self.systems], {
             metric: [
                 *self._among(metric)[: len(settings)],

@@ -60,11 +60,9 @@ def plan(
         scorer: name of the scorer. Default: ``scenes`` for pictures of the synthetic world, otherwise `CLIP`.
         steps: number of training steps. Default: `STEPS`, or the steps of the run in ``folder``.
         epochs: number of passes over the training pictures; replaces ``steps``.
-        batch_size: pictures per step. Default: `BATCH` or all. The backward pass is split into micro-batches to fit
-            into free memory.
+        batch_size: pictures per step, split into micro-batches that fit into free memory. Default: `BATCH` or all.
         settings: further keys as in ``--set``; they override everything else.
-        folder: the run's folder. An existing run's precision and micro-batches are reused, because they affect the
-            result.
+        folder: the run's folder. An existing run's precision and micro-batches are reused: they affect the result.
         overwrite: ignores the run in ``folder``.
 
     Raises:
