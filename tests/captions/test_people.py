@@ -169,6 +169,18 @@ def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: P
     assert alt() != "by hand" and records(folder / "xmp.replaced.jsonl")[0]["text"] == "by hand"
 
 
+def test_texts_saved_in_another_encoding_are_refused_and_stay(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    """As a spreadsheet saves them: read as UTF-8 a name became "M\ufffdller", in the file and in the pictures."""
+    out = tmp_path / "alt.csv"
+    made(cli, "alt-text", folder, "-o", out)
+    rows = out.read_text(encoding="utf-8").splitlines(keepends=True)
+    saved = "".join([rows[0], "0.jpg,Müller am Tor,\n", *rows[2:]]).encode("cp1252")
+    out.write_bytes(saved)
+    done = purpose(cli, "alt-text", folder, "-o", out, "--embed")
+    assert done.status == 2 and "alt.csv: a line is not as this command writes it ('utf-8' codec" in done.err
+    assert out.read_bytes() == saved and not list(folder.glob("*.xmp"))
+
+
 def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
     """An alt text that a person emptied: the picture is decorative."""
     out = tmp_path / "alt.jsonl"

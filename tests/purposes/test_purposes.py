@@ -555,6 +555,17 @@ def test_a_sidecar_of_another_program_is_named(cli: Cli, folder: Path, tmp_path:
     assert "03.jpg.xmp" in done.err and (folder / "03.jpg.xmp").read_bytes() == other and (folder / "03.xmp").is_file()
 
 
+def test_a_sidecar_keeps_its_mode(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    sidecar = folder / "00.xmp"
+    sidecar.write_text(LIGHTROOM_EMPTY.format(""), encoding="utf-8")
+    sidecar.chmod(0o600)
+    typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "-o", tmp_path / "alt.jsonl", "--embed")
+    done = cli(*typed)
+    assert done.status == 0, done.err
+    assert alt_of(sidecar.read_text(encoding="utf-8")) == records(tmp_path / "alt.jsonl")[0]["caption"]
+    assert stat.S_IMODE(sidecar.stat().st_mode) == 0o600
+
+
 def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_path: Path) -> None:
     """What a picture is, its content says: a WebP that is called .jpg gets a sidecar."""
     (folder / "00.jpg").chmod(0o600)

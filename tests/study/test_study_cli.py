@@ -110,6 +110,15 @@ def test_a_report_into_a_folder_or_without_the_extra_is_one_line(
     assert "type: pip install 'tellapart[study]'" in cli("study", "report", study.folder, "--store", done.store).line
 
 
+@pytest.mark.parametrize("name", ["study.toml", "items.json"])
+def test_a_report_takes_the_place_of_no_file_of_the_study(cli: Cli, tmp_path: Path, name: str) -> None:
+    study = make_study(tmp_path / "s")
+    done = rehearse(study, 2, 0, 0)
+    before = (study.folder / name).read_bytes()
+    told = cli("study", "report", study.folder, "--store", done.store, "-o", study.folder / name, "--overwrite")
+    assert told.status == 2 and name in told.err and (study.folder / name).read_bytes() == before
+
+
 def test_a_rehearsal_passes_the_platforms_pattern_and_says_what_a_rule_on_time_needs(tmp_path: Path) -> None:
     study = edit_settings(make_study(tmp_path / "s"), id_pattern="[0-9a-f]{24}", require_id=True)
     assert rehearse(study, 2, 0, 0).log.ends == {"complete": 2}
