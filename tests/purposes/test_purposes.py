@@ -670,7 +670,7 @@ class TestReviewPage:
         assert any(len(row["caption"]) > 20 for row in after.values()), "the others are made anew"
 
 
-def wait_for(done: Any, seconds: float = 20) -> None:
+def wait_for(done: Any, seconds: float = 90) -> None:
     end = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < end

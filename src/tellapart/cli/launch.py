@@ -59,6 +59,8 @@ def in_processes(count: int | None) -> None:
         min_nodes=1, max_nodes=1, nproc_per_node=count, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
         run_id=f"tellapart-{os.getpid()}", max_restarts=0,
     )  # fmt: skip
+    signals = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+    handlers = {number: signal.getsignal(number) for number in signals}  # the launcher leaves its own behind
     try:
         api.elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
     except errors.ChildFailedError as error:
@@ -69,6 +71,8 @@ def in_processes(count: int | None) -> None:
         raise TellapartError(f"stopped by {signal.Signals(error.sigval).name}; the last checkpoint stays") from None
     finally:
         del os.environ[LAUNCHED]
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     raise typer.Exit(0)
 
 
