@@ -5,12 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from page_server import running
 
 from tellapart.bags.file import Bag, BagsFile, Header, write_bags
 from tellapart.bags.review.app import Review, server_of
@@ -39,17 +39,8 @@ def make_bags(folder: Path) -> Path:
 def serving(review: Review, port: int = 0) -> Iterator[int]:
     """The port of a server that runs until the block is left."""
     listener = bind(port)
-    server = server_of(review, listener)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
+    with running(server_of(review, listener), listener) as served:
+        yield served
 
 
 class Client:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from page_server import running
 
 from tellapart.review.app import server_of
 from tellapart.review.session import ReviewSession
@@ -35,17 +35,8 @@ def make_folder(folder: Path, count: int = 12) -> Path:
 def serving(session: ReviewSession) -> Iterator[int]:
     """The port of a server that runs until the block is left."""
     listener = bind(0)
-    server = server_of(session, listener)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.should_exit = True
-        thread.join(10)
-        listener.close()
+    with running(server_of(session, listener), listener) as served:
+        yield served
 
 
 class Client:
