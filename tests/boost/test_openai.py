@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import json
 import threading
@@ -60,6 +61,19 @@ def test_what_is_sent(server: FaultServer, monkeypatch: pytest.MonkeyPatch) -> N
     assert text == {"type": "text", "text": "last"}
     assert shown(picture["image_url"]["url"]).tobytes() == scene.image().tobytes()
     assert server.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+def test_connections_are_closed_with_the_backend(server: FaultServer) -> None:
+    model = open_backend(f"openai:m@{server.url}")
+    model.complete(Request((Message("user", "last"),)))
+    client = model._client  # type: ignore[attr-defined]
+    assert not client.is_closed()
+    del model
+    gc.collect()
+    until = time.monotonic() + 10
+    while not client.is_closed() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert client.is_closed()
 
 
 def shown(url: str) -> Image.Image:

@@ -51,7 +51,7 @@ def paired_resampled(system, baseline, **settings):
 @pytest.fixture(autouse=True)
 def no_warnings():
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", RuntimeWarning)  # of numpy
         yield
 
 

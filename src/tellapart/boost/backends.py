@@ -21,6 +21,7 @@ import io
 import os
 import re
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -148,6 +149,7 @@ class OpenAI:
         self.prices = (number(settings, "in", 0.0), number(settings, "out", 0.0)) if priced else None
         self._client = self._new_client()
         self._loop = _loop()
+        weakref.finalize(self, _close, self._client, self._loop)
         self._refused: dict[str, str] = {}  # fields no longer sent, with the server's message
         self._no_system = ""  # the server's rejection of system prompts, which then go into the user turn
         self._lock, self._first = threading.Lock(), threading.Lock()
@@ -334,6 +336,11 @@ def _loop() -> asyncio.AbstractEventLoop:
     loop.set_exception_handler(lambda *_: None)  # requests cut off at exit
     threading.Thread(target=loop.run_forever, daemon=True).start()
     return loop
+
+
+def _close(client: Any, loop: asyncio.AbstractEventLoop) -> None:
+    """Closes a client's connections, in the thread that uses them."""
+    asyncio.run_coroutine_threadsafe(client.close(), loop)
 
 
 def _checked(url: str, name: str) -> str:
