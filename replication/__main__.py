@@ -1,4 +1,4 @@
-"""``replication claims|tradeoff|front|price|photos|signals``: the papers' findings, detail and truth, photos."""
+"""``replication claims|tradeoff|front|photos``: the papers' findings, detail and truth, photos."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
 
     from replication.photos import Photos
     from replication.seeds import Seeds
@@ -186,93 +185,6 @@ def front_tables(found: dict[str, Any]) -> Group:
 
 
 @app.command(rich_help_panel=RESEARCH)
-def price(
-    cells: Annotated[
-        str | None, typer.Option(metavar="FALSE-OMITTED,…", help="Which cells. Default: 0-4 to 4-8, all 25.")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(help="quick (0, the default), dev (0-5), or numbers: 0,1.", show_default=False)
-    ] = None,
-    pictures: Annotated[
-        int | None, typer.Option(min=1, help="Training pictures, 3000 by default; a sixth as many are tested on.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps of each learner; 250 by default.")] = None,
-    place: Annotated[
-        bool,
-        typer.Option("--place", help="Also what the shipped captioner and trained arms omit and invent."),
-    ] = False,
-    on_photos: Annotated[
-        bool,
-        typer.Option("--photos", help="In place of scenes: a retriever on Flickr8k, with nouns left out or swapped."),
-    ] = False,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A key of the retriever's recipe on photos.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure what a false claim costs models that learn from captions, in omitted facts. Resumes after Ctrl-C."""
-    from replication.price import TRAIN, parse_cells, price_on_photos, run_price
-    from replication.seeds import parse_seeds
-
-    if settings and not on_photos:
-        raise UsageError("--set is of the retriever on photos; add --photos, or leave it out")
-    if on_photos:
-        given = {"--cells": cells, "--seeds": seeds, "--pictures": pictures, "--steps": steps, "--place": place or None}
-        for option in (name for name, value in given.items() if value is not None):
-            raise UsageError(f"{option} is of scenes; leave it out beside --photos")
-        of_photos = price_on_photos(settings or ())
-        show(of_photos, lambda: photo_price_table(of_photos), as_json)
-        return
-    chosen, count = parse_seeds(seeds or "quick", "price"), pictures or TRAIN
-    sizes = (count, max(2, count // 6))
-    found = run_price(chosen.numbers, parse_cells(cells), sizes=sizes, steps=steps, place=place)
-    show(found, lambda: price_tables(found), as_json)
-
-
-def photo_price_table(found: dict[str, Any]) -> Group:
-    """The table of the cells of photos, and the exchange rate."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-
-    from replication.price import format_interval, price_line
-
-    title = f"{found['n']:,} test photos, R@1 among {found['candidates']}; 95 % intervals"
-    table = Table("nouns changed", "of them swapped", "R@1", box=box.SIMPLE_HEAD, title=title)
-    for row in found["cells"]:
-        table.add_row(str(row["omitted"]), str(row["false"]), format_interval(row["retriever"]))
-    return Group(table, price_line("retriever", found["price"]))
-
-
-def price_tables(found: dict[str, Any]) -> Group:
-    """The table of cells, and for each learner the exchange rate."""
-    from rich import box
-    from rich.console import Group
-    from rich.table import Table
-
-    from replication.price import LEARNERS, cost, format_interval, price_line
-
-    title = f"seeds {', '.join(map(str, found['seeds']))}; {found['pictures'][0]:,} training pictures; 95 % intervals"
-    heads = ("false", "omitted", "precision", "recall", *LEARNERS, "learned precision", "learned recall")
-    table = Table(*heads, box=box.SIMPLE_HEAD, title=title)
-    for row in found["cells"]:
-        learned = row["learned"]["sampled"]
-        rates = [row["precision"], row["recall"], learned["precision"], learned["recall"]]
-        written, said = (["–" if rate is None else f"{rate:.0f}" for rate in part] for part in (rates[:2], rates[2:]))
-        counts = (str(row["false"]), str(row["omitted"]))
-        table.add_row(*counts, *written, *(format_interval(row[name]) for name in LEARNERS), *said)
-    lines = [price_line(name, found["prices"][name]) for name in LEARNERS]
-    if not found["systems"]:
-        return Group(table, *lines)
-    placed = Table("captions of", "omitted", "false", *LEARNERS, box=box.SIMPLE_HEAD, title="cost, in omitted facts")
-    for name, one in found["systems"].items():
-        costs = [cost(one, found["prices"][learner]) for learner in LEARNERS]
-        cells = ["–" if found_cost is None else f"{found_cost:.1f}" for found_cost in costs]
-        placed.add_row(name, f"{one['omitted']:.2f}", f"{one['false']:.2f}", *cells)
-    return Group(table, *lines, placed)
-
-
-@app.command(rich_help_panel=RESEARCH)
 def photos(
     seeds: Annotated[
         str, typer.Option(help="Numbers with commas; those below 10 choose settings. Findings: verdict (40-42, once).")
@@ -341,52 +253,6 @@ def show_findings(
     else:
         results = found_on.run_findings(ids, seeds.numbers, settings)
         show({"rows": [result.to_json() for result in results]}, lambda: results_table(results), as_json)
-
-
-@app.command(rich_help_panel=RESEARCH)
-def signals(
-    captioner: Annotated[str, typer.Argument(metavar="CAPTIONER")] = "scenes",
-    data: Annotated[str, typer.Argument(metavar="DATA")] = "scenes:plain?split=test&n=2000",
-    prompt: Annotated[
-        str | None,
-        typer.Option(help='Text that its captions go on from. Default: of "scenes", the one for full descriptions.'),
-    ] = None,
-    samples: Annotated[int, typer.Option(min=2, help="Of each picture, for the agreement.")] = 16,
-    eye: Annotated[
-        Path | None, typer.Option(help="A file of nouns that were looked for in the pictures; only these are judged.")
-    ] = None,
-    device: Device = "auto",
-    as_json: Json = False,
-) -> None:
-    """Compare signals of false words, by the place of the word: on scenes by the exact truth, else by references."""
-    from replication.signals import find_signals
-    from tellapart.models.devices import running_on
-
-    with running_on(device):
-        rows = find_signals(captioner, data, prompt, samples, eye)
-    show({"rows": rows}, lambda: signals_table(rows), as_json)
-
-
-def signals_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """The table of `replication signals`: areas under the ROC curve."""
-    from rich import box
-    from rich.table import Table
-
-    from replication.signals import SIGNALS
-
-    title = "area under the ROC curve of false words; 0.5 is chance (95 % intervals over pictures)"
-    table = Table("content words", "number", "false, %", *SIGNALS, box=box.SIMPLE_HEAD, title=title)
-    for row in rows:
-        first, last = row["place"]
-        name = "all" if "intervals" in row else f"{first} to {last}" if last < 99 else f"from {first}"
-        between = row.get("intervals", {})
-        areas = []
-        for signal in SIGNALS:
-            low, high = between.get(signal, (None, None))
-            cell = "–" if row[signal] is None else f"{row[signal]:.2f}"
-            areas.append(cell if low is None else f"{cell} [{low:.2f}, {high:.2f}]")
-        table.add_row(name, f"{row['n']:,}", f"{row['false']:.1f}", *areas)
-    return table
 
 
 def check_folder(option: str, file: Path | None) -> None:

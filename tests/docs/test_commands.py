@@ -83,7 +83,6 @@ NOT_RUN = {
     "python -m replication claims smile-length": "trains for minutes; tests/replication does it on little data",
     "python -m replication front": "trains for an hour; tests/replication does it on little data",
     "python -m replication tradeoff": "trains for half an hour; tests/replication does it on little data",
-    "python -m replication signals": "a minute; tests/replication/test_signals.py has it on little data",
     "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",
     "python -m replication claims --power": "reads what hours of training left; tests/replication does it",
     "python -m replication photos --findings --seeds": "trains for an hour; tests/replication has it on little data",

@@ -178,7 +178,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_trained() -> None:
         assert isinstance(error, UsageError) and line in str(error)
 
 
-def test_front_and_price_refuse_what_they_would_ignore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_front_refuses_what_it_would_ignore(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, line in (
         (["front", "--power", "--seeds", "verdict"], "before a verdict"),
@@ -187,9 +187,6 @@ def test_front_and_price_refuse_what_they_would_ignore(tmp_path: Path, monkeypat
         (["front", "--power", "--seeds", "0,1"], "of the arms are not trained"),
         (["front", "--seeds", "50"], "kept for the verdict of python -m replication front"),
         (["front", "--svg", "nowhere/a.svg"], "there is no folder nowhere"),
-        (["price", "--photos", "--seeds", "1"], "--seeds is of scenes"),
-        (["price", "--photos", "--place"], "--place is of scenes"),
-        (["price", "--set", "seed=1"], "add --photos"),
     ):
         error = CliRunner().invoke(app_of([app]), arguments).exception
         assert isinstance(error, UsageError) and line in str(error), (arguments, error)

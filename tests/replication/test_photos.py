@@ -14,14 +14,13 @@ from transformers import BertConfig, BertModel, CLIPImageProcessorPil, ResNetCon
 from transformers import ResNetModel as ResNet
 from typer.testing import CliRunner
 
-from replication import photo_findings, photos, price
+from replication import photo_findings, photos
 from replication.__main__ import app
 from replication.lab import joined
 from tellapart.cli.entry import app_of
 from tellapart.models.tokens import word_tokenizer
 from tellapart.recipe.reading import find_recipe, read_recipe
 from tellapart.training.runs import train
-from tellapart.utils.rng import RandomStream
 
 SMALL = ["training.batch_size=8", "training.log_every=1", "training.warmup=0", "validation.every=2", "training.steps=2"]
 
@@ -145,31 +144,3 @@ def test_joined_references_say_what_the_first_lacks() -> None:
 def test_what_cannot_be_asked_of_the_findings_is_one_line(typed: list[str], line: str) -> None:
     found = CliRunner().invoke(app_of([app]), ["photos", *typed])
     assert found.exit_code and line in f"{found.output}{found.exception}"
-
-
-def test_nouns_are_left_out_or_swapped_for_those_of_other_photos() -> None:
-    caption, said, pool = "A black dog runs after a red ball.", {"dog", "ball", "grass"}, ["dog", "grass", "car"]
-    for number in range(20):
-        changed = [price.change_nouns(caption, cell, said, pool, RandomStream(number)) for cell in price.PHOTO_CELLS]
-        assert changed[0] == caption and changed[1] in (
-            "A black thing runs after a red ball.",
-            "A black dog runs after a red thing.",
-        )
-        assert changed[2] == changed[1].replace("thing", "car"), "the same noun, by one of no caption of the photo"
-        assert changed[3:] == ["A black thing runs after a red thing.", "A black car runs after a red car."]
-    assert price.change_nouns("Running fast.", price.PHOTO_CELLS[1], said, pool, RandomStream(0)) == "Running fast."
-
-
-def test_the_price_on_photos_is_of_a_scorer_for_each_set_of_captions(parts: dict[str, str], tmp_path: Path) -> None:
-    encoders = [f"scorer.new.vision={parts['vision']}", f"scorer.new.text={parts['text']}"]
-    typed = [part for setting in (*SMALL, *encoders) for part in ("--set", setting)]
-    result = CliRunner().invoke(app_of([app]), ["price", "--photos", "--json", *typed])
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert [row["cell"] for row in found["cells"]] == ["0-0", "0-1", "1-1", "0-2", "2-2"] and found["candidates"] == 100
-    written = [json.loads(path.read_text().splitlines()[0]) for path in sorted(Path("runs/price").glob("*.jsonl"))]
-    assert len({tuple(row["captions"]) for row in written}) == 5 and len({row["image"] for row in written}) == 1
-    runs = sorted(Path("runs").glob("photos_scorer-*"))
-    before = [run.stat().st_mtime_ns for run in runs]
-    again = CliRunner().invoke(app_of([app]), ["price", "--photos", "--json", *typed])
-    assert json.loads(again.stdout) == found and [run.stat().st_mtime_ns for run in runs] == before, "nothing anew"
