@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import NEEDS_CHROMIUM, chromium
 from command_line import Cli, Done
 from PIL import Image
 
@@ -430,41 +429,3 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
     assert (
         err.endswith("tellapart: stopped; what was saved stays, and the same command goes on\n") and "train" not in err
     )
-
-
-# The page.
-
-
-def test_the_page_has_its_pictures_beside_it(cli: Cli, folder: Path, tmp_path: Path) -> None:
-    Image.effect_noise((3000, 2000), 90).convert("RGB").save(folder / "1.jpg")
-    page = tmp_path / "doubtful.html"
-    made(cli, "alt-text", folder, "--characters", 20, "-o", tmp_path / "alt.jsonl", "--review", page)
-    text = page.read_text()
-    addresses = re.findall(r"doubtful\.pictures/\d+\.jpg", text)
-    assert addresses and len(text) < 60_000
-    for address in addresses:
-        with Image.open(tmp_path / address) as image:
-            assert max(image.size) <= 640
-
-
-class TestTwoWindows:
-    pytestmark = NEEDS_CHROMIUM
-
-    def test_no_window_takes_back_what_another_accepted(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
-        page = tmp_path / "doubtful.html"
-        made(cli, "alt-text", folder, "--characters", 20, "-o", tmp_path / "alt.jsonl", "--review", page)
-        with chromium(tmp_path / "profile", {"browser": "ALL"}) as driver:
-            driver.get(page.as_uri())
-            first = driver.current_window_handle
-            driver.switch_to.new_window("window")
-            driver.get(page.as_uri())
-            assert driver.execute_script("return document.getElementById('picture').naturalWidth") > 0
-            driver.find_element("id", "text").send_keys(" one\n")
-            second = driver.execute_script("return doubtful[1].id")
-            driver.switch_to.window(first)
-            driver.execute_script("show(1)")
-            driver.find_element("id", "text").clear()
-            driver.find_element("id", "text").send_keys("\n")
-            kept = json.loads(driver.execute_script("return localStorage.getItem(place)"))
-            assert len(kept) == 2 and kept[second] == ""
-            assert [entry["message"] for entry in driver.get_log("browser")] == []

@@ -62,7 +62,6 @@ def test_an_output_that_is_an_input_is_refused(cli: Cli, here: Path, typed: str)
     [
         "eval --captions c.json -o r.csv --per-caption r.csv",
         "eval --captions c.json --per-caption r.csv --report ./r.csv",
-        "alt-text scenes:plain?n=2 --model scenes -o r.jsonl --review r.jsonl",
     ],
 )
 def test_two_outputs_in_one_file_are_refused(cli: Cli, here: Path, typed: str) -> None:

@@ -7,7 +7,6 @@ import shutil
 import stat
 import struct
 import subprocess
-import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from xml.etree import ElementTree
 
 import datasets
 import pytest
-from chromium import NEEDS_CHROMIUM, chromium
 from command_line import Cli
 from PIL import Image
 
@@ -33,6 +31,7 @@ from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.lists import json_lines
 from tellapart.purposes.lora import LoraCaptions
 from tellapart.purposes.texts import Edited, shortened, without_openings
+from tellapart.review.start import open_session
 from tellapart.scenes import Scenes
 
 # A captioner on a shoot of one dog, written by hand in the manner of one.
@@ -389,9 +388,9 @@ def records(path: Path) -> list[dict[str, Any]]:
 @pytest.mark.long
 def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.glob("*.jpg")}
-    out, review, copies = tmp_path / "alt.jsonl", tmp_path / "doubtful.jsonl", tmp_path / "copies"
+    out, copies = tmp_path / "alt.jsonl", tmp_path / "copies"
     typed = ("alt-text", folder, "--model", tiny_captioner, "--decoding", "max_tokens=12", "-o", out)
-    done = cli(*typed, "--characters", 30, "--review", review, "--embed", "--copies", copies)
+    done = cli(*typed, "--characters", 30, "--doubtful", "--embed", "--copies", copies)
     assert done.status == 0, done.err
     texts = {row["id"]: row["caption"] for row in records(out)}
     assert texts and all(0 < len(text) <= 30 for text in texts.values())
@@ -405,12 +404,15 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
                 shown = subprocess.run([exiftool, "-s3", "-AltTextAccessibility", path], capture_output=True, text=True)
                 assert shown.stdout.strip() == text
     assert {path.name: path.read_bytes() for path in folder.glob("*.jpg")} == before
-    listed = records(review)
-    kinds = {doubt["kind"] for row in listed for doubt in row["doubts"]}
+    assert f"to review them, type: tellapart review {folder} {out}" in done.err
+    stored = CaptionStore.open(folder, out).captions().values()
+    kinds = {kind for one in stored for kind, _ in one.doubts}
     assert "shortened" in kinds and "doubtful" in kinds, "the second is the captioner's own"
-    shared = [row for row in listed if any(doubt["kind"] == "shared" for doubt in row["doubts"])]
-    assert all(list(texts.values()).count(row["caption"]) > 1 for row in shared)
+    assert f"{sum(bool(one.doubts) for one in stored)} of 12 texts are doubtful" in done.err
+    shared = [one.text for one in stored if any(kind == "shared" for kind, _ in one.doubts)]
+    assert shared and all(list(texts.values()).count(text) > 1 for text in shared)
     assert len(shared) == sum(list(texts.values()).count(text) > 1 for text in texts.values())
+    assert all(one.candidates == (written[one.id],) for one in stored if one.text != written.get(one.id, one.text))
     # Other characters are another text of the same captions.
     done = cli(*typed, "--characters", 20)
     assert done.status == 0 and "0 captions written, 12 already done" in done.err
@@ -622,59 +624,38 @@ def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Pa
     assert done.status == 2 and "foreign.csv: was not written by this command" in done.err
 
 
-class TestReviewPage:
-    pytestmark = NEEDS_CHROMIUM
-
-    def test_texts_are_accepted_and_edited_by_keyboard(self, cli: Cli, folder: Path, tmp_path: Path) -> None:
-        out, page = tmp_path / "alt.jsonl", tmp_path / "doubtful.html"
-        typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "--characters", 20, "-o", out)
-        done = cli(*typed, "--review", page)
-        assert done.status == 0, done.err
-        before = {row["id"]: row["caption"] for row in records(out)}
-        with chromium(tmp_path / "profile", {"browser": "ALL"}) as driver:
-            saves = {"behavior": "allow", "downloadPath": str(tmp_path / "saved")}
-            driver.execute_cdp_cmd("Browser.setDownloadBehavior", saves)
-            for width, height in ((1400, 900), (420, 900)):
-                driver.set_window_size(width, height)
-                driver.get(page.as_uri())
-                shown = driver.execute_script(
-                    "return [document.documentElement.scrollWidth <= innerWidth, "
-                    "document.getElementById('picture').naturalWidth, document.activeElement.id]"
-                )
-                assert shown[0] and shown[1] > 0 and shown[2] == "text"
-                driver.save_screenshot(str(tmp_path / f"page-{width}.png"))
-            first, second = (driver.execute_script(f"return doubtful[{n}].id") for n in (0, 1))
-            driver.switch_to.active_element.send_keys(" & <b>more</b>\n")  # edited and accepted
-            assert driver.find_element("id", "id").text == second
-            driver.switch_to.active_element.send_keys("\n")  # accepted as it is
-
-            def is_kept() -> bool:
-                driver.refresh()  # what was accepted is still there, once the browser has stored it
-                return bool(driver.find_element("id", "count").text.startswith("2 of "))
-
-            wait_for(is_kept)
-            driver.find_element("id", "save").click()
-            wait_for(lambda: (tmp_path / "saved" / "alt.jsonl").is_file())
-            assert [entry["message"] for entry in driver.get_log("browser")] == []
-        shutil.copyfile(tmp_path / "saved" / "alt.jsonl", out)
-        done = cli(*typed[:-3], 60, *typed[-2:], "--embed", "--review", tmp_path / "again.jsonl")
-        assert done.status == 0 and "2 texts were changed" in done.err, done.err
-        after = {row["id"]: row for row in records(out)}
-        assert (
-            after[first]["caption"] == f"{before[first]} & <b>more</b>" and after[second]["caption"] == before[second]
-        )
-        assert after[first]["accepted"] and after[second]["accepted"]
-        alt = alt_of((folder / first).with_suffix(".xmp").read_text(encoding="utf-8"))
-        assert alt == after[first]["caption"]
-        assert not {first, second} & {row["id"] for row in records(tmp_path / "again.jsonl")}
-        assert any(len(row["caption"]) > 20 for row in after.values()), "the others are made anew"
-
-
-def wait_for(done: Any, seconds: float = 90) -> None:
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
+def test_texts_that_were_reviewed_stay_and_are_embedded(cli: Cli, folder: Path, tmp_path: Path, suffix: str) -> None:
+    """The review shows the doubts; what a person accepts, edits or marks as decorative is no longer doubtful."""
+    out = tmp_path / f"alt.{suffix}"
+    typed = ("alt-text", folder, "--model", "scenes", "--decoding", "beams=1", "--characters", 20, "-o", out)
+    done = cli(*typed)
+    assert done.status == 0 and "11 of 12 texts are doubtful" in done.err, done.err
+    review = open_session(str(folder), out)
+    rows = review.state()["rows"]
+    doubtful = [row for row in rows if row.get("doubts")]
+    assert len(doubtful) == 11 and all(row["by"] == "scenes" for row in doubtful)
+    assert all(("candidates" in row) or "shortened" not in str(row["doubts"]) for row in doubtful), "the whole caption"
+    assert {line.partition(":")[0] for row in doubtful for line in row["doubts"]} == {"shared", "shortened"}
+    edits = [{"text": "a person's & <b>text</b>"}, {"accepted": True}, {"text": "", "decorative": True}]
+    for number, fields in enumerate(edits):
+        saved = review.write({number: {**fields, "version": rows[number]["version"]}}, "edit")
+        assert not saved.conflicts and "doubts" not in review.row(number)
+    done = cli(*typed[:-3], 60, *typed[-2:], "--embed")
+    assert done.status == 0 and "texts were changed in" in done.err, done.err
+    after = {one.id: one for one in CaptionStore.open(folder, out).captions().values()}
+    assert after["00.jpg"].text == "a person's & <b>text</b>" and after["01.jpg"].text == rows[1]["text"]
+    assert after["02.jpg"].text == "" and not any(after[f"{n:02}.jpg"].doubts for n in (0, 1, 2))
+    assert all(after[f"{n:02}.jpg"].text.startswith(rows[n]["text"]) for n in range(3, 12)), "made anew"
+    for name, one in after.items():
+        packet = xmp.read_sidecar((folder / name).with_suffix(".xmp"))
+        assert (alt_of(packet) if packet else "") == one.text
+    done = cli("captions", "undo", folder, "--captions", out)  # one change: texts and doubts
+    assert done.status == 0
+    undone = review.store.captions()
+    assert [one.text for one in undone.values()][3:] == [row["text"] for row in rows[3:]]
+    assert [bool(one.doubts) for one in undone.values()][3:] == [bool(row.get("doubts")) for row in rows[3:]]
+    assert undone["01.jpg"].accepted and undone["00.jpg"].text == "a person's & <b>text</b>"
 
 
 def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) -> None:
@@ -769,7 +750,7 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         ("lora --trigger x --decoding samples=3 -o a.csv", "has one text of each picture"),
         ("lora --trigger x --decoding samples=1", "--decoding samples=1: expected at least 2"),
         ("lora --trigger x --decoding sample=3", "no setting 'sample'; did you mean 'samples'?"),
-        ("alt-text -o a.csv --review a.html", "writes lines of JSON; type -o alt.jsonl"),
+        ("alt-text -o - --doubtful", "--doubtful asks a captioner on this machine, and needs a file of texts"),
     ],
 )
 def test_options_without_effect_are_refused(

@@ -138,10 +138,10 @@ def head_line(change: str, what: str, author: Author, undoes: Sequence[str] = ()
     return json.dumps(value | ({"undoes": list(undoes)} if undoes else {})) + "\n"
 
 
-def new_run(what: str, author: Author) -> JournaledRun:
+def new_run(what: str, author: Author, undoes: Sequence[str] = ()) -> JournaledRun:
     """Creates a change for the texts that a command is about to write."""
     change = new_change_id()
-    return JournaledRun(change, head_line(change, what, author))
+    return JournaledRun(change, head_line(change, what, author, undoes))
 
 
 class Log:

@@ -29,9 +29,10 @@ from tellapart.captions.journal import (
     RowChange,
     head_line,
     new_change_id,
+    new_run,
 )
 from tellapart.captions.layouts import CaptionLayout, TextPlace, open_layout
-from tellapart.captions.provenance import PictureRecord, TextRow, text_hash
+from tellapart.captions.provenance import JournaledRun, PictureRecord, TextRow, text_hash
 from tellapart.data.dataset import Dataset
 from tellapart.data.open import open_many
 from tellapart.data.pictures import StoredPicture
@@ -185,6 +186,7 @@ class CaptionStore:
         *,
         versions: Mapping[str, str] | None = None,
         replace_edited: bool = False,
+        run: JournaledRun | None = None,
     ) -> WriteResult:
         """Writes texts and states as one change of the journal.
 
@@ -194,6 +196,7 @@ class CaptionStore:
                 keeps every replaced text.
             versions: the `StoredCaption.version` that the caller has seen; a row that has changed since is a conflict
                 and is kept.
+            run: the change to which the edits belong; None: a new one.
 
         Raises `UsageError` if the layout is read-only or another process is writing the file; `TellapartError` if the
         disk is full or the files cannot be written.
@@ -215,7 +218,7 @@ class CaptionStore:
                         continue
                 new[id_] = after
             authors = {id_: author for id_, (raw, _) in new.items() if raw != raws.get(id_)}
-            change = self._commit(what, author, new, raws, authors)
+            change = self._commit(run or new_run(what, author), author, new, raws, authors)
             return WriteResult(change, tuple(new), tuple(stayed), tuple(replaced), tuple(conflicts))
 
     def _edited(
@@ -229,25 +232,25 @@ class CaptionStore:
             raw = ""  # the state needs a row
         if changed and not author.is_person:  # the rest of the state describes the previous text
             state = {name: value for name, value in state.items() if name in ("language", "texts")}
+        if changed or edit.state.get("accepted"):
+            state = {name: value for name, value in state.items() if name != "doubts"}
         return raw, _without_empty({**state, **edit.state})
 
     def _commit(
         self,
-        what: str,
+        run: JournaledRun,
         author: Author,
         new: Mapping[str, tuple[str | None, Mapping[str, Any]]],
         raws: Mapping[str, str],
         authors: Mapping[str, Author],
-        undoes: Sequence[str] = (),
     ) -> str | None:
         """Writes the journal, then the files. ``authors``: the authors of the changed texts."""
         if not new:
             return None
-        change = new_change_id()
         lines: dict[Path, list[str]] = {}
         for id_, (raw, state) in new.items():
             place = self.layout.place(id_)
-            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": change}
+            value: dict[str, Any] = {"file": place.file, "id": place.key, "change": run.change}
             if id_ in authors:
                 value |= _text_fields(raw, raws.get(id_), authors[id_], author)
             before = self._state(id_, self._row(place))
@@ -256,14 +259,14 @@ class CaptionStore:
             picture = self._picture(id_)
             if picture is not None and picture != self._row(place).row.picture:
                 value["picture"] = [picture.size, picture.time_ns, picture.content, picture.place]
-            lines.setdefault(place.folder, [head_line(change, what, author, undoes)]).append(json.dumps(value) + "\n")
+            lines.setdefault(place.folder, [run.head]).append(json.dumps(value) + "\n")
         for folder, some in lines.items():
             self._logs[folder].append(some)
         texts = {id_: raw for id_, (raw, _) in new.items() if id_ in authors}
         self.layout.write(texts, {id_: state for id_, (_, state) in new.items()})
         for folder in lines:
             self._logs[folder].compact()
-        return change
+        return run.change
 
     def _picture(self, id_: str) -> PictureRecord | None:
         """Returns the record of the picture; does not read the file if it has not changed since the last record."""
@@ -388,7 +391,7 @@ class CaptionStore:
                 if raw != before[0]:
                     known = logged.authors.get(text_hash(raw)) if raw is not None else None
                     authors[id_] = known or PERSON
-            change_id = self._commit("undo", PERSON, new, raws, authors, sorted(chosen))
+            change_id = self._commit(new_run("undo", PERSON, sorted(chosen)), PERSON, new, raws, authors)
             return WriteResult(change_id, tuple(new), tuple(dict.fromkeys(stayed)))
 
     # Renamed pictures.

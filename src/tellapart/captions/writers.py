@@ -547,7 +547,9 @@ def write_own(
     return edited
 
 
-def record_list(out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str] = frozenset()) -> None:
+def record_list(
+    out: Path, items: Sequence[Item], texts: Mapping[str, str], people: Set[str], run: JournaledRun
+) -> None:
     """Records a list of captions in the journal before it is rewritten: its rows, and the rows that it loses.
 
     texts: the new texts by id; ``people``: ids of texts that a person wrote and that the list keeps.
@@ -556,7 +558,7 @@ def record_list(out: Path, items: Sequence[Item], texts: Mapping[str, str], peop
     if out.exists():
         with contextlib.suppress(UsageError):  # damaged: it was backed up as a whole
             before = ListFile(out, items).read([item.id for item in items])
-    known, run = Provenance.open(out), new_run("write", UNKNOWN)
+    known = Provenance.open(out)
     known.record_removed({key: text for key, text in before.items() if key not in texts}, run)
     rows = {key: TextRow.new(text) for key, text in texts.items() if key not in people}
     same = {key: row for key, row in rows.items() if before.get(key) == texts[key]}

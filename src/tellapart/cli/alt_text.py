@@ -24,4 +24,4 @@ def alt_text(
     from tellapart.data.open import open_many
     from tellapart.purposes.write_alt_text import write_alt_texts
 
-    write_alt_texts(open_many(pictures), options, device, precision)
+    write_alt_texts(open_many(pictures), pictures, options, device, precision)

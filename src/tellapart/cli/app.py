@@ -48,7 +48,7 @@ ORDER = (
     ),
     *("data", "tables", "cache", "job"),
 )
-OUTPUTS = {"-o", "--report", "--per-caption", "--review", "--copies"}  # options that name what is written
+OUTPUTS = {"-o", "--report", "--per-caption", "--copies"}  # options that name what is written
 
 
 class Command(TyperCommand):

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
+from tellapart.captions.journal import Log
 from tellapart.captions.lines import name_in
-from tellapart.captions.provenance import OwnFiles, Provenance, back_up, renamed_ids
+from tellapart.captions.provenance import JournaledRun, OwnFiles, Provenance, back_up, renamed_ids
 from tellapart.captions.writers import Replace, log_of, record_list, text_of_person
 from tellapart.data.caption_files import METADATA_FILES
 from tellapart.data.text_files import decode_text
@@ -60,10 +61,12 @@ def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
 def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     """Returns the texts in ``out`` that a person wrote, changed or accepted, by the ids of the items.
 
-    An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament. Raises `UsageError`
-    if no earlier run wrote the file, or if a line cannot be parsed.
+    An empty text or ``"decorative": true`` marks a picture that needs no text, such as an ornament; so does the review
+    page, whose marks a table lacks and the log has. Raises `UsageError` if no earlier run wrote the file, or if a line
+    cannot be parsed.
     """
     known, found = Provenance.open(out), dict[str, Edited]()
+    states = {key: logged.state for (file, key), logged in Log.open(out.parent).rows.items() if file == out.name}
     if not out.exists():
         return found
     if not known.rows:
@@ -79,7 +82,8 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
             rows = [parse_json(line) for line in text.split("\n") if line.strip()]
         for row in rows:
             key, said = str(row["id"]), " ".join(str(row["caption"] or "").split())
-            accepted, decorative = (row.get(name) in (True, "True") for name in ("accepted", "decorative"))
+            state = {**states.pop(key, {}), **{name: value for name, value in row.items() if value}}
+            accepted, decorative = (state.get(name) in (True, "True") for name in ("accepted", "decorative"))
             if accepted or decorative or not known.wrote(key, said):
                 said, long = ("", "") if decorative else (said, " ".join(str(row.get("long") or "").split()))
                 language = str(row.get("language") or "")
@@ -89,7 +93,8 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
             f"{out}: a line is not as this command writes it ({error}); mend it, or type --replace-edited (a backup is "
             "kept)"
         ) from None
-    return found
+    bare = {renamed.get(key, key) for key, state in states.items() if state.get("decorative")}
+    return found | {item.id: Edited("", accepted=True) for item in items if item.id in bare}
 
 
 def with_edits(
@@ -110,7 +115,12 @@ def with_edits(
 
 
 def write_lines(
-    out: Path, items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, changed: Set[str] = frozenset()
+    out: Path,
+    items: Sequence[Item],
+    edited: Mapping[str, Edited],
+    own: OwnFiles,
+    run: JournaledRun,
+    changed: Set[str] = frozenset(),
 ) -> int:
     """Writes the texts into one file, in the order of the items; returns the number of texts.
 
@@ -118,7 +128,7 @@ def write_lines(
     ``.tar`` (WebDataset).
 
     Files named like Hugging Face's metadata files have the fields ``file_name`` and ``text``. Pictures without a text
-    have no line. ``changed``: ids of texts that a person changed.
+    have no line. ``run``: the change of the journal; ``changed``: ids of texts that a person changed.
     """
     rows = _with_text(items, edited)
     if (packed := PACKED.get(out.suffix.lower())) is not None:
@@ -141,7 +151,7 @@ def write_lines(
             for backup in own.back_up({out: str(before)}):
                 say(f"{out} is written anew; a backup is in {backup}")
         own.record({out: text})
-        record_list(out, items, {item.id: one.text for item, one in rows}, changed)
+        record_list(out, items, {item.id: one.text for item, one in rows}, changed, run)
         replace_text(out, text)
     return len(rows)
 

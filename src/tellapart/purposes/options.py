@@ -56,12 +56,10 @@ class AltTextOptions(SourceOptions):
     ] = ""
     characters: Annotated[int, typer.Option(min=20, help="Maximum characters of an alt text.")] = 125
     long: Annotated[bool, typer.Option("--long", help="Also keep the whole caption where it says more.")] = False
-    review: Annotated[
-        Path | None,
-        typer.Option(
-            help="List alt texts to look at, with the doubts: .jsonl, or a page to edit them on: .html.", dir_okay=False
-        ),
-    ] = None
+    doubtful: Annotated[
+        bool,
+        typer.Option("--doubtful", help="Mark words that --model finds as likely in other pictures, for review."),
+    ] = False
     embed: Annotated[
         bool, typer.Option("--embed", help="Write alt texts to PICTURE.xmp beside each picture (IPTC).")
     ] = False

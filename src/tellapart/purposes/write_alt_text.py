@@ -3,39 +3,40 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
+import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tellapart.captions.journal import new_run
 from tellapart.captions.provenance import OwnFiles
 from tellapart.captions.writers import Replace
-from tellapart.check.kinds import CAPTION, KINDS
-from tellapart.check.run import check_captions
 from tellapart.data import Dataset
-from tellapart.data.caption_matching import CaptionFile
 from tellapart.data.xmp import TextEvent
 from tellapart.errors import UsageError
+from tellapart.models.names import is_server
 from tellapart.purposes.alt_text import AltText
 from tellapart.purposes.beside import common_folder
+from tellapart.purposes.doubts import find_doubts, store_doubts
 from tellapart.purposes.embed import EmbedSettings, embed
 from tellapart.purposes.files import check_files
 from tellapart.purposes.lists import json_lines, refuse_other_language, with_edits, write_lines
 from tellapart.purposes.options import AltTextOptions
-from tellapart.purposes.review import review_lines, write_review_page
-from tellapart.purposes.source import SourceCaptions, read_source
+from tellapart.purposes.source import read_source
 from tellapart.purposes.texts import Edited, without_text
-from tellapart.utils.files import check_output, locked, write_output
+from tellapart.utils.files import locked
 from tellapart.utils.messages import say, stdout_errors
 
-OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that do not apply to a single alt text
 
-
-def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, precision: str) -> None:
+def write_alt_texts(
+    dataset: Dataset, pictures: Sequence[str], options: AltTextOptions, device: str, precision: str
+) -> None:
     """Writes an alt text for each picture. A lock keeps other processes from writing to the same place.
+
+    pictures: the data as it was typed.
 
     Raises:
         UsageError: if any file cannot be read or written; raised before anything is captioned.
@@ -48,9 +49,10 @@ def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, prec
         if out == "-":
             path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "alt.jsonl"
         else:
-            path = _checked_path(out, options)
-        if options.review is not None:
-            check_output(options.review)
+            path = _checked_path(out)
+        if options.doubtful and (options.model is None or is_server(options.model) or out == "-"):
+            raise UsageError("--doubtful asks a captioner on this machine, and needs a file of texts; type --model "
+                             "NAME and -o alt.jsonl, too, or leave it out")  # fmt: skip
         refuse_other_language(path, language)
         check_files(items, path, own, replaces, beside=None, mixed=True, copies=folders)
         stack.enter_context(locked(path.parent, wait=False, name=f".{path.name}.lock"))
@@ -67,23 +69,27 @@ def write_alt_texts(dataset: Dataset, options: AltTextOptions, device: str, prec
             with stdout_errors():
                 sys.stdout.write(json_lines(items, edited))
         else:
-            say(f"{write_lines(path, items, edited, own, changed):,} texts in {path}")
+            run = new_run("alt-text", source.author)
+            say(f"{write_lines(path, items, edited, own, run, changed):,} texts in {path}")
+            captioner = source.captioner() if options.doubtful and source.captioner is not None else None
+            doubts = find_doubts(dataset, edited, changed, language, captioner)
+            store_doubts(path, dataset, doubts, source.by_id, source.author, run)
         event = TextEvent(source.agent, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         for folder in folders:
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
-        if options.review is not None:
-            _review(dataset, source, edited, options, path)
+        if out != "-":
+            folder = pictures[0] if len(pictures) == 1 else "FOLDER"
+            say(f"{len(doubts):,} of {len(items):,} texts are doubtful; to review them, type: "
+                f"{shlex.join(['tellapart', 'review', folder, str(path)])}")  # fmt: skip
 
 
-def _checked_path(out: str | None, options: AltTextOptions) -> Path:
+def _checked_path(out: str | None) -> Path:
     """Returns the output file. Raises `UsageError` if its format cannot hold the texts."""
     if out is None:
         raise UsageError("no file to write alt texts to; type -o alt.jsonl, or -o - to print them")
     path = Path(out)
     if path.suffix.lower() not in (".jsonl", ".csv"):
         raise UsageError(f"{path}: texts go to a .jsonl or .csv file")
-    if options.review is not None and options.review.suffix.lower() == ".html" and path.suffix.lower() != ".jsonl":
-        raise UsageError(f"{path}: the page of --review writes lines of JSON; type -o alt.jsonl")
     return path
 
 
@@ -106,28 +112,3 @@ def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settin
     if done.stayed:
         say(f"{len(done.stayed):,} pictures have an alt text of another origin, which stays: "
             f"{', '.join(done.stayed[:3])}; --replace-edited replaces it")  # fmt: skip
-
-
-def _review(
-    dataset: Dataset, source: SourceCaptions, edited: Mapping[str, Edited], options: AltTextOptions, out: Path
-) -> None:
-    """Writes the texts that a person should check to a file or a page."""
-    assert options.review is not None
-    texts = {key: [one.text] for key, one in edited.items() if one.text}
-    doubts: dict[str, list[tuple[str, str]]] = {}
-    if texts:
-        captioner = source.captioner() if source.captioner is not None and len(texts) > 1 else None
-        language = options.language.lower().partition("-")[0] or "en"
-        file = CaptionFile(out.name, texts)
-        checked = check_captions(file, dataset, language_name=language, captioner=captioner)
-        for kind, findings in checked.found.items():
-            if KINDS[kind].of == CAPTION and kind not in OF_SETS:
-                for one in findings:
-                    doubts.setdefault(one.id, []).append((kind, one.detail))
-    items, path = list(dataset), options.review
-    lines = review_lines(items, source.first, edited, doubts)
-    if path.suffix.lower() == ".html":
-        write_review_page(path, out, items, edited, lines, options.characters)
-    else:
-        write_output(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-    say(f"{len(lines):,} of {len(items):,} pictures are to be looked at: {path}")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tellapart.captions.journal import new_run
 from tellapart.captions.provenance import OwnFiles
 from tellapart.captions.writers import Replace
 from tellapart.data import Dataset
@@ -70,7 +71,7 @@ def write_lora(
         if place.suffix is not None:
             log_captions(items, place.path, source.by_id)
             edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger, source.author)
-        count = write_lines(place.path, items, edited, own)
+        count = write_lines(place.path, items, edited, own, new_run("lora", source.author))
         also = f" and in a {place.suffix} beside each picture" if place.suffix is not None else ""
         for line in (f"{count:,} texts in {place.path}{also}", *lines):
             say(line)

@@ -92,11 +92,17 @@ class ReviewSession:
             "decorative": one.decorative,
             "language": one.language,
             "candidates": list(one.candidates),
-            "doubts": [f"{kind}: {detail}" for kind, detail in one.doubts] + doubts_of(one.text),
+            "doubts": [] if one.accepted or one.decorative else self._doubts(one),
             "texts": dict(one.texts),
             "changed": number in self._changed,
         }
         return {name: value for name, value in row.items() if value or name in ("id", "text", "version")}
+
+    @staticmethod
+    def _doubts(one: StoredCaption) -> list[str]:
+        stored = [f"{kind}: {detail}" if detail else kind for kind, detail in one.doubts]
+        kinds = {kind for kind, _ in one.doubts}
+        return stored + [line for line in doubts_of(one.text) if line.partition(":")[0] not in kinds]
 
     def since(self, revision: int, *, look: bool) -> dict[str, Any]:
         """Returns the rows that changed after a revision; ``look``: includes changes by other programs."""

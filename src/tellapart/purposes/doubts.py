@@ -1,0 +1,68 @@
+"""Finds the alt texts that a person should check, and stores the reasons for ``tellapart review``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+
+from tellapart.captioners.captioner import Captioner
+from tellapart.captions.journal import Author
+from tellapart.captions.layouts import open_layout
+from tellapart.captions.provenance import JournaledRun
+from tellapart.captions.store import CaptionStore, Edit
+from tellapart.check.kinds import CAPTION, KINDS
+from tellapart.check.run import check_captions
+from tellapart.data import Dataset
+from tellapart.data.caption_matching import CaptionFile
+from tellapart.purposes.texts import Edited
+
+OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that do not apply to a single alt text
+Doubts = dict[str, list[tuple[str, str]]]  # (kind, detail) by id
+
+
+def find_doubts(
+    dataset: Dataset,
+    edited: Mapping[str, Edited],
+    people: Set[str],
+    language: str,
+    captioner: Captioner | None = None,
+) -> Doubts:
+    """Returns why a person should check alt texts: what was shortened, and what ``tellapart check`` finds.
+
+    people: ids of texts that a person wrote or accepted, which have no doubts. captioner: also names words that fit
+    other pictures equally well.
+    """
+    missing = Edited("", (("no text", "no caption"),))
+    doubts: Doubts = {item.id: list(edited.get(item.id, missing).doubts) for item in dataset}
+    texts = {key: [one.text] for key, one in edited.items() if one.text}
+    if texts:
+        checked = check_captions(
+            CaptionFile("alt texts", texts),
+            dataset if captioner is not None else None,
+            language_name=language.lower().partition("-")[0] or "en",
+            captioner=captioner,
+        )
+        for kind, findings in checked.found.items():
+            for one in findings if KINDS[kind].of == CAPTION and kind not in OF_SETS else ():
+                doubts.setdefault(one.id, []).append((kind, one.detail))
+    return {key: some for key, some in doubts.items() if some and key not in people}
+
+
+def store_doubts(
+    out: Path,
+    dataset: Dataset,
+    doubts: Doubts,
+    captions: Mapping[str, Sequence[str]],
+    author: Author,
+    run: JournaledRun,
+) -> None:
+    """Stores the doubts of the texts in ``out``, and the captions that they were made from as candidates.
+
+    They belong to the change ``run``, which wrote the texts.
+    """
+    items = list(dataset)
+    store = CaptionStore(items, open_layout(items, None, out))
+    texts = {id_: one.text for id_, one in store.captions().items()}
+    candidates = {id_: [one for one in dict.fromkeys(some) if one != texts.get(id_)] for id_, some in captions.items()}
+    edits = {id_: Edit(state={"doubts": doubts.get(id_), "candidates": candidates.get(id_)}) for id_ in texts}
+    store.write(edits, "alt-text", author, run=run)
