@@ -78,9 +78,9 @@ def write_alt_texts(
         for folder in folders:
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
         if out != "-":
-            folder = pictures[0] if len(pictures) == 1 else "FOLDER"
+            named = pictures[0] if len(pictures) == 1 else "FOLDER"
             say(f"{len(doubts):,} of {len(items):,} texts are doubtful; to review them, type: "
-                f"{shlex.join(['tellapart', 'review', folder, str(path)])}")  # fmt: skip
+                f"{shlex.join(['tellapart', 'review', named, str(path)])}")  # fmt: skip
 
 
 def _checked_path(out: str | None) -> Path:
