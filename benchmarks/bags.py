@@ -167,7 +167,8 @@ def _ours(features_ND: np.ndarray, k: int) -> dict[str, Any]:
     """Runs our exact search, then mines bags of all sizes."""
     import torch  # noqa: F401  (loading it is not timed)
 
-    from tellapart.bags import nearest_neighbours, training_bags
+    from tellapart.bags.mine import training_bags
+    from tellapart.features.nearest import nearest_neighbours
 
     near, took = _timed(lambda: nearest_neighbours(features_ND, k, approximate=False, progress=False))
     _, bags_took = _timed(lambda: [training_bags(near.rows_NK, size) for size in SIZES])

@@ -102,7 +102,7 @@ def measure_caption(count: int) -> float:
 def measure_bags(count: int) -> float:
     """Times `mine_bags` and `curate_bags`."""
     from benchmarks.bags import features
-    from tellapart.bags import curate_bags, mine_bags
+    from tellapart.bags.mine import curate_bags, mine_bags
 
     features_ND = features(count, uneven=True)
     start = time.perf_counter()

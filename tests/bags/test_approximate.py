@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tellapart.bags import Neighbours, mine_bags, nearest_neighbours
-from tellapart.features.nearest import measured_search
+from tellapart.bags.mine import mine_bags
+from tellapart.features.nearest import Neighbours, measured_search, nearest_neighbours
 
 pytest.importorskip("faiss")
 N, K = 3000, 10

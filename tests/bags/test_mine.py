@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tellapart.bags import curate_bags, mine_bags, multimodal, nearest_neighbours, training_bags
+from tellapart.bags.mine import curate_bags, mine_bags, multimodal, training_bags
 from tellapart.errors import MissingExtra, UsageError
+from tellapart.features.nearest import nearest_neighbours
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plain_bags import algorithm_1, algorithm_2, cosines, training

@@ -14,8 +14,8 @@ from PIL import Image
 from real_data import DATA
 from sample_review import ATTACK, make_bags, serving
 
-from tellapart.bags import curate_bags, mine_bags
 from tellapart.bags.file import Bag, BagsFile, Header, read_bags, write_bags
+from tellapart.bags.mine import curate_bags, mine_bags
 from tellapart.bags.review import DecisionStore, export_review
 from tellapart.bags.review.app import decisions_of, open_review
 from tellapart.data import open_data

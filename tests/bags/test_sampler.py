@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tellapart.bags import nearest_neighbours
 from tellapart.bags.sampler import (
     BagSampler,
     BatchRows,
@@ -18,6 +17,7 @@ from tellapart.bags.sampler import (
     random_bags,
 )
 from tellapart.errors import UsageError
+from tellapart.features.nearest import nearest_neighbours
 from tellapart.recipe.schema import BAGCURRI
 from tellapart.scenes import Scenes
 from tellapart.training.batches import ShuffleSampler, TrainingSet

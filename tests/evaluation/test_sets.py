@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tellapart.bags import Bag
-from tellapart.bags.file import BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
+from tellapart.bags.file import Bag, BagsFile, Header, read_bags, read_truematch, write_bags, write_truematch
 from tellapart.errors import UsageError
 from tellapart.evaluation.file_sets import FileSets, read_sets
 from tellapart.evaluation.inputs import run_eval

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tellapart.bags import nearest_neighbours
 from tellapart.bags.mine import nearest_to_targets
 from tellapart.errors import UsageError
 from tellapart.evaluation.test_sets import lookalike_sets
-from tellapart.features.nearest import Exclusions, Vectors, nearest_among
+from tellapart.features.nearest import Exclusions, Vectors, nearest_among, nearest_neighbours
 
 
 def tied(n: int = 90, d: int = 6) -> np.ndarray:

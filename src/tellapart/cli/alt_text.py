@@ -8,6 +8,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision
+from tellapart.data.open import open_many
 from tellapart.purposes.options import AltTextOptions
 
 app = App()
@@ -21,7 +22,6 @@ def alt_text(
     precision: InferencePrecision = "auto",
 ) -> None:
     """Make alt text of captions: short, without empty openings, in files and in pictures (XMP)."""
-    from tellapart.data.open import open_many
     from tellapart.purposes.write_alt_text import write_alt_texts
 
     write_alt_texts(open_many(pictures), pictures, options, device, precision)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import webbrowser
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,10 +15,14 @@ import rich.table
 import typer
 from rich import box
 
+from tellapart.bags import file as bag_file
+from tellapart.bags.review import export_review
+from tellapart.bags.review.store import decisions_of, reviewer_name
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, ExactPrecision, Json, WorkerOptions
 from tellapart.cli.output import show
 from tellapart.cli.workers import encode_ahead
+from tellapart.data import open_many
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.files import check_output, locked, write_output
 from tellapart.utils.messages import say, typed_command
@@ -123,7 +128,6 @@ def mine(
     as_json: Json = False,
 ) -> None:
     """Mine disjoint bags of similar pictures, the most similar first."""
-    from tellapart.bags import file as bag_file
 
     if features is not None:
         kept = {"--captions": captions, "--max-cosine-pairs": max_cosine_pairs, "--all-pairs": all_pairs}
@@ -165,7 +169,6 @@ def _mine_features(
     options: WorkerOptions,
     as_json: bool,
 ) -> None:
-    from tellapart.bags import file as bag_file
     from tellapart.bags import mined_folder
     from tellapart.jobs import neighbours
 
@@ -223,7 +226,6 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, 3.json, 5.json, …, pictures.jsonl, and a card."""
-    from tellapart.bags import file as bag_file
     from tellapart.evaluation import benchmark_card
 
     for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(size))):
@@ -271,7 +273,6 @@ def pool(
 ) -> None:
     """Build a pool of hard distractors: pictures that look like the test pictures, for eval --distractors."""
     from tellapart.bags import mine as mining
-    from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
     check_output(out)
@@ -303,8 +304,6 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags, as Markdown and HTML."""
-    from tellapart.bags import file as bag_file
-    from tellapart.data import open_many
     from tellapart.evaluation import benchmark_card
     from tellapart.features import store as feature_store
     from tellapart.scorers import load_scorer
@@ -339,12 +338,10 @@ def mined_from(
 
     ``kept``: the file that they are for, which is refused where it holds anything but bags of these settings.
     """
-    from tellapart.bags import file as bag_file
     from tellapart.bags import mine as mining
 
     if max_cosine_pairs and max_cosine is None:
         raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
-    from tellapart.data import open_many
     from tellapart.scorers import load_scorer
 
     sizes = sizes_of(size)
@@ -391,7 +388,6 @@ def review(
     """Review bags on a local page, by keyboard. Repeat the command to continue."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     from tellapart.bags.review.app import open_review, serve
-    from tellapart.bags.review.store import reviewer_name
     from tellapart.utils.web import bind
 
     name = reviewer_name(reviewer) if reviewer is not None else None
@@ -403,8 +399,6 @@ def review(
             say(f"{len(session.bags):,} bags; review them at {address} (Ctrl-C ends it; decisions are in "
                 f"{session.store.path})")  # fmt: skip
             if open_page:
-                import webbrowser
-
                 webbrowser.open(address)
 
         serve(session, listener, ready)
@@ -423,8 +417,6 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Export the bags that reviewers kept, and their decisions."""
-    from tellapart.bags.review import export_review
-    from tellapart.bags.review.store import decisions_of
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"

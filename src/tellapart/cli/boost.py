@@ -13,11 +13,16 @@ import rich.table
 import typer
 from rich import box
 
+from tellapart.boost.dataset import boost_dataset, check_out, parse_shard
+from tellapart.boost.output import merge, read_records, stage_of_captions
+from tellapart.boost.stages import stages as make_stages
 from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
+from tellapart.data import open_many
 from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.job import SUFFIX, JobRequest
 from tellapart.utils.messages import say, typed_command
 
 if TYPE_CHECKING:
@@ -81,10 +86,7 @@ def boost(
     as_json: Json = False,
 ) -> None:
     """Make captions dense and keep them true. Interrupted runs resume when you repeat the command."""
-    from tellapart.boost.dataset import boost_dataset, check_out, parse_shard
-    from tellapart.boost.stages import stages as make_stages
     from tellapart.boost.statistics import Statistics, tokens_of
-    from tellapart.data import open_many
     from tellapart.inference.describers import open_backends
 
     out, part = options.out, parse_shard(options.shard)
@@ -129,9 +131,7 @@ def _by_workers(
     as_json: bool,
 ) -> None:
     """Boosts by many workers, each with its share of the requests in flight."""
-    from tellapart.boost.output import read_records, stage_of_captions
     from tellapart.boost.statistics import Statistics, tokens_of
-    from tellapart.jobs.job import SUFFIX, JobRequest
     from tellapart.jobs.works.boost import ledgers_of
     from tellapart.jobs.works.table import merge_job
 
@@ -166,8 +166,6 @@ def _by_workers(
 
 def merge_parts(parts: Sequence[Path], out: Path, as_json: bool) -> None:
     """Join the results of ``--shard 1/N`` to ``N/N`` into the file that one job would have written."""
-    from tellapart.boost.dataset import check_out
-    from tellapart.boost.output import merge, read_records
     from tellapart.boost.statistics import Statistics
 
     check_out(out)

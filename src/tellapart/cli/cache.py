@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
 
 from tellapart.cli.app import HOUSEKEEPING, App
 from tellapart.cli.options import Json
@@ -44,7 +45,6 @@ def cache(
 
 def describe_cache() -> tuple[dict[str, Any], Table]:
     """The content of the cache as JSON values and as a table."""
-    from rich.table import Table
 
     from tellapart.features import store as feature_store
 

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tellapart.captions.writers import Replace, guard_edited, same_models
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions
 from tellapart.cli.workers import finished_job, job_counts, refuse_mostly_unreadable
+from tellapart.data.open import open_many
 from tellapart.errors import UsageError
 from tellapart.inference.options import CaptionOptions
+from tellapart.inference.prompts import Prompts
+from tellapart.jobs.job import SUFFIX, JobRequest
+from tellapart.jobs.works.joined_captions import check_format
 from tellapart.utils.files import is_url
 from tellapart.utils.messages import say
 from tellapart.utils.registry import allowed_code
@@ -37,7 +42,6 @@ def caption(
     job: JobOptions,
 ) -> None:
     """Caption pictures. Interrupted runs resume when you repeat the command, in the precision they began with."""
-    from tellapart.data.open import open_many
     from tellapart.inference.folder import caption_folder, check_destination
     from tellapart.inference.plan import plan_captions
 
@@ -53,13 +57,8 @@ def caption_job(
     plan: CaptionPlan, pictures: Sequence[str], options: CaptionOptions, job: JobOptions, device: str, precision: str
 ) -> None:
     """Captions by many workers, and joins their captions in one file. Raises `UsageError` for what no worker can do."""
-    from tellapart.captions.writers import Replace, guard_edited, same_models
-    from tellapart.data.open import open_many
     from tellapart.inference.caption import caption_request
     from tellapart.inference.folder import BATCH_SIZE
-    from tellapart.inference.prompts import Prompts
-    from tellapart.jobs.job import SUFFIX, JobRequest
-    from tellapart.jobs.works.joined_captions import check_format
     from tellapart.jobs.works.table import merge_job
 
     check_job(plan, pictures, options)

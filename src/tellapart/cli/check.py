@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from tellapart.check.kinds import KINDS
+from tellapart.check.page import write_check_page
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json
 from tellapart.cli.output import show
+from tellapart.data import open_data
+from tellapart.data.caption_files import read_caption_file, read_reference_file
 from tellapart.errors import TellapartError, UsageError, nearest
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import say, typed_command
@@ -45,10 +49,7 @@ def check(
 
     Needs no model; --scorer and --captioner add checks that do. Use --fail-on any in CI.
     """
-    from tellapart.check.page import write_check_page
     from tellapart.check.run import check_captions
-    from tellapart.data import open_data
-    from tellapart.data.caption_files import read_caption_file, read_reference_file
 
     levels = levels_of(fail_on or ())
     if report is not None:
@@ -80,7 +81,6 @@ def check(
 
 def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
     """Returns the kinds that ``--fail-on`` names with their levels as shares; None: its own. Raises `UsageError`."""
-    from tellapart.check.kinds import KINDS
 
     levels: dict[str, float | None] = {}
     for option in options:

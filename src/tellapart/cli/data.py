@@ -14,7 +14,12 @@ from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Device, InferencePrecision, JobOptions, Json
 from tellapart.cli.output import show, table_of
 from tellapart.cli.workers import encode_job, job_counts, refuse_mostly_unreadable
+from tellapart.data.caption_files import read_reference_file
+from tellapart.data.reader import kinds_of_data
 from tellapart.errors import UsageError, nearest
+from tellapart.evaluation.facts import check_tagger
+from tellapart.jobs.job import SUFFIX, recorded_results
+from tellapart.language.claims import simplify_all
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say
 
@@ -32,7 +37,6 @@ def data() -> None:
 @app.command()
 def kinds(as_json: Json = False) -> None:
     """List the kinds of data sets, for kind:path?key=value."""
-    from tellapart.data.reader import kinds_of_data
 
     rows, broken = kinds_of_data()
     show(dict(rows), lambda: table_of(("kind", "what it reads"), rows), as_json)
@@ -51,9 +55,6 @@ def simplify(
     as_json: Json = False,
 ) -> None:
     """Simplify captions to their subject, or to subject, verb and object (paper 1, figure 4b)."""
-    from tellapart.data.caption_files import read_reference_file
-    from tellapart.evaluation.facts import check_tagger
-    from tellapart.language.claims import simplify_all
 
     if keep not in KEPT:
         raise UsageError(f"--keep is '{keep}'{nearest(keep, KEPT)}; expected {' or '.join(KEPT)}")
@@ -118,7 +119,6 @@ def encode(
 
     Interrupted runs resume when you repeat the command.
     """
-    from tellapart.jobs.job import SUFFIX, recorded_results
     from tellapart.jobs.works.features import check_features
     from tellapart.jobs.works.table import merge_job
 

@@ -21,6 +21,9 @@ from rich import box
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Device, Json, RecipePrecision, precision_settings
 from tellapart.cli.output import show
+from tellapart.evaluation.selection import describe
+from tellapart.report.folder import read_run
+from tellapart.report.verdict import compare
 from tellapart.utils.messages import console, say
 
 if TYPE_CHECKING:
@@ -111,9 +114,6 @@ def draw(image: Image.Image, columns: int = 40) -> None:
 
 def summary(folder: Path) -> RenderableType:
     """Returns what changed in five rows, and where the rest is."""
-    from tellapart.evaluation.selection import describe
-    from tellapart.report.folder import read_run
-    from tellapart.report.verdict import compare
 
     results = read_run(folder, describe).results
     comparison = compare(results) if results is not None else None

@@ -125,7 +125,7 @@ def main() -> None:
     """Runs the command ``tellapart``."""
     _open_streams()
     _stop_at_sigterm()
-    run(whole_app())
+    run(app_of_verb(sys.argv[1:]))
 
 
 def _open_streams() -> None:
@@ -196,7 +196,17 @@ def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
 
 def whole_app() -> App:
     """The app with every command."""
-    return app_of(_groups())
+    return app_of(_groups(_modules()))
+
+
+def app_of_verb(arguments: list[str]) -> App:
+    """The app with the commands of the verb that was typed, or with every command if the line does not begin with one.
+
+    A verb's module imports what its functions need; the modules of other verbs would cost a second.
+    """
+    name = arguments[0].replace("-", "_") if arguments else ""
+    groups = list(_groups([name])) if name in _modules() else []
+    return app_of(groups) if groups else whole_app()
 
 
 def app_of(groups: Iterable[App]) -> App:
@@ -208,13 +218,18 @@ def app_of(groups: Iterable[App]) -> App:
     return filled
 
 
-def _groups() -> Iterator[App]:
-    """Every other module of this folder with an `app` is a command, or a group of them."""
-    for name in sorted(file.stem for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py")):
-        if (module := f"{FOLDER}.{name}") != __name__:
-            group = getattr(import_module(module), "app", None)
-            if isinstance(group, App):
-                yield group
+def _modules() -> list[str]:
+    """The other modules of this folder."""
+    files = [file for folder in import_module(FOLDER).__path__ for file in Path(folder).glob("*.py")]
+    return sorted({file.stem for file in files} - {"__init__", __name__.rpartition(".")[2]})
+
+
+def _groups(modules: Iterable[str]) -> Iterator[App]:
+    """Every module with an `app` is a command, or a group of them."""
+    for module in modules:
+        group = getattr(import_module(f"{FOLDER}.{module}"), "app", None)
+        if isinstance(group, App):
+            yield group
 
 
 def one_line(error: Exception) -> str | None:

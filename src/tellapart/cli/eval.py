@@ -13,7 +13,12 @@ from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, ExactPrecision, Json
 from tellapart.cli.output import show, table_of
 from tellapart.errors import UsageError
+from tellapart.evaluation import formats
+from tellapart.evaluation.eval_page import write_eval_page
+from tellapart.evaluation.inputs import run_eval
 from tellapart.evaluation.options import EvalOptions, key_rows, with_keys
+from tellapart.evaluation.selection import list_metrics, main_metrics, metric_table
+from tellapart.metrics.results import WORDS
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import say, stdout_errors, typed_command
 
@@ -56,9 +61,6 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure captions: retrieval among similar pictures, agreement with references, diversity, truthfulness."""
-    from tellapart.evaluation import formats
-    from tellapart.evaluation.eval_page import write_eval_page
-    from tellapart.evaluation.inputs import run_eval
 
     if settings == ["list"] or _metric_names(options) == ["list"]:
         show_metrics(as_json) if settings != ["list"] else show_keys(as_json)
@@ -105,7 +107,6 @@ def _metric_names(options: EvalOptions) -> list[str] | None:
 
 def show_metrics(as_json: bool) -> None:
     """Prints all metrics: ``--metrics list``."""
-    from tellapart.evaluation.selection import list_metrics, metric_table
 
     metrics = list_metrics()
     show({"metrics": [metric.to_json() for metric in metrics]}, lambda: metric_table(metrics), as_json)
@@ -132,8 +133,6 @@ def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
 
 def show_results(results: Results, as_json: bool, *, five: bool) -> None:
     """Prints the results. five: only the main metrics in the table."""
-    from tellapart.evaluation.selection import main_metrics
-    from tellapart.metrics.results import WORDS
 
     only = main_metrics(key for key in results.signatures if key != WORDS) if five else None
     show(results.to_json(), partial(results.table, only=only, signatures=True), as_json)

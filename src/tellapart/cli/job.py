@@ -12,6 +12,7 @@ from tellapart.cli.boost import merge_parts
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError
+from tellapart.jobs.job import SUFFIX, Job, status_lines, status_of
 from tellapart.utils.messages import say
 
 app = App(name="job", help="Show the progress of jobs of many workers, and merge their results.", no_args_is_help=True)
@@ -26,7 +27,6 @@ def job() -> None:
 @app.command()
 def status(folder: JobFolder, as_json: Json = False) -> None:
     """Show the progress of a job, on any machine that can read its files."""
-    from tellapart.jobs.job import Job, status_lines, status_of
 
     found = status_of(Job.open(folder))
     show(found, lambda: "\n".join(status_lines(found)), as_json)
@@ -52,7 +52,6 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Merge the results of a job, or the parts of a boosted data set, in the order of the data."""
-    from tellapart.jobs.job import SUFFIX, Job
     from tellapart.jobs.works.table import merge_job
 
     folder = parts[0]

@@ -12,6 +12,7 @@ from rich.table import Table
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision
 from tellapart.cli.output import show
+from tellapart.data.open import open_many
 from tellapart.purposes.options import LoraOptions
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ def lora(
     precision: InferencePrecision = "auto",
 ) -> None:
     """Make captions for an image generator: a trigger word, without what all pictures have in common."""
-    from tellapart.data.open import open_many
     from tellapart.purposes.write_lora import write_lora
 
     write_lora(open_many(pictures), pictures, options, device, precision, show_shares)

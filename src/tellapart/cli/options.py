@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tellapart.errors import UsageError
+from tellapart.jobs.cluster import Workers
 
 if TYPE_CHECKING:
     from tellapart.jobs.cluster import Workers as ClusterWorkers
@@ -83,7 +84,6 @@ class WorkerOptions:
 
     def cluster(self) -> ClusterWorkers:
         """Returns the workers that are wanted."""
-        from tellapart.jobs.cluster import Workers
 
         return Workers(self.workers, self.ray, self.cpus_per_worker, self.gpus_per_worker)
 

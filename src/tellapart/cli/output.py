@@ -8,6 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from tellapart.evaluation.stored import read_results
 from tellapart.utils.messages import console, for_terminal, json_text, say, stdout_errors
 
 if TYPE_CHECKING:
@@ -29,9 +34,6 @@ def show(value: Any, render: Callable[[], RenderableType], as_json: bool) -> Non
 
 def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "") -> Table:
     """Returns a table for the terminal. Columns of numbers are set right; texts are no markup."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
 
     rows = [*map(list, rows)]
     table = Table(box=box.SIMPLE_HEAD, title=title and Text(title), title_justify="left")
@@ -45,7 +47,6 @@ def table_of(heads: Sequence[str], rows: Iterable[Sequence[str]], title: str = "
 
 def show_run(folder: Path, as_json: bool) -> None:
     """Print the results of a finished run, and where its model and report are."""
-    from tellapart.evaluation.stored import read_results
 
     value, results = read_results(folder)
     none = "Not measured: the recipe names no test set. To measure the model, type: tellapart eval"

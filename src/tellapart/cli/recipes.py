@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.table import Table
 
 from tellapart.cli.app import TRAINING, App
 from tellapart.cli.options import Json, recipe_names
@@ -30,7 +31,6 @@ def list_recipes(ctx: typer.Context, as_json: Json = False) -> None:
 
 
 def _table(rows: list[tuple[str, str]]) -> Table:
-    from rich.table import Table
 
     table = Table("recipe", "what it trains", caption="tellapart train RECIPE", caption_justify="left")
     for row in rows:

@@ -16,7 +16,16 @@ import typer
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, Json
 from tellapart.cli.output import show
+from tellapart.data import open_data
+from tellapart.data.caption_files import read_caption_file
 from tellapart.errors import UsageError
+from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
+from tellapart.evaluation.facts import check_tagger
+from tellapart.evaluation.matching import match_files, read_references
+from tellapart.evaluation.prepare import lists_of, references_of
+from tellapart.evaluation.selection import describe
+from tellapart.report import build_report
+from tellapart.report.token_losses import draw_token_losses
 from tellapart.utils.files import check_output, write_output
 from tellapart.utils.messages import for_terminal, say, stdout_errors
 
@@ -34,8 +43,6 @@ def report(
     ] = None,
 ) -> None:
     """Write an HTML page about one run, or several side by side."""
-    from tellapart.evaluation.selection import describe
-    from tellapart.report import build_report
 
     page = build_report(runs, out, describe=describe)
     with stdout_errors():
@@ -59,12 +66,6 @@ def changes(
     device: Device = "auto",
 ) -> None:
     """Show where CIDEr falls most (better, equal or hallucinated captions) and what only AFTER gets right."""
-    from tellapart.data import open_data
-    from tellapart.data.caption_files import read_caption_file
-    from tellapart.evaluation.changes import Changes, OnlyRight, check_top, find_falls, find_only_right
-    from tellapart.evaluation.facts import check_tagger
-    from tellapart.evaluation.matching import match_files, read_references
-    from tellapart.evaluation.prepare import lists_of, references_of
 
     dataset = open_data(data)
     files = {"before": read_caption_file(before), "after": read_caption_file(after)}
@@ -131,11 +132,9 @@ def tokens(
     import torch
 
     from tellapart.captioners import load_captioner
-    from tellapart.data import open_data
     from tellapart.evaluation.word_values import token_losses
     from tellapart.features.store import FeatureStore
     from tellapart.features.views import make_view
-    from tellapart.report.token_losses import draw_token_losses
 
     check_output(out, ".svg")
     items = {item.id: item for item in open_data(data)}

@@ -9,6 +9,7 @@ import typer
 
 from tellapart.cli.app import MEASURING, App
 from tellapart.cli.options import Device, InferencePrecision
+from tellapart.data import open_data
 from tellapart.errors import UsageError, need_extra
 from tellapart.utils.messages import say
 
@@ -46,7 +47,6 @@ def serve(
     """
     need_extra("serve", "the endpoint", "starlette", "uvicorn")
     from tellapart.captioners import load_captioner
-    from tellapart.data import open_data
     from tellapart.inference.serve import Service, create_app, plain_pictures
     from tellapart.models.decoding import Decoding
     from tellapart.models.devices import resolve_device, resolve_precision

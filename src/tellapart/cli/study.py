@@ -22,7 +22,17 @@ from tellapart.cli.app import DATA, App
 from tellapart.cli.options import Json
 from tellapart.cli.output import show
 from tellapart.errors import UsageError, need_extra
+from tellapart.evaluation.agreement import agreement_with_people
+from tellapart.evaluation.judges.arena import run_arena
 from tellapart.evaluation.options import JudgeInputs
+from tellapart.study.analysis import analyse
+from tellapart.study.analysis import export as write
+from tellapart.study.design import CONTROL, ITEM, ITEMS, KINDS, check_pictures, open_study
+from tellapart.study.plan import Assumptions, cheapest
+from tellapart.study.plan import plan as simulate_plans
+from tellapart.study.report import tables, to_json, write_report
+from tellapart.study.session import StudySession
+from tellapart.study.store import STORE, AnswerStore
 from tellapart.utils.files import check_output
 from tellapart.utils.messages import say
 
@@ -71,9 +81,7 @@ def serve(
 ) -> None:
     """Serve the study page until Ctrl-C. Repeat the command to continue."""
     need_extra("study", "the study's page", "starlette", "uvicorn")
-    from tellapart.study.design import check_pictures, open_study
     from tellapart.study.server import create_app as web_app
-    from tellapart.study.session import StudySession
     from tellapart.utils.web import bind
     from tellapart.utils.web import serve as serve_page
 
@@ -133,9 +141,6 @@ def simulate(
     Writes their answers and the report to FOLDER/simulated, apart from those of people.
     """
     need_extra("study", "a rehearsal", "starlette", "uvicorn")
-    from tellapart.study.analysis import analyse
-    from tellapart.study.design import KINDS, open_study
-    from tellapart.study.report import tables, to_json, write_report
     from tellapart.study.simulate import rehearse, scenes_study
 
     kind = str(folder) if str(folder) in KINDS and not folder.exists() else ""
@@ -172,9 +177,6 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Report a study: tables, intervals, agreement, exclusions, times, and a page."""
-    from tellapart.study.analysis import analyse
-    from tellapart.study.design import open_study
-    from tellapart.study.report import tables, to_json, write_report
 
     if out is not None:
         check_output(out, ".html", ".htm")
@@ -201,8 +203,6 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Export the answers as JSON and CSV, without identifiers."""
-    from tellapart.study.analysis import export as write
-    from tellapart.study.design import open_study
 
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
@@ -226,7 +226,6 @@ def forget(
     as_json: Json = False,
 ) -> None:
     """Delete the answers of a participant, or all identifiers of the recruiting platform."""
-    from tellapart.study.design import open_study
 
     if (identifier is None) == (not all_ids):
         raise UsageError("forget whom? type --id IDENTIFIER, or --all-ids to delete identifiers and keep answers")
@@ -243,7 +242,6 @@ def forget(
 
 def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:
     """The answers at ``--store``, else in the study's folder."""
-    from tellapart.study.store import STORE, AnswerStore
 
     return AnswerStore.open(study, location or study.folder / STORE, create=create)
 
@@ -331,7 +329,6 @@ def create(
 ) -> None:
     """Read the material, write the study, and say what was made. ``more``: further fields of the plan."""
     from tellapart.study.create import StudyPlan, create_study, read_material
-    from tellapart.study.design import ITEMS
 
     plan = StudyPlan(kind=kind, **asdict(design), **more)
     if (material.out / ITEMS).exists():
@@ -343,7 +340,6 @@ def create(
 
 def summary(study: Study) -> dict[str, Any]:
     """A new study as JSON values."""
-    from tellapart.study.design import CONTROL, ITEM
 
     return {
         "folder": str(study.folder),
@@ -401,10 +397,6 @@ def plan(
     as_json: Json = False,
 ) -> None:
     """Plan a study: participants, items and cost to detect a difference, by simulated power."""
-    from dataclasses import asdict
-
-    from tellapart.study.plan import Assumptions, cheapest
-    from tellapart.study.plan import plan as simulate_plans
 
     if budget is not None and not pay:
         raise UsageError("--budget needs what one participant is paid; add --pay")
@@ -478,7 +470,6 @@ def judges(
     as_json: Json = False,
 ) -> None:
     """Measure how well metrics agree with people: Kendall's tau, Spearman's rho, accuracy on pairs."""
-    from tellapart.evaluation.agreement import agreement_with_people
 
     names = None if metrics is None else [name.strip() for name in ",".join(metrics).split(",") if name.strip()]
     found = agreement_with_people(
@@ -512,7 +503,6 @@ def arena(
     as_json: Json = False,
 ) -> None:
     """Rank systems by a judge that compares their captions in pairs, in both orders (Bradley-Terry)."""
-    from tellapart.evaluation.judges.arena import run_arena
 
     opened = judge.open()
     if opened is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,11 @@ from tellapart.cli.app import RESEARCH, App
 from tellapart.cli.options import Device, Json, RecipePrecision, Settings, precision_settings
 from tellapart.cli.output import show
 from tellapart.errors import TellapartError, UsageError, nearest
+from tellapart.study.analysis import analyse
+from tellapart.study.design import open_study
+from tellapart.study.store import STORE, AnswerStore
 from tellapart.utils.messages import say, typed_command
+from tellapart.utils.options import fill_in
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
@@ -191,9 +196,6 @@ def existing(path: str) -> Path:
 
 def run_step(step: Step, place: str, options: Sequence[str]) -> None:
     """Runs a command in a process of its own. Raises `TellapartError` where it fails."""
-    import subprocess
-
-    from tellapart.utils.options import fill_in
 
     say(f"{place}: {step.typed()}")
     words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
@@ -292,9 +294,6 @@ def cell_text(figure: Figure | None, places: str) -> str:
 
 def study_figures(plan: Plan) -> Mapping[str, Mapping[str, float]]:
     """Returns the figures of a table's study, by system and name; empty before people have answered."""
-    from tellapart.study.analysis import analyse
-    from tellapart.study.design import open_study
-    from tellapart.study.store import STORE, AnswerStore
 
     folder = plan.study_folder
     if not (folder / STORE).is_file():

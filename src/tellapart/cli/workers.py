@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from tellapart.cli.options import JobOptions, WorkerOptions
+from tellapart.data import Skipped
 from tellapart.errors import TellapartError, UsageError
+from tellapart.jobs.cluster import load_ray
+from tellapart.jobs.job import SUFFIX, JobRequest, prepare, recorded_results
 from tellapart.utils.files import check_output, is_url, locked, writable_file
 from tellapart.utils.messages import detail, say
 from tellapart.utils.registry import allowed_code
@@ -46,8 +49,6 @@ def finished_job(
     With ``--estimate`` the estimate is printed, and the command ends. Raises `TellapartError` where shards were set
     aside.
     """
-    from tellapart.jobs.cluster import load_ray
-    from tellapart.jobs.job import SUFFIX, prepare, recorded_results
     from tellapart.jobs.run import refuse_failed, run_job
 
     load_ray()  # or a line says that it is not there
@@ -95,7 +96,6 @@ def job_counts(job: Job) -> dict[str, Any]:
 
     Raises `TellapartError` where that is all.
     """
-    from tellapart.data import Skipped
 
     counts: dict[str, Any] = {"items": 0, "written": 0, "left_out": 0}
     left_out, seen = Skipped(), 0
@@ -142,7 +142,6 @@ def encode_job(
     overwrite: bool,
 ) -> Iterator[Job]:
     """The job that encodes these pictures, done; no other process works in its folder until the block ends."""
-    from tellapart.jobs.job import JobRequest
     from tellapart.jobs.works.features import SUFFIX
     from tellapart.models.saved import files_digest
 

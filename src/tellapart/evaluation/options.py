@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from pydantic import TypeAdapter, ValidationError
 
 from tellapart.errors import UsageError, nearest
+from tellapart.evaluation.judges.judge import Judge, check_folder
 
 if TYPE_CHECKING:
     from tellapart.evaluation.judges.judge import Judge
@@ -54,7 +56,6 @@ class JudgeInputs:
                 raise UsageError("prompts: only a judge reads them; add --llm-judge openai:MODEL@URL")
             return None
         from tellapart.boost.backends import open_backend
-        from tellapart.evaluation.judges.judge import Judge, check_folder
 
         check_folder(self.prompts)
         return Judge(open_backend(self.llm_judge), self.ledger, self.prompts)
@@ -209,7 +210,6 @@ def key_rows() -> list[tuple[str, str, str]]:
 
 def with_keys(options: EvalOptions, assignments: Sequence[str]) -> EvalOptions:
     """Returns the options with the keys of ``--set KEY=VALUE``. Raises `UsageError`."""
-    from pydantic import TypeAdapter, ValidationError
 
     values: dict[str, Any] = {}
     known = keys()

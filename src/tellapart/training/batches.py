@@ -14,14 +14,13 @@ import torch
 import torch.nn.functional as F
 from PIL import Image, ImageOps
 
-from tellapart.bags import multimodal, nearest_neighbours
-from tellapart.bags.mine import caption_features, item_captions
+from tellapart.bags.mine import caption_features, item_captions, multimodal
 from tellapart.bags.sampler import BagSampler, BatchRows, HardNegativeSampler, Sampler, curriculum, random_bags
 from tellapart.captioners import Captioner
 from tellapart.data.pictures import ahead
 from tellapart.errors import UsageError
 from tellapart.features.filling import RowMaker
-from tellapart.features.nearest import COPY
+from tellapart.features.nearest import COPY, nearest_neighbours
 from tellapart.features.store import FeatureStore
 from tellapart.models.protocols import Learner
 from tellapart.recipe.schema import Bags, Recipe

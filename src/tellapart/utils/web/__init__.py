@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import h11
 import uvicorn
+from PIL import Image
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -173,7 +174,6 @@ SMALL = 256  # pixels; smaller pictures are sent losslessly as PNG
 
 def encode_picture(image: Image.Image, longest: int) -> tuple[bytes, str]:
     """Encodes a picture, resized in place to at most ``longest`` pixels per side. Returns bytes and media type."""
-    from PIL import Image
 
     small = max(image.size) < SMALL
     image.thumbnail((longest, longest), Image.Resampling.LANCZOS)
