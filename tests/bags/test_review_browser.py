@@ -166,7 +166,7 @@ def test_a_server_that_is_gone_loses_nothing(chrome: Any, tmp_path: Path) -> Non
         page = Page(chrome, port)
         page.press("k", "4")
     page.press("d")
-    assert page.bag() == 2 and "The review is not running" in page.text("#trouble")
+    assert page.bag() == 2 and "The review server is not running" in page.text("#trouble")
     assert page.chosen() == ["attribute"], "what was chosen is still there"
     again = open_review(path, reviewer="Ann")
     with again.store, serving(again, port):  # another token: the page finds out by itself

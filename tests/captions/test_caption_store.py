@@ -242,11 +242,11 @@ def test_of_two_layouts_texts_beside_pictures_go_first(folder: Path, capsys: pyt
     assert texts(CaptionStore.open(folder)) == {"1.jpg": "b"}
     (folder / "1.txt").write_text("a")
     assert texts(CaptionStore.open(folder)) == {"1.jpg": "a"}
-    assert "captions.jsonl stays as it is, name it to use it" in capsys.readouterr().err
+    assert "reading captions from the .txt files and ignoring captions.jsonl; to use captions.jsonl" in capsys.readouterr().err
     assert texts(CaptionStore.open(folder, folder / "captions.jsonl")) == {"1.jpg": "b"}
     (folder / "1.txt").unlink()
     (folder / "captions.csv").write_text("id,caption\n")
-    with pytest.raises(UsageError, match="several lists of captions; name one"):
+    with pytest.raises(UsageError, match="contains several caption files; specify one of them"):
         CaptionStore.open(folder)
 
 
@@ -255,7 +255,7 @@ def test_a_layout_that_is_read_only_is_not_written(folder: Path) -> None:
     path.write_text('[{"id": "1.jpg", "caption": "x"}]')
     store = CaptionStore.open(folder, path)
     assert texts(store) == {"1.jpg": "x"}
-    with pytest.raises(UsageError, match="read only"):
+    with pytest.raises(UsageError, match="read-only"):
         store.write({"1.jpg": Edit("y")}, "edit")
 
 

@@ -70,10 +70,10 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
     (folder / "2.txt").write_text("edited\n")
     done = caption(cli, "scenes", folder, "--format", "txt", "--overwrite")
     assert "6 captions written, 2 already done" in done.err
-    assert "2 .txt files were written or edited by a person and stay; --replace-edited" in done.err
+    assert "2 .txt files were written or edited by hand and are kept; pass --replace-edited to" in done.err
     assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
     done = caption(cli, "scenes", folder, "--format", "txt", "--overwrite", "--replace-edited")
-    assert "8 captions written" in done.err and "2 texts that a person wrote or edited are replaced" in done.err
+    assert "8 captions written" in done.err and "replaced 2 texts that were written or edited by hand; to restore them, run" in done.err
     assert all(text_of_person(path, OwnFiles()) is None for path in folder.glob("*.txt"))
     hidden = {path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")}
     assert hidden == {FILE_NAME}, "one file of ours"
@@ -118,10 +118,10 @@ def test_overwrite_leaves_captions_of_people_in_one_file(
     lines[number] = '{"id": "2.jpg", "caption": "größer, by hand"}\n' if suffix == "jsonl" else "2.jpg,by hand\n"
     out.write_bytes("".join(lines).encode("latin-1"))  # as an old editor saves it
     edited = lines[number].encode("latin-1")
-    assert "type --overwrite to caption anew" in cli("caption", tiny_captioner, folder, "-o", out, "--beams", 1).err
+    assert "hand-written and edited texts are kept" in cli("caption", tiny_captioner, folder, "-o", out, "--beams", 1).err
     done = caption(cli, tiny_captioner, folder, "-o", out, "--overwrite")
     assert "7 captions written, 1 already done" in done.err
-    assert "1 captions were written or edited by a person and stay" in done.err and edited in out.read_bytes()
+    assert "1 captions were written or edited by hand and are kept; pass --replace-edited to replace" in done.err and edited in out.read_bytes()
     done = caption(cli, tiny_captioner, folder, "-o", out, "--overwrite", "--replace-edited")
     assert "8 captions written" in done.err and edited not in out.read_bytes()
     assert "by hand" in cli("captions", "history", folder, "2.jpg", "--captions", out).out
@@ -148,8 +148,8 @@ def test_workers_do_not_replace_what_a_person_edited(cli: Cli, folder: Path, tmp
     out.write_text(
         "".join(json.dumps(row | ({"caption": "mine"} if n == 3 else {})) + "\n" for n, row in enumerate(rows))
     )
-    assert "a person wrote or edited 1 of its captions" in cli("caption", *typed, "--beams", 1).err
-    assert "a person wrote or edited 1 of its captions" in cli("job", "merge", f"{out}.job").line
+    assert "1 captions were written or edited by hand; choose another file, or pass --replace-edited" in cli("caption", *typed, "--beams", 1).err
+    assert "1 captions were written or edited by hand; choose another file, or pass --replace-edited" in cli("job", "merge", f"{out}.job").line
     assert records(out)[3]["caption"] == "mine"
     caption(cli, *typed, "--replace-edited")
     assert records(out) == rows and records(tmp_path / "a.jsonl.replaced.jsonl")[0]["text"] == "mine"
@@ -163,7 +163,7 @@ def test_overwrite_leaves_sidecars_of_people(cli: Cli, folder: Path, tmp_path: P
         return xmp.texts_of(xmp.read_sidecar(folder / "2.xmp"), "2.xmp")[xmp.ALT]
 
     done = made(cli, *typed, "--overwrite")
-    assert "1 pictures have an alt text of another origin" in done.err and alt() == "by hand"
+    assert "1 pictures already have an alt text from another source, which was kept" in done.err and alt() == "by hand"
     made(cli, *typed, "--replace-edited")
     assert alt() != "by hand" and records(folder / "xmp.replaced.jsonl")[0]["text"] == "by hand"
 
@@ -176,7 +176,7 @@ def test_texts_saved_in_another_encoding_are_refused_and_stay(cli: Cli, folder: 
     saved = "".join([rows[0], "0.jpg,Müller am Tor,\n", *rows[2:]]).encode("cp1252")
     out.write_bytes(saved)
     done = purpose(cli, "alt-text", folder, "-o", out, "--embed")
-    assert done.status == 2 and "alt.csv: a line is not as this command writes it ('utf-8' codec" in done.err
+    assert done.status == 2 and "alt.csv has a line that this command cannot parse ('utf-8' codec" in done.err
     assert out.read_bytes() == saved and not list(folder.glob("*.xmp"))
 
 
@@ -208,11 +208,11 @@ def test_captions_of_people_for_a_generator_are_told(cli: Cli, folder: Path, tex
         and (folder / "2.txt").read_text() == text
     )
     if not text:
-        assert "1 of these are empty, so their pictures are trained without a caption: 2.txt" in done.err
+        assert "1 of these are empty, so their pictures will be trained on without a caption: 2.txt" in done.err
     if text:
-        assert "1 of these do not have the trigger 'ohwx'" in done.err and "2.txt; add it there" in done.err
+        assert "1 of these do not contain the trigger 'ohwx', so the generator will not learn it from them" in done.err and "', so the generator will not learn it from them: 2.txt; add the trigger to these files" in done.err
         assert "1 of these are empty" not in done.err
-        assert "1 of these have several lines, of which kohya's scripts read the first: 2.txt" in done.err
+        assert "1 of these have several lines, but kohya's scripts only read the first: 2.txt" in done.err
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
 def test_two_folders_have_no_list_in_common(cli: Cli, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "cats")
     line = purpose(cli, "lora", folder, tmp_path / "cats", *LORA).line
-    assert "the pictures lie in 2 folders" in line and f"name {tmp_path.resolve()}" in line
+    assert "the pictures are in 2 folders" in line and f"name {tmp_path.resolve()}" in line
     assert "2 folders" in purpose(cli, "lora", *sorted(tmp_path.glob("*/*.jpg")), *LORA).line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cats", "dogs"]
     made(cli, "lora", tmp_path, *LORA)
@@ -305,7 +305,7 @@ def test_other_pictures_of_the_same_names_are_refused(cli: Cli, folder: Path, tm
     before = out.read_bytes()
     (tmp_path / "cats").mkdir()
     Image.new("RGB", (40, 40), "red").save(tmp_path / "cats" / "1.jpg")
-    assert "has the captions of other pictures with the same ids, such as '1.jpg'" in cli(
+    assert "contains captions of other pictures with the same ids, such as '1.jpg'" in cli(
         "caption", "scenes", tmp_path / "cats", "-o", out, "--beams", 1).line  # fmt: skip
     assert out.read_bytes() == before
 
@@ -398,7 +398,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
         process.communicate()
         assert (folder / "07.txt").read_text() == "ohwx, by hand\n"
     done = made(cli, "lora", folder, "--trigger", "last")
-    assert "1 .txt files were written or edited by a person" in done.err
+    assert "1 .txt files were written or edited by hand and are kept; pass --replace-edited to" in done.err
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
     for name, text in rows.items():

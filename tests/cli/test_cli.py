@@ -431,7 +431,7 @@ def test_samples_are_kept_all_and_eval_measures_how_they_differ(
     told = json.loads(cli("eval", "--captions", one, "--metrics", "div1,mbleu", "--json").out)
     assert 0 < told["systems"]["one"]["div1"]["value"] <= 1
     done = cli("caption", tiny_captioner, photos, "-o", tmp_path / "no.csv", "--samples", 3)
-    assert done.status == 2 and done.line.startswith("3 captions of each picture go to a .jsonl file")
+    assert done.status == 2 and done.line.startswith("writing 3 captions per picture requires a .jsonl file; use -o captions.jsonl, or request")
 
 
 def test_odd_pictures_are_captioned_and_broken_ones_are_named(

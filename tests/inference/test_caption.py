@@ -106,7 +106,7 @@ def test_metadata_names_the_files_as_data_sets_read_them(captioner: ClipCap, pho
     elsewhere = tmp_path / "metadata.jsonl"
     run(captioner, photos, elsewhere)
     assert [record["file_name"] for record in records(elsewhere)] == [f"photos/{key}" for key in captions]
-    with pytest.raises(UsageError, match=r"metadata\.jsonl names files"):
+    with pytest.raises(UsageError, match="is not a file, but metadata.jsonl requires file names; use -o captions.jsonl"):
         run(captioner, open_data("scenes:plain?n=2"), tmp_path / "new" / "metadata.jsonl")
 
 
@@ -157,7 +157,7 @@ def test_a_line_without_a_caption_is_not_a_picture_that_is_done(
     run(captioner, photos, out)
     whole = out.read_text().splitlines()
     out.write_text("\n".join([*whole[:2], line, *whole[3:]]) + "\n")
-    with pytest.raises(UsageError, match=r"a\.jsonl, line 3: not a caption as this command writes them"):
+    with pytest.raises(UsageError, match="a.jsonl, line 3: not a caption in this command's format; fix or remove the line, or pass"):
         run(captioner, photos, out)
 
 
@@ -174,7 +174,7 @@ def test_replaced_pictures_are_captioned_again(
     (folder / "5.png").touch()
     summary = run(captioner, photos, out)
     assert (summary.written, summary.already) == (1, COUNT - 1)
-    assert "a." in (told := capsys.readouterr().err) and "1 pictures were replaced since; they are captioned" in told
+    assert "a." in (told := capsys.readouterr().err) and "1 pictures have been replaced since and are captioned again" in told
     run(captioner, photos, tmp_path / f"anew.{suffix}")
     assert sorted(out.read_text().splitlines()) == sorted((tmp_path / f"anew.{suffix}").read_text().splitlines())
     assert run(captioner, photos, out).already == COUNT
@@ -198,7 +198,7 @@ def test_txt_beside_each_picture(
             assert (tmp_path / "photos" / name).with_suffix(".txt").read_text() == f"{caption}\n"
     assert run(captioner, photos, None, format="txt", overwrite=True).written == COUNT - 1
     assert human.read_text() == "by a person"
-    assert "1 .txt files were written or edited by a person and stay" in capsys.readouterr().err
+    assert "1 .txt files were written or edited by hand and are kept; pass --replace-edited to" in capsys.readouterr().err
     assert run(captioner, photos, None, format="txt", replace_edited=True).written == 1
     assert human.read_text() == f"{expected['3.png']}\n"
     history = CaptionStore.open(tmp_path / "photos").history("3.png")
@@ -212,7 +212,7 @@ def test_txt_refuses_what_it_cannot_do(captioner: ClipCap, photos: Dataset, tmp_
     with pytest.raises(UsageError, match=r"is not a file.*captions\.jsonl"):
         run(captioner, open_data("scenes:plain?n=2"), None, format="txt")
     Image.new("RGB", (4, 4)).save(tmp_path / "photos" / "0.gif")
-    with pytest.raises(UsageError, match=r"0\.gif and .*0\.png would share"):
+    with pytest.raises(UsageError, match=r"0\.gif and .*0\.png would both use"):
         run(captioner, open_data(str(tmp_path / "photos")), None, format="txt")
 
 
@@ -293,7 +293,7 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
                 run(captioner, photos, out)
         finally:
             weight -= 1
-    with pytest.raises(UsageError, match=r"exists; type --overwrite"):
+    with pytest.raises(UsageError, match="already exists; pass --overwrite to start it over, or choose another file"):
         run(captioner, photos, out, resume=False)
     assert out.read_bytes() == before
     run(captioner, photos, out, decoding=Decoding(kind="greedy", max_tokens=2), overwrite=True)
@@ -304,7 +304,7 @@ def test_files_of_others_are_left_alone(captioner: ClipCap, photos: Dataset, tmp
     out = tmp_path / "a.jsonl"
     out.write_text('{"id": "0.png", "caption": "by a person"}\n')
     for options in ({}, {"overwrite": True}):
-        with pytest.raises(UsageError, match=r"a\.jsonl: .*was not written by this command; type"):
+        with pytest.raises(UsageError, match=r"a\.jsonl .*was not written by this command; pass"):
             run(captioner, photos, out, **options)
     assert "person" in out.read_text()
     out.unlink()
@@ -330,7 +330,7 @@ def test_two_runs_into_one_file(captioner: ClipCap, photos: Dataset, tmp_path: P
         [sys.executable, "-c", code, str(out)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert holder.stdout is not None and holder.stdout.readline() == "held\n"
-    with pytest.raises(UsageError, match="another process is writing this file"):
+    with pytest.raises(UsageError, match="another process is writing to this file; choose another one"):
         run(captioner, photos, out)
     holder.communicate("\n")
     assert run(captioner, photos, out).already == COUNT
@@ -360,7 +360,7 @@ def test_full_disk_keeps_whole_lines_and_resumes(captioner: ClipCap, tmp_path: P
             file.write(b"x" * 40_000)
         # The last page of the file is written still; what does not fit there must be cut off again.
         big = Dataset(dataset.spec, [Item(item.id + "x" * 1500, item.picture) for item in dataset])
-        with pytest.raises(TellapartError, match=r"No space left on device; \d captions are kept; free some space"):
+        with pytest.raises(TellapartError, match=r"No space left on device; \d captions were saved; free some disk space"):
             run(captioner, big, out)
         kept = len(records(out))
         filler.unlink()

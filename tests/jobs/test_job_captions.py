@@ -104,7 +104,7 @@ def test_what_has_no_effect_is_refused(cli: Cli, options: tuple[object, ...], li
 def test_a_result_of_another_command_is_kept(cli: Cli, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("mine")
     done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--workers", 1)
-    assert done.status == 2 and "a person wrote or edited 1 of its captions; name another file" in done.err
+    assert done.status == 2 and "1 captions were written or edited by hand; choose another file, or pass --replace-edited" in done.err
     assert (tmp_path / "a.jsonl").read_text() == "mine" and not (tmp_path / "a.jsonl.job").exists()
 
 
@@ -232,11 +232,11 @@ def test_the_plain_command_notices_pictures_replaced_since_a_job(
 
     (photos / "2.jpg").write_bytes(photo(99, 48, 32))
     found = cli(*plain)
-    assert "1 pictures were replaced since; they are captioned again" in found.err
+    assert "1 pictures have been replaced since and are captioned again" in found.err
     assert "1 captions written, 7 already done" in found.err
     assert "1 of 2 shards already done" in cli(*shared).err
     (photos / "2.jpg").write_bytes(photo(2, 48, 32))
-    assert "1 pictures were replaced since" in cli(*plain).err
+    assert "1 pictures have been replaced since and are captioned again" in cli(*plain).err
 
     listed = next(Path(f"{out}.job").glob("parts-*/000001.pictures"))
     listed.write_text("")

@@ -176,7 +176,7 @@ def test_candidates_history_and_look_alikes(chrome: Any, folder: Path) -> None:
         page.press("f")
         page.wait(lambda: page.count("#fits li") == 12)
         assert page.count("#fits .own") == 1 and page.text("#fits-title")
-        page.choose("Fits other pictures")
+        page.choose("Also fit other pictures")
         assert page.count(".row .mark.bad") > 0
 
 

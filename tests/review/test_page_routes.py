@@ -94,14 +94,14 @@ def test_find_and_replace_trigger_and_tags_of_many(client: Client, folder: Path)
     ("path", "body", "error"),
     [
         ("/api/write", {"edits": {"99": {"text": "x"}}}, "no picture 99"),
-        ("/api/write", {"edits": {"../1": {"text": "x"}}}, "expected an object of edits by number"),
+        ("/api/write", {"edits": {"../1": {"text": "x"}}}, "edits: expected an object that maps picture numbers to edits"),
         ("/api/write", {"edits": {"1": {"text": 3}}}, "text: expected"),
         ("/api/write", {"edits": {"1": {"text": "x" * 20_001}}}, "text: expected"),
-        ("/api/write", {"edits": {"1": {"candidates": ["x"]}}}, "candidates: cannot be set"),
-        ("/api/batch", {"what": "replace", "numbers": [1], "text": ""}, "find: type"),
+        ("/api/write", {"edits": {"1": {"candidates": ["x"]}}}, "candidates: invalid value"),
+        ("/api/batch", {"what": "replace", "numbers": [1], "text": ""}, "find: enter"),
         ("/api/batch", {"what": "erase", "numbers": [1]}, "what: expected"),
         ("/api/batch", {"what": "accept", "numbers": ["1"]}, "expected a list of numbers"),
-        ("/api/recaption", {"numbers": [1]}, "no model to caption with"),
+        ("/api/recaption", {"numbers": [1]}, "no captioner loaded; start the review with --model MODEL --scorer MODEL"),
         ("/api/look-alikes", {"number": 1, "text": "x"}, "no scorer"),
         ("/api/undo", {"change": "x"}, "undone already"),
     ],
@@ -159,7 +159,7 @@ def test_what_is_read_only_says_so(folder: Path, tmp_path: Path) -> None:
         client = Client(port)
         assert client.state["writable"] is False
         status, reply = client.write(1, text="x")
-        assert status == 400 and "read only" in reply["error"]
+        assert status == 400 and "read-only" in reply["error"]
 
 
 def test_only_what_collides_is_captioned_again(folder: Path) -> None:
@@ -178,7 +178,7 @@ def test_only_what_collides_is_captioned_again(folder: Path) -> None:
         assert len(collides) >= 10, "one caption cannot be best for all pictures"
         numbers = sorted(map(int, collides))
         status, reply = client.post("/api/recaption", {"numbers": numbers})
-        assert status == 200 and "of a person stay" in reply["message"]
+        assert status == 200 and "hand-written captions were kept" in reply["message"]
         written = reply["rows"]
         assert written and not {"0", "1", "2"} & written.keys() and set(map(int, written)) <= set(numbers)
         assert all(row["by"].startswith("scenes") and row["candidates"][0] == row["text"] for row in written.values())

@@ -174,8 +174,9 @@ class Log:
         except FileNotFoundError:
             self._clear()
         except OSError as error:
-            raise TellapartError(f"{self.path}: cannot be read ({error.strerror}), and it says who wrote which text; "
-                                 "make it readable") from None  # fmt: skip
+            raise TellapartError(
+                f"{self.path} cannot be read ({error.strerror}), but records who wrote each text; make it readable"
+            ) from None
 
     def _refresh(self, file: BinaryIO) -> None:
         status = os.fstat(file.fileno())

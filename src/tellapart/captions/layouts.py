@@ -102,8 +102,10 @@ class Sidecars(CaptionLayout):
         by_folder: dict[Path, list[tuple[str, str]]] = {}
         for item in items:
             if not isinstance(item.picture, FilePicture):
-                raise UsageError(f"{item.picture.name} is not a file, so no {suffixes[0]} can lie beside it; name a "
-                                 "file of captions after the folder")  # fmt: skip
+                raise UsageError(
+                    f"{item.picture.name} is not a file, so a {suffixes[0]} file cannot be written "
+                    "beside it; pass a file of captions after the folder"
+                )
             by_folder.setdefault(item.picture.path.parent, []).append((item.id, item.picture.path.name))
         files: dict[str, Path] = {}
         for folder, pictures in by_folder.items():
@@ -138,7 +140,7 @@ class Sidecars(CaptionLayout):
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise UsageError(f"{path}: cannot be read ({error.strerror}); make it readable") from None
+            raise UsageError(f"{path} cannot be read ({error.strerror}); make it readable") from None
         if self._suffixes[0] == ".xmp":
             return xmp.texts_of(data.decode("utf-8-sig", "replace"), str(path)).get(xmp.ALT)
         return data.decode("utf-8", "surrogateescape")
@@ -152,7 +154,7 @@ class Sidecars(CaptionLayout):
                 pass
 
     def _write(self, path: Path, raw: str | None) -> None:
-        with write_errors(path, "make the folder writable", "free some space and save again"):
+        with write_errors(path, "make the folder writable", "free some disk space and save again"):
             if self._suffixes[0] == ".xmp":
                 packet = xmp.read_sidecar(path)
                 if packet or raw:
@@ -254,7 +256,9 @@ class ListFile(CaptionLayout):
                 if not isinstance(record, dict):
                     raise ValueError(f"a {type(record).__name__}, expected an object")
             except ValueError as error:
-                raise UsageError(f"{self.path}, line {number}: is not a caption ({error}); mend or remove it") from None
+                raise UsageError(
+                    f"{self.path}, line {number}: not a caption ({error}); fix or remove the line"
+                ) from None
             rows.append(self._row(line if line.endswith("\n") else line + "\n", record))
         return rows
 
@@ -272,7 +276,7 @@ class ListFile(CaptionLayout):
                     line = line if line.endswith("\n") else line + "\n"
                     rows.append(self._row(line, dict(zip(self._header, cells, strict=False))))
         except csv.Error as error:
-            raise UsageError(f"{self.path}, line {reader.line_num}: {error}; mend the line") from None
+            raise UsageError(f"{self.path}, line {reader.line_num}: {error}; fix the line") from None
         return rows
 
     def _header_of(self, cells: list[str], line: str) -> bool:
@@ -281,8 +285,10 @@ class ListFile(CaptionLayout):
             return True
         has_key = find_key(ID_KEYS, cells) or picture_path(dict.fromkeys(cells, "a.jpg"))
         if not (has_key and text_keys(GENERATED_KEYS, cells)):
-            raise UsageError(f"{self.path}: the header is '{','.join(cells)}'; expected the columns 'id' (or image, "
-                             "file_name, …) and 'caption' (or text, …)")  # fmt: skip
+            raise UsageError(
+                f"{self.path}: expected the columns 'id' (or image, file_name, …) and 'caption' (or "
+                f"text, …), got the header '{','.join(cells)}'"
+            )
         self._header, self._head = cells, line
         return False
 
@@ -313,7 +319,7 @@ class ListFile(CaptionLayout):
         if self._table and not self._head:
             self._head = self._header_line()
         text = self._head + "".join(row.line for row in self._rows)
-        with write_errors(self.path, "make the folder writable", "free some space and save again"):
+        with write_errors(self.path, "make the folder writable", "free some disk space and save again"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self.path, text, errors="surrogateescape")
         size = len(text.encode("utf-8", "surrogateescape"))
@@ -356,7 +362,7 @@ class ListFile(CaptionLayout):
 
     def _with_text(self, row: ListRow, value: Any, state: Mapping[str, Any] | None = None) -> ListRow:
         if row.raw is None and row.field in row.record:
-            raise UsageError(f"{self.path}: the text of '{row.key}' is no plain text; edit the file itself")
+            raise UsageError(f"{self.path}: the text of '{row.key}' is not plain text; edit the file directly")
         name = "captions" if isinstance(value, list) and row.field == "caption" and not row.line else row.field
         record = {**row.record, name: value} if row.raw != value or name not in row.record else dict(row.record)
         if name != row.field:
@@ -418,7 +424,9 @@ class ListFile(CaptionLayout):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise UsageError(f"{self.path}: another process is writing it; save again when it has ended") from None
+                raise UsageError(
+                    f"{self.path}: another process is writing to this file; save again when it has finished"
+                ) from None
             yield
 
 
@@ -444,7 +452,7 @@ class ReadOnly(CaptionLayout):
         return {id_: self._texts[id_] for id_ in ids if id_ in self._texts}
 
     def write(self, raws: Mapping[str, str | None], states: Mapping[str, Mapping[str, Any]]) -> None:
-        raise UsageError(f"{self.path}: is read only; convert it to .jsonl or .csv to change captions")
+        raise UsageError(f"{self.path} is read-only; convert it to .jsonl or .csv to change captions")
 
 
 def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | None) -> CaptionLayout:
@@ -462,23 +470,27 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
         return Sidecars.find(items, (suffix,))
     if captions is not None:
         if is_url(str(captions)) or captions.is_dir():
-            raise UsageError(f"{captions}: expected a file of captions on disk, such as captions.jsonl")
+            raise UsageError(f"{captions}: expected a local file of captions, such as captions.jsonl")
         if plain_suffix(captions) in (".jsonl", ".ndjson", ".csv", ".tsv") and captions.suffix.lower() != ".gz":
             return ListFile(captions, items)
         if not captions.exists():
-            raise UsageError(f"{captions}: no such file; expected .jsonl, .csv, or .txt for a file beside each picture")
+            raise UsageError(
+                f"{captions}: file not found; expected a .jsonl or .csv file, or .txt for a text file "
+                "beside each picture"
+            )
         return ReadOnly.open(captions, items)
     lists = [path for name in LISTS for path in (files_below(folder, name) if folder is not None else ())]
     beside = Sidecars.find(items, BESIDE) if all(isinstance(item.picture, FilePicture) for item in items) else None
     if beside is not None and (not lists or not beside.is_empty):
         if lists:
             say_once(
-                f"{folder}: captions are those of the .txt files; {lists[0].name} stays as it is, name it to use it"
+                f"{folder}: reading captions from the .txt files and ignoring {lists[0].name}; to "
+                f"use {lists[0].name}, pass it after the folder"
             )
         return beside
     if len(lists) > 1:
         names = ", ".join(map(str, lists))
-        raise UsageError(f"{folder}: has several lists of captions; name one of them: {names}")
+        raise UsageError(f"{folder} contains several caption files; specify one of them: {names}")
     if lists:
         return open_layout(items, folder, lists[0])
-    raise UsageError("name the file of captions after the pictures, such as captions.jsonl")
+    raise UsageError("specify a caption file after the pictures, such as captions.jsonl")

@@ -65,10 +65,14 @@ def name_in(item: Item, folder: Path) -> str:
     Raises `UsageError` if the picture is not a file, or if its name is not valid UTF-8, which lists cannot store.
     """
     if not isinstance(item.picture, FilePicture):
-        raise UsageError(f"{item.picture.name} is not a file, and metadata.jsonl names files; type -o captions.jsonl")
+        raise UsageError(
+            f"{item.picture.name} is not a file, but metadata.jsonl requires file names; use -o captions.jsonl"
+        )
     name = Path(os.path.relpath(item.picture.path, folder)).as_posix()
     if name.encode("utf-8", "ignore").decode() != name:
-        raise UsageError(f"{item.picture.name}: its name is not in UTF-8, and metadata.jsonl names files; rename it")
+        raise UsageError(
+            f"{item.picture.name}: the file name is not valid UTF-8, as metadata.jsonl requires; rename the file"
+        )
     return name
 
 
@@ -110,8 +114,8 @@ def caption_lines(text: str, format: str, path: Path) -> Iterator[CaptionLine]:
             yield CaptionLine(str(value["id"]), "\n".join(texts), line.rstrip("\r\n") + "\n")
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             raise UsageError(
-                f"{path}, line {number}: not a caption as this command writes them; mend or remove the line, or type "
-                "--replace-edited to begin the file anew (a backup is kept)"
+                f"{path}, line {number}: not a caption in this command's format; fix or remove "
+                "the line, or pass --replace-edited to start the file over (a backup is kept)"
             ) from None
 
 
@@ -172,5 +176,7 @@ def end_tar(file: BinaryIO) -> None:
 
 def _one_line(text: str) -> str:
     if "\n" in text or "\r" in text:
-        raise UsageError(f"the id {text!r} has a line break, which CSV cannot keep whole; type -o captions.jsonl")
+        raise UsageError(
+            f"the id {text!r} contains a line break, which this command's CSV does not support; use -o captions.jsonl"
+        )
     return text

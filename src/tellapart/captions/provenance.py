@@ -153,8 +153,9 @@ class Provenance:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise TellapartError(f"{path}: cannot be read ({error.strerror}), and it says which texts are tellapart's; "
-                                 "make it readable") from None  # fmt: skip
+            raise TellapartError(
+                f"{path} cannot be read ({error.strerror}), but records which texts tellapart wrote; make it readable"
+            ) from None
         return found
 
     def _take(self, value: Mapping[str, Any]) -> None:
@@ -265,8 +266,8 @@ def match_pictures(
             others.append(item)
     if others:
         raise UsageError(
-            f"{where}: has the captions of other pictures with the same ids, such as '{others[0].id}' "
-            f"({len(others):,} in all); name another file with -o"
+            f"{where} contains captions of other pictures with the same ids, such as '{others[0].id}' "
+            f"({len(others):,} in total); specify another file with -o"
         )
     done |= set(renamed_ids(todo, {key: rows[key] for key in present if key in rows and key not in ids}).values())
     return done, replaced

@@ -285,7 +285,7 @@ class CaptionStore:
             if not self.layout.writable:
                 self.layout.write({}, {})
             if unknown := next((id_ for id_ in ids if id_ not in self.items), None):
-                raise UsageError(f"no picture '{unknown}'; there are {len(self.items):,}")
+                raise UsageError(f"no picture is named '{unknown}'; the data set has {len(self.items):,} pictures")
             stack.enter_context(self.layout.locked())
             self.layout.read(ids)
             self._refresh(ids)

@@ -96,13 +96,16 @@ def open_writer(
     chosen = _format(out, format)
     samples = 1 if settings["best_of"] else settings["decoding"]["samples"]
     if samples > 1 and out is not None and out.name == METADATA:
-        raise UsageError(f"{out}: has one text of each picture, and {samples} are asked for; type -o captions.jsonl")
+        raise UsageError(
+            f"-o {out}: this format holds one text per picture, but {samples} were requested; use -o captions.jsonl"
+        )
     if out is not None and out.name == METADATA:
         for item in items:
             name_in(item, out.parent)
     if samples > 1 and chosen != "jsonl" and not (out == PRINTED and chosen in ("", "txt")):
         raise UsageError(
-            f"{samples} captions of each picture go to a .jsonl file; type -o captions.jsonl, or ask for one"
+            f"writing {samples} captions per picture requires a .jsonl file; use -o "
+            "captions.jsonl, or request a single caption"
         )
     if format is not None and format not in FORMATS:
         raise UsageError(f"unknown format '{format}'; expected one of {', '.join(FORMATS)}")
@@ -111,14 +114,16 @@ def open_writer(
     if chosen == "txt":
         if out is not None:
             raise UsageError(
-                f"{out}: captions go to a .jsonl or .csv file; for a .txt beside each picture type "
-                "--format txt without -o"
+                f"-o {out}: expected a .jsonl or .csv file; to write a .txt file beside each "
+                "picture, use --format txt without -o"
             )
         return TextFiles.beside(items, replaces, run=new_run("caption", Author.from_settings(settings)))
     if out is None:
-        raise UsageError("no file to write captions to; type -o captions.jsonl, -o - to print them, or --format txt")
+        raise UsageError(
+            "missing output file for the captions; use -o captions.jsonl, -o - to print them, or --format txt"
+        )
     if chosen not in FORMATS:
-        raise UsageError(f"{out}: cannot tell the format from this name; expected .jsonl or .csv, or type --format")
+        raise UsageError(f"-o {out}: cannot infer the format from this name; expected .jsonl or .csv, or pass --format")
     return LineFile.open(out, chosen, settings, items, resume, replaces)
 
 
@@ -185,11 +190,11 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
         edited = {"": text}
     if edited and not replaces.edited:
         raise UsageError(
-            f"{out}: a person wrote or edited {len(edited):,} of its captions; name another file, or type "
-            "--replace-edited to replace them (a backup is kept)"
+            f"{out}: {len(edited):,} captions were written or edited by hand; choose another "
+            "file, or pass --replace-edited to replace them (a backup is kept)"
         )
     if edited:
-        say(f"{out}: {len(edited):,} texts of a person are replaced; a backup is in {back_up(out, edited)}")
+        say(f"{out}: replaced {len(edited):,} hand-written texts; the backup is {back_up(out, edited)}")
         out.unlink()
     return not edited and bool(lines)
 
@@ -197,8 +202,8 @@ def guard_edited(out: Path, replaces: Replace) -> bool:
 def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str, Any]) -> None:
     if known.settings is None:
         raise UsageError(
-            f"{path}: exists, and was not written by this command; type --overwrite --replace-edited to begin it anew "
-            "(a backup is kept), or name another file"
+            f"{path} already exists and was not written by this command; pass --overwrite "
+            "--replace-edited to start it over (a backup is kept), or choose another file"
         )
     ignored = NAMES if "captioner_weights" in settings else NAMES - {"captioner", "scorer"}
     before, now = (
@@ -208,8 +213,8 @@ def _refuse_other_settings(path: Path, known: Provenance, settings: Mapping[str,
     if before != now:
         other = ", ".join(key for key in sorted({*before, *now}) if before.get(key) != now.get(key))
         raise UsageError(
-            f"{path}: was begun with another {other or 'setting'}; type --overwrite to caption anew (texts that a "
-            "person wrote or edited stay), or name another file"
+            f"{path} was started with a different {other or 'setting'}; pass --overwrite to "
+            "caption again (hand-written and edited texts are kept), or choose another file"
         )
 
 
@@ -263,7 +268,7 @@ class LogWriter:
         present = {key for key, row in known.rows.items() if row.captions}
         done, replaced = match_pictures(items, known.rows, present, out)
         if replaced:
-            say(f"{out}: {len(replaced):,} pictures were replaced since; they are captioned again")
+            say(f"{out}: {len(replaced):,} pictures have been replaced since and are captioned again")
         return cls(out, known, done)
 
     def write(self, captions: Sequence[Written]) -> None:
@@ -306,13 +311,13 @@ class LineFile:
             real = writable_file(path)
             known, there = Provenance.open(path), path.exists() and real.stat().st_size > 0
         if there and not resume and not replaces.own:
-            raise UsageError(f"{path}: exists; type --overwrite to begin it anew, or name another file")
+            raise UsageError(f"{path} already exists; pass --overwrite to start it over, or choose another file")
         if there and not replaces.own:
             _refuse_other_settings(path, known, settings)
         elif there and known.settings is None and not replaces.edited:
             raise UsageError(
-                f"{path}: was not written by this command; type --replace-edited, too, to begin it anew (a backup is "
-                "kept), or name another file"
+                f"{path} was not written by this command; also pass --replace-edited to start it "
+                "over (a backup is kept), or choose another file"
             )
         with _write_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -336,8 +341,10 @@ class LineFile:
         anew = replaces.own or self._known.settings is None or not lines
         left_out = set[str]()
         if edited and replaces.edited:
-            say(f"{self.path}: {len(edited):,} captions that a person wrote or edited will be replaced; to get them "
-                f"back, type: {undo_command(self.path)}")  # fmt: skip
+            say(
+                f"{self.path}: {len(edited):,} captions written or edited by hand will be replaced; "
+                f"to restore them, run: {undo_command(self.path)}"
+            )
             left_out |= edited.keys()
         if anew:
             left_out |= own
@@ -346,13 +353,17 @@ class LineFile:
             present = {line.id for line in lines} - left_out
             self.done, replaced = match_pictures(items, self._known.rows, present, self.path)
             if replaced - edited.keys():
-                say(f"{self.path}: {len(replaced - edited.keys()):,} pictures were replaced since; they are captioned "
-                    "again")  # fmt: skip
+                say(
+                    f"{self.path}: {len(replaced - edited.keys()):,} pictures have been replaced "
+                    "since and are captioned again"
+                )
             left_out |= replaced - edited.keys()
             self.done |= replaced & edited.keys()
         if edited and not replaces.edited and replaces.own:
-            say(f"{self.path}: {len(edited):,} captions were written or edited by a person and stay; --replace-edited "
-                "replaces them, too")  # fmt: skip
+            say(
+                f"{self.path}: {len(edited):,} captions were written or edited by hand and are kept; "
+                "pass --replace-edited to replace them as well"
+            )
         kept = [line.line for line in lines if line.id not in left_out]
         if self._run is not None:
             self._known.record_removed({line.id: line.text for line in lines if line.id in left_out}, self._run)
@@ -388,8 +399,8 @@ class LineFile:
 
     def _back_up(self, texts: Mapping[str, str]) -> None:
         """Backs up text that is not a valid line to a separate file, because the journal stores only captions."""
-        what = "the whole file will be replaced" if "" in texts else "its last line had no end"
-        say(f"{self.path}: {what}; a backup is in {back_up(self.path, texts)}")
+        what = "the whole file will be replaced" if "" in texts else "the last line was incomplete"
+        say(f"{self.path}: {what}; the backup is {back_up(self.path, texts)}")
 
     def write(self, captions: Sequence[Written]) -> None:
         """Appends captions; if the disk is full, removes the partial line so that the file can be resumed."""
@@ -408,7 +419,7 @@ class LineFile:
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._file, start)
-            kept = f"{self._count:,} captions are kept; free some space and run the same command again to go on"
+            kept = f"{self._count:,} captions were saved; free some disk space and run the same command again to resume"
             raise TellapartError(f"{self.path}: {error.strerror}; {kept}") from None
         self._count += len(captions)
         self.done.update(written.item.id for written in captions)
@@ -446,7 +457,7 @@ class LineFile:
             if self.path.exists() and not os.path.samestat(os.fstat(self._file), self.path.stat()):
                 raise BlockingIOError
         except OSError:
-            raise UsageError(f"{self.path}: another process is writing this file; name another one") from None
+            raise UsageError(f"{self.path}: another process is writing to this file; choose another one") from None
 
 
 class TextFiles:
@@ -482,10 +493,12 @@ class TextFiles:
                         continue
                 found.done.add(item.id)
         if edited and replaces.own and not replaces.edited:
-            say(f"{edited:,} .txt files were written or edited by a person and stay; --replace-edited replaces them, "
-                "too")  # fmt: skip
+            say(
+                f"{edited:,} .txt files were written or edited by hand and are kept; pass "
+                "--replace-edited to replace them as well"
+            )
         if replaced:
-            say(f"{replaced:,} pictures were replaced since; they are captioned again")
+            say(f"{replaced:,} pictures have been replaced since and are captioned again")
         return found
 
     def write(self, captions: Sequence[Written]) -> None:
@@ -517,7 +530,7 @@ def _text_in(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror}); mend or remove it") from None
+        raise UsageError(f"{path} cannot be read ({error.strerror}); fix or remove it") from None
 
 
 def write_own(
@@ -569,8 +582,10 @@ def record_list(
 def say_replaced(texts: Collection[Path]) -> None:
     """Prints how many of people's texts were replaced, and how to restore them."""
     folder = Path(os.path.commonpath([path.parent for path in texts]))
-    say(f"{len(texts):,} texts that a person wrote or edited are replaced; to get them back, type: "
-        f"{undo_command(folder)}")  # fmt: skip
+    say(
+        f"replaced {len(texts):,} texts that were written or edited by hand; to restore them, run: "
+        f"{undo_command(folder)}"
+    )
 
 
 def undo_command(path: Path) -> str:
@@ -589,15 +604,16 @@ def files_beside(items: Iterable[Item], suffix: str) -> dict[str, Path]:
     for item in items:
         if not isinstance(item.picture, FilePicture):
             raise UsageError(
-                f"{item.picture.name} is not a file, so no {suffix} can lie beside it; type -o captions.jsonl"
+                f"{item.picture.name} is not a file, so a {suffix} file cannot be written beside "
+                "it; use -o captions.jsonl"
             )
         target = item.picture.path.with_suffix(suffix)
         pictures.setdefault(target, []).append(item.picture.name)
         found[item.id] = target
-    clashes = [f"{' and '.join(names)} would share {target}" for target, names in pictures.items() if len(names) > 1]
+    clashes = [f"{' and '.join(names)} would both use {target}" for target, names in pictures.items() if len(names) > 1]
     if clashes:
-        more = f"; {len(clashes) - SHOWN:,} more files are shared" if len(clashes) > SHOWN else ""
-        raise UsageError(f"{'; '.join(clashes[:SHOWN])}{more}; rename one of each")
+        more = f"; {len(clashes) - SHOWN:,} more conflicts" if len(clashes) > SHOWN else ""
+        raise UsageError(f"{'; '.join(clashes[:SHOWN])}{more}; rename one of each pair")
     return found
 
 
@@ -610,15 +626,15 @@ def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
     if wrong:
         more = f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         raise UsageError(
-            f"{', '.join(wrong[:SHOWN])}{more}: no {suffix} file can be written there; make the folder writable, or "
-            "type -o captions.jsonl"
+            f"cannot write {suffix} files in {', '.join(wrong[:SHOWN])}{more}; make the folder "
+            "writable, or use -o captions.jsonl"
         )
     return targets
 
 
 def _write_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    return io_errors(path, "name another file with -o", "free some space and run the same command again")
+    return io_errors(path, "specify another file with -o", "free some disk space and run the same command again")
 
 
 def _beside_errors(path: Path) -> contextlib.AbstractContextManager[None]:
-    return io_errors(path, "make the folder writable", "free some space and run the same command again")
+    return io_errors(path, "make the folder writable", "free some disk space and run the same command again")

@@ -30,9 +30,9 @@ class AltText:
         if why := unusable(caption):
             return Edited("", (("no text", why),))
         whole, opening = without_openings(caption)
-        doubts = [("opening", f"“{opening}” was left out")] if opening else []
+        doubts = [("opening", f"removed “{opening}”")] if opening else []
         english = self.language.lower().partition("-")[0] in ("", "en")
         text, cut = shortened(whole, self.characters, english=english)
         if cut in ("phrase", "word"):
-            doubts.append(("shortened", f"after a {cut}, before “{whole[len(text) :].strip()}”"))
+            doubts.append(("shortened", f"cut after a {cut}; the rest was “{whole[len(text) :].strip()}”"))
         return Edited(text, tuple(doubts), whole if self.long and text != whole else "", language=self.language)

@@ -23,7 +23,7 @@ def common_folder(items: Sequence[Item]) -> Path:
     paths = [item.picture.path.absolute() for item in items if isinstance(item.picture, FilePicture)]
     if len(paths) < len(items) or not paths:
         name = next((item.picture.name for item in items if not isinstance(item.picture, FilePicture)), "nothing")
-        raise UsageError(f"{name} is not a file, so no .txt can lie beside it; type -o captions.jsonl")
+        raise UsageError(f"{name} is not a file, so a .txt file cannot be written beside it; use -o captions.jsonl")
     return Path(os.path.commonpath([path.parent for path in paths]))
 
 
@@ -36,8 +36,9 @@ def refuse_scattered(items: Sequence[Item], typed: Sequence[str]) -> None:
     named = [path.resolve() for path in (parse(spec)[1] for spec in expanded(typed)) if path.is_dir()]
     if len(folders) > 1 and not any(path == root or path in root.parents for path in named):
         raise UsageError(
-            f"the pictures lie in {len(folders):,} folders ({', '.join(str(each) for each in list(folders)[:3])}), and "
-            f"metadata.jsonl belongs in one; name {root}, type the command once for each folder, or name a file with -o"
+            f"the pictures are in {len(folders):,} folders ({', '.join(str(each) for each in list(folders)[:3])}), "
+            f"but metadata.jsonl has to be in a single folder; pass {root}, run the command once "
+            "per folder, or specify a file with -o"
         )
 
 
@@ -72,17 +73,25 @@ def write_beside(
     people = [key for key, one in there.items() if one.accepted]
     said = []
     if people:
-        said.append(f"{len(people):,} {suffix} files were written or edited by a person: they stay, and their text is "
-                    "in the list; --replace-edited replaces them")  # fmt: skip
+        said.append(
+            f"{len(people):,} {suffix} files were written or edited by hand and were kept (the list "
+            "contains their text); pass --replace-edited to replace them"
+        )
     if bare:
-        said.append(f"{len(bare):,} of these do not have the trigger '{trigger}', so the generator does not learn it "
-                    f"from them: {_some(bare)}; add it there")  # fmt: skip
+        said.append(
+            f"{len(bare):,} of these do not contain the trigger '{trigger}', so the generator will "
+            f"not learn it from them: {_some(bare)}; add the trigger to these files"
+        )
     if empty:
-        said.append(f"{len(empty):,} of these are empty, so their pictures are trained without a caption: "
-                    f"{_some(empty)}; write one, or remove the file")  # fmt: skip
+        said.append(
+            f"{len(empty):,} of these are empty, so their pictures will be trained on without a "
+            f"caption: {_some(empty)}; write a caption, or remove the file"
+        )
     if several:
-        said.append(f"{len(several):,} of these have several lines, of which kohya's scripts read the first: "
-                    f"{_some(several)}; join the lines there")  # fmt: skip
+        said.append(
+            f"{len(several):,} of these have several lines, but kohya's scripts only read the first: "
+            f"{_some(several)}; join the lines"
+        )
     return there, said
 
 

@@ -83,10 +83,15 @@ def check_embed(items: Sequence[Item], folder: Path | None) -> None:
 def _check_copy(target: Path, sources: Mapping[tuple[int, int], Path]) -> None:
     """Raises `UsageError` if a copy must not be written. ``sources``: pictures by device and inode."""
     if target.exists() and (source := sources.get((target.stat().st_dev, target.stat().st_ino))) is not None:
-        raise UsageError(f"{target}: is the picture {source}, which stays as it is; name another folder with --copies")
+        raise UsageError(
+            f"{target} is also the input picture {source}, which must not be overwritten; choose "
+            "another folder with --copies"
+        )
     if (typed := input_folder(target.parent)) is not None:
-        raise UsageError(f"--copies {target.parent}: lies in {typed}, so the next run would take the copies for "
-                         "pictures; name a folder elsewhere")  # fmt: skip
+        raise UsageError(
+            f"--copies {target.parent}: this folder is inside {typed}, so the next run would treat "
+            "the copies as input pictures; choose a folder outside it"
+        )
     check_output(target)
 
 
@@ -139,7 +144,9 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
             ours = {}
         packet = _with_texts(beside if target.suffix == ".xmp" else inside, ours | theirs, target, settings.event)
         if target.suffix != ".xmp" and len(packet.encode()) > xmp.MOST:
-            raise UsageError(f"{picture}: has no room for its text in XMP ({xmp.MOST:,} bytes); leave the picture out")
+            raise UsageError(
+                f"{picture}: the text does not fit in the XMP packet ({xmp.MOST:,} bytes at most); exclude this picture"
+            )
         texts |= {_of(key, target): text for key, text in ours.items() if key not in theirs}
         todo.append((picture, target, packet))
     if settings.folder is None:

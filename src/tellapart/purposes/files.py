@@ -45,8 +45,8 @@ def check_files(
     def rows_of_pictures() -> None:
         if other := sorted(people_rows(out, items).keys() - {item.id for item in items}):
             raise UsageError(
-                f"{out}: has {len(other):,} texts of a person, and they are not of these pictures, such as "
-                f"'{other[0]}'; name another file with -o"
+                f"{out} contains {len(other):,} hand-written texts that belong to other pictures, "
+                f"such as '{other[0]}'; specify another file with -o"
             )
 
     if beside is not None:

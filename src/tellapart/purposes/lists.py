@@ -37,10 +37,10 @@ def refuse_other_language(out: Path, language: str) -> None:
     except (ValueError, AttributeError, csv.Error):
         return  # the code that reads the rows reports the error
     if other := sorted(known - {language}):
-        said = f"are in '{other[0]}'" if other[0] else "do not say their language"
+        said = f"are marked as '{other[0]}'" if other[0] else "have no language tag"
         raise UsageError(
-            f"{out}: its texts {said}, and --language is {language}; name a file for each language, such as "
-            f"-o {out.stem}.{language}{out.suffix}"
+            f"--language {language}: the texts in {out} {said}; use one file per language, such "
+            f"as -o {out.stem}.{language}{out.suffix}"
         )
 
 
@@ -48,13 +48,13 @@ def refuse_foreign(out: Path, own: OwnFiles, replaces: Replace) -> None:
     """Raises `UsageError` if a person wrote the file ``out``, or if it contains pictures and exists already."""
     if out.suffix.lower() in PACKED:
         if not own.is_own(out, sha256(out)):
-            raise UsageError(f"{out}: was not written by this command, or changed since; move it away")
+            raise UsageError(f"{out} was not written by this command, or has changed since; move it elsewhere")
         if not replaces.own:
-            raise UsageError(f"{out}: is there already; type --overwrite, or name another file")
+            raise UsageError(f"{out} already exists; pass --overwrite, or choose another file")
     elif text_of_person(out, own) is not None and not replaces.edited:
         raise UsageError(
-            f"{out}: was not written by this command, or changed since; move it away, or type --replace-edited (a "
-            "backup is kept)"
+            f"{out} was not written by this command, or has changed since; move it elsewhere, or "
+            "pass --replace-edited (a backup is kept)"
         )
 
 
@@ -71,7 +71,7 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
         return found
     if not known.rows:
         raise UsageError(
-            f"{out}: was not written by this command; move it away, or type --replace-edited (a backup is kept)"
+            f"{out} was not written by this command; move it elsewhere, or pass --replace-edited (a backup is kept)"
         )
     renamed = renamed_ids(items, Provenance.open(log_of(out)).rows)
     try:
@@ -90,8 +90,8 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
                 found[renamed.get(key, key)] = Edited(said, (), long, accepted or not said, language)
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise UsageError(
-            f"{out}: a line is not as this command writes it ({error}); mend it, or type --replace-edited (a backup is "
-            "kept)"
+            f"{out} has a line that this command cannot parse ({error}); fix the line, or pass "
+            "--replace-edited (a backup is kept)"
         ) from None
     bare = {renamed.get(key, key) for key, state in states.items() if state.get("decorative")}
     return found | {item.id: Edited("", accepted=True) for item in items if item.id in bare}
@@ -107,7 +107,7 @@ def with_edits(
     if replaces.edited:
         if out.exists():
             backup = back_up(out, {"": out.read_bytes().decode("utf-8", "surrogateescape")})
-            say(f"{out} is written anew; a backup is in {backup}")
+            say(f"replaced {out}; the backup is {backup}")
         return dict(edited), set()
     people = people_rows(out, items)
     changed = {key for key, one in people.items() if one.accepted or key not in edited or one.text != edited[key].text}
@@ -137,7 +137,7 @@ def write_lines(
             packed(path, rows)
             own.record({out: sha256(path)})
 
-        with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+        with write_errors(out, "specify another file with -o", "free some disk space and run the same command again"):
             out.parent.mkdir(parents=True, exist_ok=True)
             replace_file(out, write)
         return len(rows)
@@ -146,10 +146,10 @@ def write_lines(
         if out.suffix.lower() == ".csv"
         else "".join(json.dumps(text_record(out, item, one), ensure_ascii=False) + "\n" for item, one in rows)
     )
-    with write_errors(out, "name another file with -o", "free some space and run the same command again"):
+    with write_errors(out, "specify another file with -o", "free some disk space and run the same command again"):
         if out.name in METADATA_FILES and (before := text_of_person(out, own)) not in (None, text):
             for backup in own.back_up({out: str(before)}):
-                say(f"{out} is written anew; a backup is in {backup}")
+                say(f"replaced {out}; the backup is {backup}")
         own.record({out: text})
         record_list(out, items, {item.id: one.text for item, one in rows}, changed, run)
         replace_text(out, text)

@@ -73,7 +73,7 @@ def read_source(
     """
     if options.model is not None:
         if options.captions is not None:
-            raise UsageError("--captions and --model are two sources of captions; leave one of them out")
+            raise UsageError("--captions and --model cannot be combined; remove one of them")
         typed = caption_options(options)
         captioner = caption_folder(plan_captions(options.model, typed), dataset, typed, device, precision, log=out)
         return SourceCaptions(logged_captions(out, list(dataset)), captioner, author_of(log_of(out)))
@@ -84,13 +84,15 @@ def read_source(
     }
     for option, value in alone.items():
         if value:
-            raise UsageError(f"{option} requires --model, which captions the pictures; type it, too, or leave it out")
+            raise UsageError(
+                f"{option} requires --model; pass --model NAME to caption the pictures, or remove {option}"
+            )
     items = list(dataset)
     path = options.captions
     captions = _of_folder(items, out, own) if path is None else _of_file(path, dataset)
     if not captions:
         raise UsageError(
-            f"{dataset.spec}: its pictures have no captions; type --captions FILE, or --model NAME to caption them"
+            f"{dataset.spec}: the pictures have no captions; pass --captions FILE, or --model NAME to caption them"
         )
     if missing := [item.id for item in items if item.id not in captions]:
         more = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
@@ -104,7 +106,7 @@ def author_of(captions: Path) -> Author:
     return Author.from_settings(settings) if settings and settings.get("captioner") else UNKNOWN
 
 
-_WHOLE: tuple[Callable[[str], Any], str] = (int, "a whole number")
+_WHOLE: tuple[Callable[[str], Any], str] = (int, "an integer")
 OPTIONS = dict.fromkeys(("beams", "max_tokens", "samples", "consensus"), _WHOLE)
 
 
@@ -113,7 +115,7 @@ def caption_options(options: SourceOptions) -> CaptionOptions:
     values = key_values("--decoding", options.decoding, OPTIONS | DECODING)
     for name, least in (("beams", 1), ("max_tokens", 1), ("samples", 2), ("consensus", 3)):
         if values.get(name, least) < least:
-            raise UsageError(f"--decoding {name}={values[name]}: expected at least {least}")
+            raise UsageError(f"--decoding {name}: expected at least {least}, got {values[name]}")
     rare = [f"{name}={values[name]}" for name in DECODING if name in values]
     chosen = {name: values[name] for name in OPTIONS if name in values}
     return CaptionOptions(
@@ -134,7 +136,7 @@ def _of_file(path: Path, dataset: Dataset) -> dict[str, list[str]]:
         say(matched.how)
     ids = set(known.ids)
     if others := sum(key not in ids for key in matched.texts):
-        say(f"{path}: {others:,} captions are of no picture of {dataset.spec}")
+        say(f"{path}: {others:,} captions do not belong to any picture of {dataset.spec}")
     return {item.id: matched.texts[item.id] for item in items if item.id in matched.texts}
 
 

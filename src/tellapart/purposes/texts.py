@@ -101,6 +101,6 @@ def has_phrase(text: str, phrase: str) -> bool:
 def without_text(edited: Mapping[str, Edited]) -> Iterator[str]:
     """Yields a line with the reason for each picture without a text, up to `SHOWN` lines."""
     bad = [(key, one.doubts[0][1]) for key, one in edited.items() if not one.text]
-    yield from (f"no text for {key}: its caption is {why}" for key, why in bad[:SHOWN])
+    yield from (f"no text for {key}: the caption is {why}" for key, why in bad[:SHOWN])
     if len(bad) > SHOWN:
-        yield f"no text for {len(bad) - SHOWN:,} more"
+        yield f"no text for {len(bad) - SHOWN:,} other pictures"

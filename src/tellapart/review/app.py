@@ -68,7 +68,7 @@ def create_app(session: ReviewSession, port: int) -> ASGIApp:
     def write(body: dict[str, Any]) -> Saved:
         edits = want(body, "edits", dict)
         if not all(key.isdecimal() and isinstance(value, dict) for key, value in edits.items()):
-            raise UsageError("edits: expected an object of edits by number")
+            raise UsageError("edits: expected an object that maps picture numbers to edits")
         rows = {within(int(key), count, "picture"): value for key, value in edits.items()}
         return session.write(rows, str(body.get("what") or "edit")[:40])
 
@@ -112,7 +112,7 @@ def batch_edit(what: str, body: Mapping[str, Any]) -> Callable[[StoredCaption], 
         return tagging(text, remove=what == "remove tag")
     if what in ("accept", "do not accept"):
         return stating("accepted", what == "accept")
-    raise UsageError(f"what: expected replace, trigger, add tag, remove tag or accept, found {what[:40]!r}")
+    raise UsageError(f"what: expected replace, trigger, add tag, remove tag or accept, got {what[:40]!r}")
 
 
 def numbers_in(body: Mapping[str, Any], count: int) -> list[int]:

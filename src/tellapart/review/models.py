@@ -112,7 +112,7 @@ class Recaptioner:
             engine = CaptionEngine.open(self._captioner, self._decoding, None, skipped)
             written = [one for _, some in engine.captions(items) for one in some]
             if not written:
-                raise UsageError(f"none of {len(ids):,} pictures can be read")
+                raise UsageError(f"none of the {len(ids):,} pictures could be read")
             ranked = chooser.rank([one.item for one in written], [one.texts for one in written])
             edits = {}
             for one, group in zip(written, ranked, strict=True):

@@ -1,17 +1,17 @@
-// The review page. What is edited is in the files before the next caption is shown.
+// The review page. Edits are written to the files before the next caption is shown.
 "use strict";
 
 const HEIGHT = 120; // pixels of a row, as in page.css
-const SPARE = 6; // rows that are drawn above and below what is seen
+const SPARE = 6; // rows drawn above and below the visible part
 const MOST_TAGS = 200;
-const LOOK_SECONDS = 15; // between looks for what other tabs and programs changed
+const LOOK_SECONDS = 15; // seconds between checks for changes by other tabs and programs
 const KINDS = {
   all: ["All", () => true],
   doubts: ["With doubts", (row) => row.doubts],
   shared: ["Shared captions", (row) => row.text && shared.get(plain(row.text)) > 1],
-  collide: ["Fits other pictures", (row) => row.collides],
+  collide: ["Also fit other pictures", (row) => row.collides],
   bare: ["No caption", (row) => !row.text && !row.decorative],
-  person: ["By a person", (row) => row.by === "person"],
+  person: ["Written by hand", (row) => row.by === "person"],
   model: ["By a model", (row) => row.by && row.by !== "person"],
   open: ["Not accepted", (row) => !row.accepted && !row.decorative],
   accepted: ["Accepted", (row) => row.accepted],
@@ -20,7 +20,7 @@ const KINDS = {
   candidates: ["With candidates", (row) => row.candidates],
 };
 
-let state = null; // as the server first gave it; rows are kept up to date
+let state = null; // the server's initial state; rows are kept up to date
 let seen = []; // numbers of the rows that pass the filters
 let kind = "all";
 let tag = "";
@@ -31,7 +31,7 @@ let shared = new Map();
 const plain = (text) => text.toLowerCase().replace(/\s+/g, " ").trim();
 const words = (text) => (text.match(/\S+/g) || []).length;
 const tagsOf = (text) => text.split(",").map((part) => part.trim()).filter((part) => part && words(part) <= 4);
-// Most parts between the commas are short, and it is no sentence.
+// Most parts between the commas are short, and the text is not a sentence.
 const isTags = (row) => row.text.includes(",") && !/[.!?]$/.test(row.text) && tagsOf(row.text).length >= row.text.split(",").length * .6;
 
 /* The server */
@@ -39,7 +39,7 @@ const isTags = (row) => row.text.includes(",") && !/[.!?]$/.test(row.text) && ta
 class Offline extends Error {}
 
 const askServer = (...request) => fetch(...request).catch(() => {
-  throw new Offline("The review is not running, so nothing is saved. Start it again; your text stays in the box.");
+  throw new Offline("The review server is not running, so nothing was saved. Start it again; your text is still in the box.");
 });
 
 async function load() {
@@ -54,7 +54,7 @@ async function post(path, body, again = true) {
     headers: { "Content-Type": "application/json", "X-Review-Token": state.token },
     body: JSON.stringify(body),
   });
-  if (answer.status === 403 && again) { // the review was started anew: its token is another
+  if (answer.status === 403 && again) { // the review was restarted and has a new token
     state.token = (await (await askServer("/api/state")).json()).token;
     return post(path, body, false);
   }
@@ -116,7 +116,7 @@ function filter(top = true) {
     && (!tag || tagsOf(row.text).some((each) => each.toLowerCase() === tag));
   seen = [];
   state.rows.forEach((row, number) => { if (passes(row)) seen.push(number); });
-  if (!top && selected >= 0 && !seen.includes(selected)) { // what was just edited stays in view
+  if (!top && selected >= 0 && !seen.includes(selected)) { // keep the caption that was just edited in view
     seen.push(selected);
     seen.sort((a, b) => a - b);
   }
@@ -222,7 +222,7 @@ function rowElement(number) {
   const marks = element("p", undefined, "marks");
   if (row.accepted) marks.append(element("span", "accepted", "mark good"));
   if (row.doubts) marks.append(element("span", "doubt", "mark bad"));
-  if (row.collides) marks.append(element("span", `fits ${row.collides} more`, "mark bad"));
+  if (row.collides) marks.append(element("span", `also fits ${row.collides}`, "mark bad"));
   if (row.text && shared.get(plain(row.text)) > 1) marks.append(element("span", "shared", "mark"));
   if (row.by === "person") marks.append(element("span", "person", "mark"));
   marks.append(element("bdi", row.id, "file"));
@@ -256,7 +256,7 @@ function open(number, show = true) {
   $("id").textContent = row.id;
   $("text").value = row.text;
   $("text").readOnly = !state.writable;
-  $("text").placeholder = row.decorative ? "Decorative: needs no caption" : "No caption";
+  $("text").placeholder = row.decorative ? "Decorative: no caption needed" : "No caption";
   dirty = false;
   $("conflict").hidden = true;
   const writer = row.by === "person" ? "by a person" : row.by ? `by ${row.by}` : "";
@@ -308,7 +308,7 @@ async function save(fields, what) {
   const reply = await post("/api/write", { edits: { [number]: { ...fields, version: row.version } }, what });
   if (reply.conflicts.length) {
     conflict(reply.rows[number]);
-    throw new Error("Not saved: this caption was changed in another tab or program. Choose one of the two below the text.");
+    throw new Error("Not saved: this caption was changed in another tab or program. Choose one of the two versions below the text.");
   }
   dirty = false;
   take(reply);
@@ -318,7 +318,7 @@ async function save(fields, what) {
 function conflict(row) {
   const mine = $("text").value;
   const box = $("conflict");
-  box.replaceChildren(element("b", "Changed elsewhere to: "), element("bdi", row.text || "no caption"), element("br"));
+  box.replaceChildren(element("b", "Now reads: "), element("bdi", row.text || "no caption"), element("br"));
   for (const [label, chosen] of [["Take theirs", () => undefined], ["Keep mine", async () => {
     state.rows[selected] = row;
     await save({ text: mine }, "edit");
@@ -371,7 +371,7 @@ async function back(change) {
     open(numbers[0], window.innerWidth > 1050);
     reveal(numbers[0]);
   } else if (selected >= 0) open(selected, $("detail").classList.contains("open"));
-  if (!reply.message) announce(`${numbers.length.toLocaleString()} captions are as before`);
+  if (!reply.message) announce(`${numbers.length.toLocaleString()} captions restored`);
 }
 
 async function showHistory() {
@@ -386,7 +386,7 @@ async function showHistory() {
   const first = versions.length ? versions[versions.length - 1].before : state.rows[selected].text;
   if (first) {
     const item = element("li", first);
-    item.prepend(element("span", "as it was found"));
+    item.prepend(element("span", "original caption"));
     $("history").append(item);
   }
   $("history-part").hidden = false;
@@ -394,7 +394,7 @@ async function showHistory() {
 
 async function showFits() {
   if (!state.scorer) return;
-  announce("The scorer compares the pictures…");
+  announce("Comparing with the other pictures…");
   const own = selected;
   const { fits, better } = await post("/api/look-alikes", { number: own, text: $("text").value });
   $("fits-title").textContent = !fits.length ? "No caption to compare" : !better ? "This picture fits best" : `${better.toLocaleString()} other picture${better > 1 ? "s fit" : " fits"} better`;
@@ -415,7 +415,7 @@ async function showFits() {
 /* Many captions */
 
 async function compare() {
-  announce("The scorer compares captions and pictures…");
+  announce("Comparing captions with pictures…");
   const reply = await (await askServer("/api/collisions")).json();
   if (reply.error) throw new Error(reply.error);
   state.rows.forEach((row, number) => { row.collides = reply[number]; });
@@ -427,10 +427,10 @@ async function compare() {
 async function openAll() {
   await keep();
   const some = seen.length < state.rows.length;
-  $("scope").textContent = `${some ? "The filter shows" : "All"} ${seen.length.toLocaleString()} pictures${some ? `; only these are changed` : ""}. Each change can be undone.`;
+  $("scope").textContent = `Changes apply to ${some ? "the" : "all"} ${seen.length.toLocaleString()} pictures${some ? " shown" : ""} and can be undone.`;
   const colliding = seen.filter((number) => state.rows[number].collides);
   $("collide").hidden = !state.model || !state.compared;
-  $("collide-text").textContent = `${colliding.length.toLocaleString()} captions fit other pictures as well`;
+  $("collide-text").textContent = `${colliding.length.toLocaleString()} captions fit other pictures equally well`;
   matches();
   $("all").showModal();
 }
@@ -468,7 +468,7 @@ const ACTIONS = {
   j: () => go(neighbour(1)), k: () => go(neighbour(-1)),
   "?": () => { if ($("keys").open) $("keys").close(); else $("keys").showModal(); },
 };
-const READS = ["n", "h", "f", "ArrowDown", "ArrowUp", "j", "k", "?"]; // what a read-only layout allows
+const READS = ["n", "h", "f", "ArrowDown", "ArrowUp", "j", "k", "?"]; // allowed in a read-only layout
 
 function act(key) {
   if (!state || (selected < 0 && key !== "?") || !(key in ACTIONS)) return;

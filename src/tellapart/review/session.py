@@ -160,22 +160,22 @@ class ReviewSession:
         """Undoes one change, which may itself be an undo. Raises `UsageError` if it is already undone."""
         with self._lock:
             if change not in {one.id for one in self.store.active()}:
-                raise UsageError("this change is undone already; the page shows what stands now")
+                raise UsageError("this change has already been undone; the page shows the current captions")
             done = self.store.undo([change])
-            message = f"{len(done.stayed):,} captions were changed since and stay" if done.stayed else ""
+            message = f"{len(done.stayed):,} captions have changed since and were kept" if done.stayed else ""
             return self._saved(done, message)
 
     def recaption(self, numbers: Sequence[int]) -> Saved:
         """Recaptions pictures with the model; keeps people's texts. Raises `UsageError` if there is no model."""
         if self.recaptioner is None:
-            raise UsageError("no model to caption with; start the review with --model MODEL --scorer MODEL")
+            raise UsageError("no captioner loaded; start the review with --model MODEL --scorer MODEL")
         now = self.store.captions([self.ids[number] for number in numbers])
         ids = [id_ for id_, caption in now.items() if not caption.is_persons]
         done = WriteResult(None)
         if ids:
             done = self.store.write(self.recaptioner.captions(ids), "recaption", self.recaptioner.author)
         stay = len(numbers) - len(ids) + len(done.stayed)
-        message = f"{len(done.written):,} captioned again" + (f"; {stay:,} of a person stay" if stay else "")
+        message = f"{len(done.written):,} recaptioned" + (f"; {stay:,} hand-written captions were kept" if stay else "")
         return self._saved(done, message)
 
     def _saved(self, done: WriteResult, message: str = "") -> Saved:
@@ -192,7 +192,7 @@ class ReviewSession:
     def look_alikes(self, number: int, text: str) -> dict[str, Any]:
         """Returns the pictures that a text fits best, including its own, and how many it fits better than its own."""
         if self.finder is None:
-            raise UsageError("no scorer; start the review with --scorer MODEL")
+            raise UsageError("no scorer loaded; start the review with --scorer MODEL")
         fits, better = self.finder.fits(self.ids[number], text, LOOK_ALIKES)
         shown = [{"number": self._numbers[id_], "cosine": round(cosine, 4)} for id_, cosine in fits]
         return {"fits": shown, "better": better}
@@ -200,7 +200,7 @@ class ReviewSession:
     def collisions(self) -> dict[int, int]:
         """Counts, for each caption, the other pictures that it fits at least as well as its own."""
         if self.finder is None:
-            raise UsageError("no scorer; start the review with --scorer MODEL")
+            raise UsageError("no scorer loaded; start the review with --scorer MODEL")
         texts = {id_: one.text for id_, one in self.store.captions().items()}
         return {self._numbers[id_]: count for id_, count in self.finder.collisions(texts).items()}
 
@@ -223,14 +223,14 @@ def checked_edit(fields: Mapping[str, Any]) -> Edit:
     state = {name: fields[name] for name in STATE if name in fields}
     for name, value in state.items():
         if name not in EDITABLE or not isinstance(value, EDITABLE[name]):
-            raise UsageError(f"{name}: cannot be set to {str(value)[:40]!r}")
+            raise UsageError(f"{name}: invalid value {str(value)[:40]!r}")
     return Edit(None if text is None else clean_text(text).strip(), state)
 
 
 def replacing(find: str, replacement: str, *, case: bool, whole_words: bool) -> Callable[[StoredCaption], Edit | None]:
     """Returns the edit that replaces every occurrence of a text. Raises `UsageError` if ``find`` is empty."""
     if not find:
-        raise UsageError("find: type the text to look for")
+        raise UsageError("find: enter the text to find")
     pattern = re.escape(find)
     if whole_words:
         pattern = rf"(?<!\w){pattern}(?!\w)"
@@ -247,7 +247,7 @@ def prepending(trigger: str) -> Callable[[StoredCaption], Edit | None]:
     """Returns the edit that prepends a trigger to captions that do not begin with it."""
     trigger = trigger.strip().rstrip(",")
     if not trigger:
-        raise UsageError("trigger: type the word to put in front")
+        raise UsageError("trigger: enter the word to put first")
     begins = re.compile(rf"{re.escape(trigger)}(?!\w)", re.IGNORECASE)
 
     def edit(caption: StoredCaption) -> Edit | None:
@@ -262,7 +262,7 @@ def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]
     """Returns the edit that appends a tag to captions that lack it, or removes it from all."""
     tag = tag.strip().strip(",")
     if not tag:
-        raise UsageError("tag: type a tag")
+        raise UsageError("tag: enter a tag")
 
     def edit(caption: StoredCaption) -> Edit | None:
         tags = [part.strip() for part in caption.text.split(",")]
@@ -278,5 +278,5 @@ def tagging(tag: str, *, remove: bool) -> Callable[[StoredCaption], Edit | None]
 def stating(name: str, value: bool) -> Callable[[StoredCaption], Edit | None]:
     """Returns the edit that accepts captions, or revokes acceptance."""
     if name != "accepted":
-        raise UsageError(f"{name}: cannot be set for many captions")
+        raise UsageError(f"{name}: cannot be changed for many captions at once")
     return lambda caption: Edit(state={name: value}) if caption.accepted != value and caption.text else None

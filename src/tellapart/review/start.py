@@ -23,7 +23,7 @@ def open_session(
     for line in dataset.report():
         say(line)
     if moved := store.follow():
-        say(f"{len(moved):,} captions follow their pictures, which were renamed or moved")
+        say(f"moved {len(moved):,} captions along with their renamed or moved pictures")
     finder = recaptioner = None
     if scorer is not None:
         from tellapart.review.models import open_models  # imports torch, which most reviews do not need
@@ -42,8 +42,10 @@ def serve_review(session: ReviewSession, port: int, open_page: bool) -> None:
 
     def ready(address: str) -> None:
         store = session.store
-        say(f"{len(store.items):,} pictures, captions in {store.layout.name}; review them at {address} (Ctrl-C ends "
-            "it)")  # fmt: skip
+        say(
+            f"{len(store.items):,} pictures with captions in {store.layout.name}; review them at "
+            f"{address} (press Ctrl-C to stop)"
+        )
         if open_page:
             webbrowser.open(address)
 

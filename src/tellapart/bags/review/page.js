@@ -50,7 +50,7 @@ async function post(path, body, again = true) {
 class Offline extends Error {}
 
 const askServer = (...request) => fetch(...request).catch(() => {
-  throw new Offline("The review is not running, so nothing is saved. Start it again, then press the key once more.");
+  throw new Offline("The review server is not running, so nothing was saved. Start it again, then press the key once more.");
 });
 
 // A step after whose failure the bag is shown as it stands; a key counts only for a bag that is seen.
