@@ -122,12 +122,12 @@ def test_bags_of_other_settings_and_other_files_are_not_replaced(
     assert cli(*mine, "3", "--overwrite").status == 0
     before = out.read_bytes()
     assert cli(*mine, "3").status == 0 and out.read_bytes() == before
-    assert f"{out}: holds bags of other settings (sizes: 3, not 2)" in cli(*mine, "2").line
+    assert f"{out} contains bags with different settings (sizes: 3, not 2)" in cli(*mine, "2").line
     assert (
-        f"{out}: holds bags of other settings (max cosine: none, not 0.9)"
+        f"{out} contains bags with different settings (max cosine: none, not 0.9)"
         in cli(*mine, "3", "--max-cosine", "0.9").line
     )
-    assert f"{out}: holds bags of other settings (data: " in cli(*large).line
+    assert f"{out} contains bags with different settings (data: " in cli(*large).line
     assert out.read_bytes() == before
     assert cli(*large, "--overwrite").status == 0 and cli(*large).status == 0
     assert read_bags(out).header.data == f"features:{rows}"
@@ -155,7 +155,9 @@ def test_a_card_of_bags_that_are_there(cli: Cli, photos: Path, tiny_scorer: Path
     assert "Not stated" in (tmp_path / "card" / "card.md").read_text()
     assert "<code>tellapart " in (tmp_path / "card" / "card.html").read_text(), "the command that made it"
     done = cli("bags", "card", bags, photos, "--scorer", "scenes", "-o", tmp_path)
-    assert done.status == 2 and "these are of another scorer" in done.err and done.err.count("\n") == 1
+    assert (
+        done.status == 2 and "specify the same scorer, or mine the bags again" in done.err and done.err.count("\n") == 1
+    )
     (photos / "sub").mkdir()
     done = cli("bags", "card", bags, "scenes:plain?n=5", "--scorer", tiny_scorer, "-o", tmp_path)
     assert done.status == 2 and "of its pictures are not in the data" in done.err
@@ -180,12 +182,12 @@ def test_eval_takes_the_bags(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--size", "40"], "30 different pictures (1 more are copies); a bag of 40 needs at least as many"),
-        (["--size", "1,3"], "bags of 1, 3; expected sizes from 2 on, such as 3,5,7"),
+        (["--size", "40"], "bags of 40 need at least 40 distinct pictures, got 30 (and 1 copies)"),
+        (["--size", "1,3"], "bag sizes: expected sizes of at least 2, such as 3,5,7, got 1, 3"),
         (["--size", "three"], "--size three: expected whole numbers with commas"),
         (["--size", ","], "bags of no size"),
         (["--captions", "nowhere.json"], "nowhere.json: no such file"),
-        (["--max-cosine", "-0.99"], "no bag has pictures less alike than -0.99"),
+        (["--max-cosine", "-0.99"], "all bags exceed a cosine of -0.99"),
     ],
 )
 def test_what_is_typed_wrong_is_one_line(
@@ -198,8 +200,8 @@ def test_what_is_typed_wrong_is_one_line(
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"max_cosine": 8.0}, "max_cosine is 8; expected a cosine such as 0.8"),
-        ({"max_cosine": float("nan")}, "max_cosine is nan"),
+        ({"max_cosine": 8.0}, "max_cosine: expected a cosine such as 0.8, got 8"),
+        ({"max_cosine": float("nan")}, "max_cosine: expected a cosine such as 0.8, got nan"),
         ({"captions": "nowhere.json"}, "nowhere.json: no such file"),
     ],
 )
@@ -216,7 +218,7 @@ def test_pictures_that_are_all_equal(tmp_path: Path, tiny_scorer: Path) -> None:
     image = Scenes(1)[0].image()
     for number in range(5):
         image.save(tmp_path / f"{number}.png")
-    with pytest.raises(UsageError, match=r"1 different pictures \(4 more are copies\); a bag of 3"):
+    with pytest.raises(UsageError, match=r"bags of 3 need at least 3 distinct pictures, got 1 \(and 4 copies\)"):
         mine_dataset(open_data(str(tmp_path)), load_scorer(str(tiny_scorer)), [3])
 
 

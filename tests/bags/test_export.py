@@ -102,13 +102,13 @@ def test_a_second_export_leaves_no_size_of_the_first(bags: Path, tmp_path: Path)
 
 def test_nothing_to_export_is_one_line_and_writes_nothing(bags: Path, tmp_path: Path) -> None:
     before = bags.read_bytes()
-    with pytest.raises(UsageError, match="no decisions there; type: tellapart bags review"):
+    with pytest.raises(UsageError, match=r"contains no decisions; run: tellapart bags review BAGS\.jsonl"):
         export_review(bags, decisions_of(bags), tmp_path / "out")
     with DecisionStore.open(decisions_of(bags)) as store:
         store.decide("Ann", bag_key(BAGS[0]), "drop")
-    with pytest.raises(UsageError, match=r"no bag of .* is kept.*; 1 were decided"):
+    with pytest.raises(UsageError, match=r"none of the 1 reviewed bags of .* was kept"):
         export_review(bags, decisions_of(bags), tmp_path / "out")
-    with pytest.raises(UsageError, match=r"is where bags\.jsonl itself lies"):
+    with pytest.raises(UsageError, match=r"this folder contains bags\.jsonl itself"):
         export_review(bags, decisions_of(bags), bags.parent)
     with pytest.raises(UsageError, match="--keep most: expected one of majority, all, any"):
         export_review(bags, decisions_of(bags), tmp_path / "out", "most")

@@ -44,7 +44,7 @@ def test_training_bags_are_those_of_the_paper() -> None:
         bags, loose = training(cosines(features_ND), size, top)
         assert found.bags_MS.tolist() == bags and found.loose_L.tolist() == loose
         assert sorted([*found.bags_MS.ravel().tolist(), *loose]) == list(range(150))
-    assert f"{len(loose):,} are all taken" in found.line()
+    assert f"{len(loose):,} pictures without free look-alikes" in found.line()
 
 
 def test_all_pairs_are_another_similarity() -> None:
@@ -101,7 +101,7 @@ def test_copies_by_content_are_used_once() -> None:
     bags = mine_bags(features_ND, 3, keys=keys, ids=[f"{n}.jpg" for n in range(50)])
     used = {int(id_.removesuffix(".jpg")) for bag in bags for id_ in bag.ids}
     assert len(bags) == 25 and used <= set(range(0, 50, 2))
-    with pytest.raises(UsageError, match=r"1 different pictures \(50 with copies\); a bag of 3 needs at least 3"):
+    with pytest.raises(UsageError, match=r"bags of 3 need at least 3 distinct pictures, got 1 \(50 including copies\)"):
         mine_bags(features_ND, 3, keys=["same"] * 50)
 
 
@@ -124,8 +124,8 @@ def test_equal_pictures_come_in_their_order() -> None:
 @pytest.mark.parametrize(
     ("features", "size", "more", "told"),
     [
-        (np.ones((2, 3)), 3, {}, "2 different pictures; a bag of 3 needs at least 3"),
-        (np.ones((5, 3)), 1, {}, "bags of 1; a bag has at least two"),
+        (np.ones((2, 3)), 3, {}, "distinct pictures, got 2"),
+        (np.ones((5, 3)), 1, {}, "bag size: expected at least 2, got 1"),
         (
             np.array([[1.0, 2], [np.nan, 1], [0, 1]]),
             2,
@@ -135,7 +135,7 @@ def test_equal_pictures_come_in_their_order() -> None:
         (np.array([[1.0, 2], [0, 0], [0, 1]]), 2, {}, "zero, NaN or infinite, such as row 1"),
         (np.array([[1.0, 2], [1, np.inf], [0, 1]]), 2, {}, "zero, NaN or infinite, such as row 1"),
         (np.ones((5, 3)), 2, {"similarity": "mean"}, "similarity is 'mean'; expected one of query, pairs"),
-        (np.ones((5, 3)), 2, {"max_cosine": 80}, "max_cosine is 80"),
+        (np.ones((5, 3)), 2, {"max_cosine": 80}, "max_cosine: expected a cosine such as 0.8, got 80"),
         (np.ones((5, 3)), 2, {"ids": ["a"]}, "1 ids for 5 rows"),
         (np.ones((5, 3)), 2, {"keys": ["a"]}, "1 content keys for 5 pictures"),
         (np.ones(5), 2, {}, r"features of shape \(5,\)"),

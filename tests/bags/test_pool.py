@@ -61,7 +61,10 @@ def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_sc
     given = read_inputs([], str(list_), ids, None, "scorer")
     assert [own.name for own in given.sets] == ["hard"] and len(given.sets[0].ids()) == 4 + told["pictures"]
     refused = cli("bags", "pool", tmp_path / "test", "--among", tmp_path / "test", "--scorer", tiny_scorer, "-o", list_)
-    assert refused.status == 2 and "expected other pictures than the test set's" in refused.err
+    assert (
+        refused.status == 2
+        and "no pictures remain for the pool; expected pictures other than those of the test set" in refused.err
+    )
     packed = cli("bags", "pool", tmp_path / "test", "--among", "scenes:plain?n=5", "--scorer", tiny_scorer, "-o", list_)
     assert packed.status == 2 and "is no file of its own" in packed.err
 

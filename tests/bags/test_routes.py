@@ -172,9 +172,9 @@ def test_hostile_texts_never_become_markup(client: Client) -> None:
         ("/api/decisions", {"bag": -1}, "no bag -1"),
         ("/api/decisions", {"bag": 4}, "no bag 4; there are 4"),
         ("/api/decisions", {"bag": 0, "facets": [1]}, "facets: expected a list"),
-        ("/api/decisions", {"bag": 0, "facets": [], "reviewer": " "}, "a reviewer's name"),
+        ("/api/decisions", {"bag": 0, "facets": [], "reviewer": " "}, "reviewer: expected 1 to"),
         ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "replaces": "1"}, "replaces: expected int"),
-        ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "verdict": "x", "note": ""}, "the verdict 'x'"),
+        ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "verdict": "x", "note": ""}, "got 'x'"),
         ("/api/undo", {"reviewer": "A"}, "decision: expected int"),
         ("/api/undo", {"reviewer": "A", "decision": 10**30}, "decision: expected int"),
         ("/api/decisions", {"bag": 0, "facets": [], "reviewer": "A", "replaces": -(10**30)}, "replaces: expected int"),
@@ -223,7 +223,7 @@ def test_bags_that_name_missing_pictures_open_nothing(bags: Path, tmp_path: Path
     with pytest.raises(UsageError, match=r"1 of its pictures are not in the data \('gone.png'\)"):
         open_review(path)
     path.write_text(bags.read_text().replace(str(bags.parent / "pictures"), "/nowhere"))
-    with pytest.raises(UsageError, match=r"/nowhere.*so says bags.jsonl; or name the pictures after it"):
+    with pytest.raises(UsageError, match=r"/nowhere.*stored in bags.jsonl; to override it, specify the pictures"):
         open_review(path)
     assert list(tmp_path.iterdir()) == [path]
     review = open_review(path, [str(bags.parent / "pictures")])

@@ -250,11 +250,11 @@ def test_the_command_with_a_scorer(tmp_path: Path, cli: Any, tiny_scorer: Path) 
     for options, told in (
         (
             ["--consensus", "6", "--decoding", "scorer_weight=1"],
-            "--decoding scorer_weight is for --consensus 48 --scorer MODEL",
+            "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48",
         ),
         (
             ["--best-of", "6", *scorer, "--decoding", "scorer_weight=1"],
-            "--decoding scorer_weight is for --consensus 48 --scorer MODEL",
+            "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48",
         ),
         (scorer, "a scorer chooses among samples; type --best-of 10 or --consensus 48 with it"),
         (["--consensus", "6", *scorer, "--workers", "1"], "--scorer compares each picture with all others"),

@@ -202,15 +202,24 @@ def test_the_shell_completes(typed: str, completed: list[str]) -> None:
             "--decoding temperature=0: expected a number",
         ),
         (["eval", "--captions", "c", "--seed", "-1"], "Invalid value for '--seed'"),
-        (["caption", "m", "p", "--decoding", "temperature=2"], "--decoding temperature is for sampling"),
+        (
+            ["caption", "m", "p", "--decoding", "temperature=2"],
+            "--decoding temperature requires sampling; add --best-of 10 --scorer MODEL, --consensus",
+        ),
         (["caption", "m", "p", "--decoding", "heat=2"], "--decoding heat=2: no setting 'heat'"),
-        (["caption", "m", "p", "--samples", "5", "--best-of", "3"], "--best-of keeps one sample, --samples keeps all"),
-        (["caption", "m", "p", "--samples", "5", "--beams", "3"], "--beams 3 keeps 3 captions, fewer than --samples 5"),
+        (
+            ["caption", "m", "p", "--samples", "5", "--best-of", "3"],
+            "--best-of and --samples cannot be combined; remove one of them",
+        ),
+        (["caption", "m", "p", "--samples", "5", "--beams", "3"], "--beams 3 is less than --samples 5"),
         (
             ["caption", "m", "p", "--samples", "5", "--beams", "5", "--decoding", "temperature=1"],
-            "--decoding temperature is for sampling",
+            "--decoding temperature requires sampling; add --best-of 10 --scorer MODEL, --consensus",
         ),
-        (["caption", "m", "p", "--beams", "3", "--best-of", "3"], "--beams has no effect with --best-of"),
+        (
+            ["caption", "m", "p", "--beams", "3", "--best-of", "3"],
+            "--beams and --best-of cannot be combined, because --best-of samples; remove one of them",
+        ),
         (["eval", "--captions", "c", "--metrics", ","], "--metrics is empty"),
         (["eval", "--captions", "c", "--format", "csv", "-o", "-"], "--out -: expected a name, for this is neither"),
         (["data", "simplify", "-", "-o", "x.jsonl"], "captions -: expected a name, for this is neither stdin"),
@@ -431,7 +440,9 @@ def test_samples_are_kept_all_and_eval_measures_how_they_differ(
     told = json.loads(cli("eval", "--captions", one, "--metrics", "div1,mbleu", "--json").out)
     assert 0 < told["systems"]["one"]["div1"]["value"] <= 1
     done = cli("caption", tiny_captioner, photos, "-o", tmp_path / "no.csv", "--samples", 3)
-    assert done.status == 2 and done.line.startswith("writing 3 captions per picture requires a .jsonl file; use -o captions.jsonl, or request")
+    assert done.status == 2 and done.line.startswith(
+        "writing 3 captions per picture requires a .jsonl file; use -o captions.jsonl, or request"
+    )
 
 
 def test_odd_pictures_are_captioned_and_broken_ones_are_named(

@@ -53,7 +53,7 @@ def test_a_caption_that_was_not_finished_is_none(server: FaultServer, tmp_path: 
     summary = caption(server, tmp_path / "a.jsonl")
     assert (summary.written, len(summary.failed)) == (0, COUNT)
     assert ("cut off after 60 tokens" if "max" in finish.lower() else f"'{finish}'") in summary.failed[0][1]
-    with pytest.raises(TellapartError, match="not one of 4 answers is a caption"):
+    with pytest.raises(TellapartError, match="none of the 4 answers is a usable caption"):
         summary.refuse_unanswered()
 
 

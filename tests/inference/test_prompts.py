@@ -97,7 +97,7 @@ def test_a_server_is_asked_of_each_picture_what_is_known_of_it(cli: Cli, photos:
         asked = sorted(body["messages"][0]["content"][1]["text"] for body in server.bodies)
         assert asked == sorted(PROMPTS.values())
         done = cli("caption", f"{name}?prompt={{tagz}}", photos, "-o", tmp_path / "b.jsonl")
-        assert done.status == 2 and "no picture has a field 'tagz'; did you mean 'tags'?" in done.err
+        assert done.status == 2 and "no picture has the field 'tagz'; did you mean 'tags'?" in done.err
 
 
 def test_columns_of_the_data_and_of_a_table(photos: Path, tmp_path: Path) -> None:
@@ -121,11 +121,14 @@ def test_columns_of_the_data_and_of_a_table(photos: Path, tmp_path: Path) -> Non
         (("--prompt", "{tag}"), "no picture has a field 'tag'; did you mean 'tags'? Fields: folder, id, name, tag"),
         (("--prompt", "{zzz}"), "no picture has a field 'zzz'; known: folder, id, name, tags, taken, text"),
         (("--prompt", "a {tags}"), "3 of 5 pictures have no 'tags' ('beach/2.png', 'town/3.png', 'town/4.png')"),
-        (("--prompt", "{tags|}"), "--prompt: empty for 3 pictures"),
+        (("--prompt", "{tags|}"), "--prompt: the prompt is empty for 3 pictures"),
         (("--prompt", "plain", "--fields", "x.csv"), "--fields fills fields of --prompt"),
         (("--prompt", "{a}", "--fields", "none.csv"), "none.csv: no such file"),
-        (("--prompt", "{tags}", "--workers", "2"), "3 of 5 pictures have no 'tags'"),
-        (("--prompt", "{text}", "--drop-guesses"), "--prompt has fields; leave one out"),
+        (("--prompt", "{tags}", "--workers", "2"), "--prompt: 3 of 5 pictures lack the field 'tags'"),
+        (
+            ("--prompt", "{text}", "--drop-guesses"),
+            "--drop-guesses requires the same prompt for all pictures, but --prompt contains fields",
+        ),
     ],
 )
 def test_what_no_prompt_can_be_made_of_is_one_line(
@@ -139,7 +142,7 @@ def test_what_no_prompt_can_be_made_of_is_one_line(
 def test_a_table_of_other_pictures_and_a_broken_sidecar_are_named(photos: Path, tmp_path: Path) -> None:
     table = tmp_path / "other.csv"
     table.write_text("id,tags\nq,w\nr,w\n")
-    with pytest.raises(UsageError, match=r"other\.csv: has no record of a picture of"):
+    with pytest.raises(UsageError, match=r"other\.csv: no record matches a picture of"):
         Prompts.read("{tags}", open_data(str(photos)), table)
     (photos / "beach" / "0.json").write_text("[1]")
     with pytest.raises(UsageError, match=r"0\.json: is a list; expected an object of fields"):

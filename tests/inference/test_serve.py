@@ -253,30 +253,30 @@ def test_several_captions_are_samples_and_a_seed_draws_others(client: openai.Ope
 
 def test_text_that_is_not_read_is_said(client: openai.OpenAI) -> None:
     answer = client.chat.completions.create(model="default", messages=asks(photo(), "What is this?"))
-    assert "the text of the message was not read" in answer.model_extra["warnings"][0]  # type: ignore[index]
+    assert "the text of the message was ignored" in answer.model_extra["warnings"][0]  # type: ignore[index]
 
 
 @pytest.mark.parametrize(
     ("body", "line"),
     [
-        ({"model": "gpt-4"}, "this server has no model 'gpt-4'"),
-        ({"consensus": 4, "best_of": 4}, "send one of them"),
-        ({"beams": 3, "temperature": 1.0}, "beams do not sample"),
-        ({"top_p": 0.5}, "top_p = 0.5 would have no effect here"),
+        ({"model": "gpt-4"}, "unknown model 'gpt-4'; this server provides '"),
+        ({"consensus": 4, "best_of": 4}, "consensus and best_of cannot be combined; remove one of them"),
+        ({"beams": 3, "temperature": 1.0}, "beams cannot be combined with sampling"),
+        ({"top_p": 0.5}, "top_p = 0.5 is not supported; remove it"),
         ({"concensus": 4}, "no field is called 'concensus'; did you mean 'consensus'?"),
         ({"consensus": 2}, "consensus: Input should be greater than or equal to 3"),
         ({"messages": [{"role": "user", "content": "hi"}]}, "expected one picture"),
-        ({"messages": asks("http://127.0.0.1/secret.jpg")}, "this server fetches no addresses"),
-        ({"messages": asks("file:///etc/passwd")}, "this server fetches no addresses"),
+        ({"messages": asks("http://127.0.0.1/secret.jpg")}, "this server does not download pictures"),
+        ({"messages": asks("file:///etc/passwd")}, "this server does not download pictures"),
         ({"messages": asks("data:image/png;base64,AAAA")}, "cannot be read"),
-        ({"messages": asks("data:image/png;base64,!!")}, "is not base64"),
+        ({"messages": asks("data:image/png;base64,!!")}, "image_url: invalid base64 data"),
         ({"messages": []}, "messages"),
-        ({"logprobs": True, "consensus": 4}, "log-probabilities are of captions as they are written"),
-        ({"top_logprobs": 3}, "top_logprobs = 3 would have no effect here"),
+        ({"logprobs": True, "consensus": 4}, "log-probabilities are not available for edited or selected"),
+        ({"top_logprobs": 3}, "top_logprobs = 3 is not supported"),
         ({"prompt_logprobs": 0}, "send one, with continue_final_message = true"),
         ({"prompt_logprobs": 5}, "prompt_logprobs: Input should be less than or equal to 0"),
-        ({"continue_final_message": True}, "are of prompt_logprobs"),
-        ({"stream_options": {"include_usage": True}}, "send stream = true with them"),
+        ({"continue_final_message": True}, "continue_final_message and add_generation_prompt require prompt_logprobs"),
+        ({"stream_options": {"include_usage": True}}, "stream_options requires stream = true"),
         ({"stream": True, "stream_options": {"every": 1}}, "stream_options.every"),
     ],
 )  # fmt: skip
@@ -295,7 +295,7 @@ def test_what_is_not_served_is_said_in_json(address: str, path: str, method: str
         urllib.request.urlopen(request, timeout=60)
     assert told.value.code == status and told.value.headers["Content-Type"] == "application/json"
     text = json.load(told.value)["error"]["message"]
-    assert text == f"{method} {path} is not served here; expected POST /v1/chat/completions, GET /v1/models"
+    assert text == f"{method} {path} does not exist; expected POST /v1/chat/completions or GET /v1/models"
 
 
 def test_base64_in_lines_is_read(address: str) -> None:
@@ -328,7 +328,9 @@ def test_strangers_are_refused(address: str) -> None:
 
 
 def test_messages_of_other_kinds_are_named() -> None:
-    with pytest.raises(UsageError, match="a part of type 'input_audio' cannot be read"):
+    with pytest.raises(
+        UsageError, match="messages: unsupported part of type 'input_audio'; expected text or image_url"
+    ):
         read_messages([{"role": "user", "content": [{"type": "input_audio"}]}])
     with pytest.raises(UsageError, match="found 2"):
         read_messages(asks(photo()) + asks(photo(colour="blue")))

@@ -185,7 +185,7 @@ def test_a_sample_that_is_no_caption_leaves_the_others_to_choose_from(pictures: 
             f"openai:m@{server.url}", pictures, tmp_path / "a.jsonl", decoding=decoding, progress=False
         )
     assert set(captions_of(tmp_path / "a.jsonl").values()) <= {texts[0], texts[2]} and summary.written == COUNT
-    assert f"{2 * COUNT} samples are no captions" in "\n".join(summary.lines())
+    assert f"{2 * COUNT} samples were not usable captions" in "\n".join(summary.lines())
 
 
 def test_nouns_that_the_server_is_not_sure_of_are_left_out(
@@ -259,13 +259,13 @@ def test_what_does_not_go_together_is_refused(cli: Cli, tmp_path: Path, pictures
     for options, line in {
         ("--best-of", "4"): "best-of needs at least 2 samples and a scorer",
         ("--scorer", "scenes"): "a scorer chooses among samples",
-        ("--drop-guesses", "--samples", "4"): "--samples keeps several captions",
-        ("--drop-guesses", "--best-of", "4", "--scorer", "scenes"): "--best-of scores captions",
+        ("--drop-guesses", "--samples", "4"): "--drop-guesses and --samples cannot be combined",
+        ("--drop-guesses", "--best-of", "4", "--scorer", "scenes"): "--drop-guesses and --best-of cannot be combined",
         ("--consensus", "8", "--device", "cpu"): "--device requires a model on this machine",
     }.items():
         assert line in cli("caption", name, pictures.spec, "-o", out, *options).line
     decoding = Decoding(kind="consensus")
-    with pytest.raises(UsageError, match="--decoding temperature sets that of samples"):
+    with pytest.raises(UsageError, match="the temperature is set by --decoding temperature; remove it from the name"):
         caption_by_server(f"{name}?temperature=0", pictures, out, decoding=decoding)
 
 

@@ -104,7 +104,10 @@ def test_what_has_no_effect_is_refused(cli: Cli, options: tuple[object, ...], li
 def test_a_result_of_another_command_is_kept(cli: Cli, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("mine")
     done = cli("caption", "scenes", photos, "-o", tmp_path / "a.jsonl", "--workers", 1)
-    assert done.status == 2 and "1 captions were written or edited by hand; choose another file, or pass --replace-edited" in done.err
+    assert (
+        done.status == 2
+        and "1 captions were written or edited by hand; choose another file, or pass --replace-edited" in done.err
+    )
     assert (tmp_path / "a.jsonl").read_text() == "mine" and not (tmp_path / "a.jsonl.job").exists()
 
 

@@ -238,7 +238,7 @@ def test_a_trained_captioner_is_asked_for_detail(
         ((f"{model}?detail=0", pictures), f"{model} was trained for no amounts of detail; expected a captioner whose"),
         ((f"{out}?detail=2", pictures), "detail is 2; expected a number from 0 (least) to 1 (most)"),
         ((f"{out}?detail=much", pictures), "detail is a number; found 'much'"),
-        (("openai:m@http://127.0.0.1:9/v1?detail=0", pictures), "openai:m: no setting 'detail'"),
+        (("openai:m@http://127.0.0.1:9/v1?detail=0", pictures), "openai:m: unknown setting 'detail'"),
     ):
         assert told in cli("caption", *arguments, "-o", "-").line
 

@@ -94,7 +94,11 @@ def test_find_and_replace_trigger_and_tags_of_many(client: Client, folder: Path)
     ("path", "body", "error"),
     [
         ("/api/write", {"edits": {"99": {"text": "x"}}}, "no picture 99"),
-        ("/api/write", {"edits": {"../1": {"text": "x"}}}, "edits: expected an object that maps picture numbers to edits"),
+        (
+            "/api/write",
+            {"edits": {"../1": {"text": "x"}}},
+            "edits: expected an object that maps picture numbers to edits",
+        ),
         ("/api/write", {"edits": {"1": {"text": 3}}}, "text: expected"),
         ("/api/write", {"edits": {"1": {"text": "x" * 20_001}}}, "text: expected"),
         ("/api/write", {"edits": {"1": {"candidates": ["x"]}}}, "candidates: invalid value"),

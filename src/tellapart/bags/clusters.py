@@ -59,8 +59,7 @@ def sizes_for(pictures: int, width: int, k: int, memory_gb: float, mean: int | N
     if largest < 4 * (k + 1):
         least = (4 * (k + 1) * each + fixed) / 1e9
         raise UsageError(
-            f"--memory-gb {memory_gb:g} is too little for {k} neighbours of {width} numbers; "
-            f"expected {least:.1f} or more"
+            f"--memory-gb {memory_gb:g}: expected at least {least:.1f} for {k} neighbours of {width} dimensions"
         )
     refined = k <= KEPT
     nearest, usual = (NEAREST, PICTURES) if refined else (NEAREST_OF_MANY, PICTURES_OF_MANY)
@@ -108,7 +107,7 @@ def sample(features: FeatureShards, wanted: int, seed: int) -> np.ndarray:
 
 def kmeans(unit_FD: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     """Computes unit centroids with FAISS."""
-    faiss = load_faiss("k-means of features")
+    faiss = load_faiss("k-means clustering")
     if clusters >= len(unit_FD):
         return unit_FD.copy()
     made = faiss.Kmeans(
@@ -137,8 +136,8 @@ def unit(rows_ND: np.ndarray, name: str = "features") -> np.ndarray:
     length_N = np.linalg.norm(rows_ND, axis=1, keepdims=True)
     if bad := int((~(np.isfinite(length_N) & (length_N > 0))).sum()):
         raise UsageError(
-            f"{name}: {bad:,} rows are zero, NaN or infinite; encode these pictures again (--precision fp32), or leave "
-            "them out"
+            f"{name}: {bad:,} rows are zero, NaN or infinite; encode these pictures again "
+            "(--precision fp32), or exclude them"
         )
     unit_ND: np.ndarray = (rows_ND / length_N).astype(np.float32)
     return unit_ND

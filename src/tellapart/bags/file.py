@@ -96,19 +96,22 @@ def read_bags(path: Path, *, fingerprint: str | None = None, known: Collection[s
     rows = list(_lines(path))
     first = rows[0][1] if rows else {}
     if not isinstance(first, dict) or first.get("kind") != KIND:
-        raise UsageError(f"{path}: not a file of bags; expected one that 'tellapart bags mine' wrote")
+        raise UsageError(f"{path} is not a bag file; expected the output of 'tellapart bags mine'")
     if first.get("format") != FORMAT:
-        raise UsageError(f"{path}: format {first.get('format')} of bags, and this version reads {FORMAT}; update it")
+        raise UsageError(
+            f"{path} has bag format {first.get('format')}, but this version reads format {FORMAT}; update tellapart"
+        )
     known_fields = {name: first[name] for name in Header.__dataclass_fields__ if name in first}
     header = _header(path, known_fields)
     if fingerprint is not None and header.fingerprint != fingerprint:
         raise UsageError(
-            f"{path}: mined with the features of {header.scorer} ({header.fingerprint[:8]}), and these are of another "
-            f"scorer ({fingerprint[:8]}); name that one, or mine again"
+            f"{path} was mined with the features of {header.scorer} ({header.fingerprint[:8]}), "
+            f"but the scorer's fingerprint is {fingerprint[:8]}; specify the same scorer, or mine "
+            "the bags again"
         )
     bags = [_bag(f"{path}, line {number}", row) for number, row in rows[1:]]
     if not bags:
-        raise UsageError(f"{path}: has no bags; mine again with a smaller size, or from more pictures")
+        raise UsageError(f"{path} contains no bags; mine again with a smaller bag size, or from more pictures")
     if known is not None:
         check_known(str(path), bags, known)
     return BagsFile(header, bags)
@@ -121,7 +124,7 @@ def _header(path: Path, fields: dict[str, Any]) -> Header:
     except ValidationError as error:
         wrong = error.errors()[0]
         key = ".".join(map(str, wrong["loc"]))
-        raise UsageError(f"{path}: the header's '{key}' is damaged ({wrong['msg']}); mine again") from None
+        raise UsageError(f"{path}: the header's '{key}' is damaged ({wrong['msg']}); mine the bags again") from None
 
 
 def refuse_others(path: Path, header: Header) -> None:
@@ -131,13 +134,13 @@ def refuse_others(path: Path, header: Header) -> None:
     """
     if not check_output(path).exists() or not path.stat().st_size:
         return
-    instead = "type --overwrite to replace it, or name another file with -o"
+    instead = "pass --overwrite to replace it, or choose another file with -o"
     there = read_bags(path).header
     if other := [name for name in SETTINGS if getattr(there, name) != getattr(header, name)]:
         before, now = getattr(there, other[0]) or "none", getattr(header, other[0]) or "none"
         before, now = (", ".join(map(str, one)) if isinstance(one, tuple) else one for one in (before, now))
         what = other[0].replace("_", " ")
-        raise UsageError(f"{path}: holds bags of other settings ({what}: {before}, not {now}); {instead}")
+        raise UsageError(f"{path} contains bags with different settings ({what}: {before}, not {now}); {instead}")
 
 
 def read_truematch(path: Path) -> list[Bag]:
@@ -145,7 +148,7 @@ def read_truematch(path: Path) -> list[Bag]:
     try:
         rows = parse_json(read_text(path))
     except ValueError as error:
-        raise UsageError(f"{path}: is not JSON ({error})") from None
+        raise UsageError(f"{path} is not valid JSON ({error})") from None
     if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
         raise UsageError(f"{path}: expected a list of lists of ids, as in TrueMatch's 3.json")
     return [_bag(f"{path}, bag {number}", {"ids": row}) for number, row in enumerate(rows, 1)]
@@ -179,7 +182,8 @@ def check_known(where: str, bags: Sequence[Bag], known: Collection[str]) -> None
     if missing:
         some = ", ".join(repr(id_) for id_ in missing[:3]) + (f" and {len(missing) - 3:,} more" if missing[3:] else "")
         raise UsageError(
-            f"{where}: {len(missing):,} of its pictures are not in the data ({some}); name the data that it was made of"
+            f"{where}: {len(missing):,} of its pictures are not in the data ({some}); specify the "
+            "data set that it was mined from"
         )
 
 
@@ -189,7 +193,7 @@ def _lines(path: Path) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, parse_json(line)
             except ValueError as error:
-                message = f"{path}, line {number}: is not JSON ({error}); expected a file of 'tellapart bags mine'"
+                message = f"{path}, line {number}: invalid JSON ({error}); expected the output of 'tellapart bags mine'"
                 raise UsageError(message) from None
 
 
@@ -199,7 +203,7 @@ def _bag(where: str, row: Any) -> Bag:
         raise UsageError(f"{where}: expected a bag of at least two ids")
     names = tuple(str(id_) for id_ in ids)
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise UsageError(f"{where}: the picture '{twice[0]}' is in this bag twice")
+        raise UsageError(f"{where}: the picture '{twice[0]}' occurs twice in this bag")
     alpha = row.get("similarity")
     return Bag(names, float(alpha) if isinstance(alpha, int | float) else math.nan)
 

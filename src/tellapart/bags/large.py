@@ -173,12 +173,13 @@ class LargeSearch:
                     then = before if isinstance(before, dict) else {}
                     keys = sorted(key for key in {*plan, *then} if key not in then or then[key] != plan.get(key))
                     raise UsageError(
-                        f"{self.folder}: work was begun with other {', '.join(keys)}; remove that folder, or name "
-                        "another result"
+                        f"{self.folder} belongs to a run with different settings ({', '.join(keys)}); "
+                        "remove this folder, or choose another output"
                     )
             elif others := [file.name for file in self.folder.iterdir() if not file.name.startswith(".")]:
                 raise UsageError(
-                    f"{self.folder}: holds {others[0]} and no work; move that folder, or name another result"
+                    f"{self.folder} contains {others[0]}, but no resumable work; move the folder, "
+                    "or choose another output"
                 )
             else:
                 replace_text(path, json.dumps(plan))
@@ -253,7 +254,7 @@ class LargeSearch:
         first: list[tuple[str, str, Callable[[], Sequence[int]]]] = [
             ("placing clusters", "centroids", lambda: range(1)),
             ("assigning pictures to clusters", "order", lambda: files),
-            ("counting pictures of clusters", "before", lambda: range(1)),
+            ("counting pictures per cluster", "before", lambda: range(1)),
             ("searching clusters", "found", lambda: self.groups),
             ("joining neighbours", "near", lambda: files),
         ]
@@ -321,7 +322,10 @@ class LargeSearch:
     def _search_cluster(self, cluster: int, row_M: np.ndarray, found_MK: np.ndarray) -> None:
         parts = -(-len(row_M) // self.sizes.largest)
         if parts > 1:
-            say(f"cluster {cluster}: {len(row_M):,} pictures, memory for {self.sizes.largest:,}: in {parts} parts")
+            say(
+                f"cluster {cluster}: split {len(row_M):,} pictures into {parts} parts, because memory "
+                f"suffices for {self.sizes.largest:,}"
+            )
         for part_P in np.array_split(np.arange(len(row_M)), parts):
             own_P = row_M[part_P]
             vectors = Vectors.of(self.read(own_P))

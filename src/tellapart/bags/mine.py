@@ -82,16 +82,16 @@ def mine_bags(
     """
     _check(size, similarity, max_cosine)
     if max_cosine_of not in MAX_COSINE_OF:
-        raise UsageError(f"max_cosine_of is '{max_cosine_of}'; expected one of {', '.join(MAX_COSINE_OF)}")
+        raise UsageError(f"max_cosine_of: expected one of {', '.join(MAX_COSINE_OF)}, got '{max_cosine_of}'")
     joined_ND = multimodal(features_ND, texts_ND) if texts_ND is not None else np.asarray(features_ND)
     row_N = distinct(keys, len(joined_ND))
     if len(row_N) < size:
-        copies = f" ({len(joined_ND)} with copies)" if len(row_N) < len(joined_ND) else ""
-        raise UsageError(f"{len(row_N)} different pictures{copies}; a bag of {size} needs at least {size}")
+        copies = f" ({len(joined_ND)} including copies)" if len(row_N) < len(joined_ND) else ""
+        raise UsageError(f"bags of {size} need at least {size} distinct pictures, got {len(row_N)}{copies}")
     vectors = Vectors.of(joined_ND[row_N] if len(row_N) < len(joined_ND) else joined_ND)
     names = list(ids) if ids is not None else list(range(len(joined_ND)))
     if len(names) != len(joined_ND):
-        raise UsageError(f"{len(names)} ids for {len(joined_ND)} rows of features; give one id for each picture")
+        raise UsageError(f"expected one id per picture, got {len(names)} ids for {len(joined_ND)} rows of features")
     if neighbours is None:
         count = neighbours_for(size, max_cosine, max_cosine_of)
         neighbours = nearest_neighbours(vectors, count, max_cosine=max_cosine, approximate=approximate, block=block)
@@ -133,10 +133,10 @@ class TrainingBags:
     def line(self) -> str:
         """Formats the numbers of bags and of pictures in bags as one line."""
         total = self.bags_MS.size + len(self.loose_L)
-        line = f"bags of {self.size}: {len(self.bags_MS):,}, with {self.bags_MS.size:,} of {total:,} pictures"
+        line = f"bags of {self.size}: {len(self.bags_MS):,}, containing {self.bags_MS.size:,} of {total:,} pictures"
         if not len(self.loose_L):
             return line
-        return f"{line}; the look-alikes of {len(self.loose_L):,} are all taken: these are put together at random"
+        return f"{line}; {len(self.loose_L):,} pictures without free look-alikes were grouped at random"
 
 
 def training_bags(rows_NK: np.ndarray, size: int) -> TrainingBags:
@@ -168,10 +168,12 @@ def multimodal(features_ND: np.ndarray, texts_ND: np.ndarray | Sequence[np.ndarr
     """
     features_ND = np.asarray(features_ND, dtype=np.float32)
     if len(texts_ND) != len(features_ND):
-        raise UsageError(f"texts of {len(texts_ND)} pictures for features of {len(features_ND)}; expected equally many")
+        raise UsageError(f"expected captions for {len(features_ND)} pictures, got {len(texts_ND)}")
     without = [row for row, text in enumerate(texts_ND) if np.size(text) == 0]
     if without:
-        raise UsageError(f"{len(without)} pictures have no caption, such as row {without[0]}; give each at least one")
+        raise UsageError(
+            f"{len(without)} pictures have no caption, such as row {without[0]}; add at least one for each"
+        )
     mean_ND = np.stack([np.mean(np.atleast_2d(text), axis=0) for text in texts_ND]).astype(np.float32)
     return np.concatenate([features_ND, mean_ND], axis=1)
 
@@ -181,7 +183,7 @@ def distinct(keys: Sequence[Hashable] | None, n: int) -> np.ndarray:
     if keys is None:
         return np.arange(n)
     if len(keys) != n:
-        raise UsageError(f"{len(keys)} content keys for {n} pictures; give one for each")
+        raise UsageError(f"expected one content key per picture, got {len(keys)} for {n} pictures")
     first: dict[Hashable, int] = {}
     for row, key in enumerate(keys):
         first.setdefault(key, row)
@@ -213,16 +215,16 @@ def neighbours_for(size: int, max_cosine: float | None, max_cosine_of: MaxCosine
 
 def _check(size: int, similarity: str, max_cosine: float | None) -> None:
     if size < 2:
-        raise UsageError(f"bags of {size}; a bag has at least two pictures to tell apart")
+        raise UsageError(f"bag size: expected at least 2, got {size}")
     if similarity not in SIMILARITIES:
-        raise UsageError(f"similarity is '{similarity}'; expected one of {', '.join(SIMILARITIES)}")
+        raise UsageError(f"similarity: expected one of {', '.join(SIMILARITIES)}, got '{similarity}'")
     check_max_cosine(max_cosine)
 
 
 def check_max_cosine(max_cosine: float | None) -> None:
     """Raises `UsageError` if the limit is not a valid cosine."""
     if max_cosine is not None and not -1 < max_cosine <= 1:
-        raise UsageError(f"max_cosine is {max_cosine:g}; expected a cosine such as 0.8")
+        raise UsageError(f"max_cosine: expected a cosine such as 0.8, got {max_cosine:g}")
 
 
 def _fill(unit_ND: np.ndarray, rows_NK: np.ndarray, size: int, max_cosine: float | None) -> np.ndarray:
@@ -267,7 +269,9 @@ class HardPool:
         for item, target, cosine in zip(self.items, self.targets, self.cosines, strict=True):
             path = getattr(item.picture, "path", None)
             if not isinstance(path, Path):
-                raise UsageError(f"{item.id} is no file of its own, so that a list cannot name it; unpack the pictures")
+                raise UsageError(
+                    f"{item.id} is not a separate file, so a list cannot refer to it; unpack the pictures first"
+                )
             row = {"image": str(path.absolute()), "id": item.id, "near": target, "cosine": round(cosine, COSINE_DIGITS)}
             lines.append(json.dumps(row, ensure_ascii=False) + "\n")
         return "".join(lines)
@@ -298,7 +302,9 @@ def hard_pool(targets: Dataset, others: Dataset, scorer: FrozenScorer, nearest: 
     pool = store.readable(beside(others, targets), scorer.encoder, skipped=others.unreadable)
     if not asked or not pool:
         which = targets.spec if not asked else others.spec
-        raise UsageError(f"{which}: no picture is left to make a pool of; expected other pictures than the test set's")
+        raise UsageError(
+            f"{which}: no pictures remain for the pool; expected pictures other than those of the test set"
+        )
     features_ND, features_MD = (np.asarray(store.features(items, scorer.encoder)) for items in (asked, pool))
     rows, near = nearest_to_targets(features_ND, features_MD, nearest)
     cosines = np.einsum("nd,nd->n", features_MD[rows], features_ND[near])
@@ -342,15 +348,16 @@ def mine_dataset(
     store, whole = FeatureStore(), len(dataset)
     items = store.readable(dataset, scorer.encoder, skipped=dataset.unreadable)
     if not items:
-        raise UsageError(f"{dataset.spec}: none of its {whole} pictures can be read")
+        raise UsageError(f"{dataset.spec}: none of the {whole} pictures could be read")
     image_ND = np.asarray(store.features(items, scorer.encoder))
     row_N = distinct([row.tobytes() for row in image_ND], len(items))
     counts = {"unreadable": whole - len(items), "copies": len(items) - len(row_N)}
     items, image_ND = [items[row] for row in row_N], image_ND[row_N]
     if len(items) < max(sizes):
-        copies = f" ({counts['copies']} more are copies)" if counts["copies"] else ""
+        copies = f" (and {counts['copies']} copies)" if counts["copies"] else ""
         raise UsageError(
-            f"{dataset.spec}: {len(items)} different pictures{copies}; a bag of {max(sizes)} needs at least as many"
+            f"{dataset.spec}: bags of {max(sizes)} need at least {max(sizes)} distinct pictures, "
+            f"got {len(items)}{copies}"
         )
     joined_ND = image_ND
     if captions is not None:
@@ -371,7 +378,7 @@ def mine_dataset(
         )
         bags += curate_bags(mined)
     if not bags:
-        raise UsageError(f"{dataset.spec}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
+        raise UsageError(f"{dataset.spec}: all bags exceed a cosine of {max_cosine}; increase --max-cosine")
     header = Header(
         str(scorer.name), scorer.fingerprint, dataset.spec, tuple(sizes), len(items),
         {what: count for what, count in counts.items() if count}, captions or "", similarity, max_cosine,
@@ -383,7 +390,9 @@ def mine_dataset(
 def check_sizes(sizes: Sequence[int]) -> list[int]:
     """Returns the distinct sizes, ascending. Raises `UsageError` for a size below two."""
     if not sizes or min(sizes) < 2:
-        raise UsageError(f"bags of {', '.join(map(str, sizes)) or 'no size'}; expected sizes from 2 on, such as 3,5,7")
+        raise UsageError(
+            f"bag sizes: expected sizes of at least 2, such as 3,5,7, got {', '.join(map(str, sizes)) or 'no size'}"
+        )
     return sorted(set(sizes))
 
 
@@ -398,7 +407,7 @@ def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:
             raise UsageError(f"{captions}: {len(bare)} of {len(items)} pictures have no caption, such as {bare[0]}")
         return [kept[item.id] for item in items]
     if bare := [item.id for item in items if not item.references]:
-        mend = "name a file of captions in place of 'references'"
+        mend = "specify a caption file instead of 'references'"
         raise UsageError(f"{len(bare)} of {len(items)} pictures have no reference, such as {bare[0]}; {mend}")
     return [list(item.references) for item in items]
 

@@ -51,8 +51,8 @@ class MinedFolder:
 
     def lines(self) -> list[str]:
         """Formats the result as lines of text."""
-        share = f"{100 * (self.header.recall or 0):.1f} % of the exact neighbours found"
-        copies = "".join(f", {count:,} {what} left out" for what, count in self.header.left_out.items())
+        share = f"{100 * (self.header.recall or 0):.1f} % recall of exact neighbours"
+        copies = "".join(f", excluding {count:,} {what}" for what, count in self.header.left_out.items())
         lines = [f"{self.header.pictures:,} pictures{copies}, in {self.clusters:,} clusters; {share}"]
         for size, of_size in self.bags.items():
             middle = f", median similarity {np.median(of_size.similarity_M):.3f}" if len(of_size.rows_MS) else ""
@@ -93,7 +93,7 @@ def mine_folder(
     features, row_N = whole.without_copies()
     if len(features) < max(sizes):
         raise UsageError(
-            f"{folder}: {len(features)} different rows of features; a bag of {max(sizes)} needs at least as many"
+            f"{folder}: bags of {max(sizes)} need at least {max(sizes)} distinct rows of features, got {len(features)}"
         )
     k = max(sizes) - 1
     plan = sizes_for(len(features), features.width, k, memory_gb, pictures)
@@ -113,7 +113,7 @@ def mine_folder(
             write_output(out, lambda temporary: _write(temporary, header, bags, ids, row_N))
         shutil.rmtree(work, ignore_errors=True)
     if not any(len(of_size.rows_MS) for of_size in bags.values()):
-        raise UsageError(f"{folder}: no bag has pictures less alike than {max_cosine}; raise --max-cosine")
+        raise UsageError(f"{folder}: all bags exceed a cosine of {max_cosine}; increase --max-cosine")
     return MinedFolder(header, bags, clusters)
 
 
@@ -131,7 +131,9 @@ def _clear_errors(work: Path) -> Iterator[None]:
         if not earlier:
             raise
         cause = str(error).partition("\n")[0] or type(error).__name__
-        raise TellapartError(f"{work}: is damaged ({cause}); remove that folder, and type the same again") from error
+        raise TellapartError(
+            f"{work} is damaged ({cause}); remove this folder and run the same command again"
+        ) from error
 
 
 def _write(path: Path, header: Header, bags: dict[int, CuratedBags], ids: Ids, row_N: np.ndarray) -> None:

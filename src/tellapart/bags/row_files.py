@@ -55,7 +55,7 @@ def save_array(path: Path, array: np.ndarray) -> None:
 
 def disk_errors(path: Path) -> contextlib.AbstractContextManager[None]:
     """Turns a disk error into one line that says what to do."""
-    return write_errors(path, "mend that and run the same command again; what is whole is kept")
+    return write_errors(path, "fix the problem and run the same command again; completed files are reused")
 
 
 def nothing_found(*shape: int) -> np.ndarray:

@@ -97,11 +97,13 @@ class BagSampler:
 
     def _check(self, largest: int, bags: int) -> None:
         if not bags:
-            raise UsageError("no bags to fill a batch with: there are fewer pictures than a bag holds")
+            raise UsageError(
+                "there are no bags to fill a batch with, because there are fewer pictures than the bag size"
+            )
         if largest > self.batch_size:
             raise UsageError(
-                f"a bag of {largest} does not fit into a batch of {self.batch_size}; "
-                f"set training.batch_size to at least {largest}, or make bags smaller"
+                f"a bag of {largest} does not fit into a batch of {self.batch_size}; set "
+                f"training.batch_size to at least {largest}, or use smaller bags"
             )
 
 
@@ -117,7 +119,9 @@ class HardNegativeSampler:
         if hard + 1 > batch_size:
             raise UsageError(f"a target with {hard} hard distractors does not fit into a batch of {batch_size}")
         if hard > rows_NK.shape[1]:
-            raise UsageError(f"{hard} hard distractors of {rows_NK.shape[1]} neighbours; lower bags.hard")
+            raise UsageError(
+                f"bags.hard: expected at most {rows_NK.shape[1]} (the number of neighbours), got {hard}; decrease it"
+            )
         self.batches, self.rows_NK, self.hard = batches, rows_NK, hard
 
     def __call__(self, step: int) -> BatchRows:

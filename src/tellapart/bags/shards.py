@@ -62,14 +62,14 @@ class FeatureShards:
         """Opens a folder. Raises `UsageError` if it has no files, or files that are not matrices of the same width."""
         paths = sorted(p for p in folder.iterdir() if p.suffix in SUFFIXES) if folder.is_dir() else []
         if not paths:
-            raise UsageError(f"{folder}: no features; expected a folder of .npy or .safetensors files, N×D each")
+            raise UsageError(f"{folder} contains no features; expected .npy or .safetensors files of shape N×D")
         shards = tuple(shard for shard in map(_opened, paths) if shard.rows)
         if widths := {shard.width: shard.path.name for shard in shards}:
             if len(widths) > 1:
                 listed = ", ".join(f"{width} ({name})" for width, name in widths.items())
-                raise UsageError(f"{folder}: features of several widths: {listed}; expected one")
+                raise UsageError(f"{folder}: all files must have the same feature dimension, got {listed}")
             return cls(folder, shards)
-        raise UsageError(f"{folder}: its files have no rows")
+        raise UsageError(f"{folder}: the files contain no rows")
 
     def __len__(self) -> int:
         return sum(shard.rows for shard in self.shards)
@@ -115,13 +115,13 @@ def _opened(path: Path) -> FeatureFile:
         shape, dtype, offset = _npy(path) if path.suffix == ".npy" else _safetensors(path)
     except Exception as error:  # NumPy raises many error types for damaged headers
         cause = " ".join(str(error).split())[:120]
-        raise UsageError(f"{path}: cannot be read as a matrix of features ({cause or type(error).__name__})") from None
+        raise UsageError(f"{path} cannot be read as a matrix of features ({cause or type(error).__name__})") from None
     numbers = all(type(length) is int and 0 <= length < 2**60 for length in shape)
     if len(shape) != 2 or not numbers or not (dtype == BF16 or np.dtype(dtype).kind == "f"):
-        raise UsageError(f"{path}: {dtype} of shape {tuple(shape)}; expected a matrix N×D of floating-point numbers")
+        raise UsageError(f"{path}: expected a floating-point matrix of shape N×D, got {dtype} of shape {tuple(shape)}")
     size = shape[0] * shape[1] * (2 if dtype == BF16 else np.dtype(dtype).itemsize)
     if path.stat().st_size < offset + size:
-        raise UsageError(f"{path}: is cut off ({path.stat().st_size:,} of {offset + size:,} bytes); copy it again")
+        raise UsageError(f"{path} is truncated ({path.stat().st_size:,} of {offset + size:,} bytes); copy it again")
     return FeatureFile(path, shape[0], shape[1], dtype, offset)
 
 
@@ -131,7 +131,7 @@ def _npy(path: Path) -> tuple[tuple[int, ...], str, int]:
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read(file)
         if by_columns and min(shape, default=0) > 1:
-            raise ValueError("its columns lie one after the other; save np.ascontiguousarray(features)")
+            raise ValueError("the array is in Fortran order; save np.ascontiguousarray(features)")
         return shape, dtype.str, file.tell()
 
 
@@ -139,10 +139,10 @@ def _safetensors(path: Path) -> tuple[tuple[int, ...], str, int]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > os.fstat(file.fileno()).st_size:
-            raise ValueError("no safetensors file")
+            raise ValueError("not a safetensors file")
         header = {name: of for name, of in json.loads(file.read(length)).items() if name != "__metadata__"}
     if len(header) != 1:
-        raise ValueError(f"it has {len(header)} tensors, expected one")
+        raise ValueError(f"expected one tensor, got {len(header)}")
     (of,) = header.values()
     return tuple(of["shape"]), _TENSOR_TYPES.get(of["dtype"], "V1"), 8 + length + int(of["data_offsets"][0])
 
@@ -175,12 +175,12 @@ class Ids:
 
 def _check_distinct(ids: Ids, count: int) -> None:
     """Raises `UsageError` for an empty or duplicate id, because a file of such bags could not be read."""
-    expected = "expected an id of its own for each picture in the lists of ids (.txt)"
+    expected = "expected a unique id for each picture in the lists of ids (.txt)"
 
     def hashes() -> Iterator[int]:
         for row in range(count):
             if not (text := ids[row]):
-                raise UsageError(f"row {row:,} of the features has an empty line for an id; {expected}")
+                raise UsageError(f"row {row:,} of the features has an empty id; {expected}")
             yield hash(text)
 
     hash_N = np.fromiter(hashes(), np.int64, count)  # eight bytes per picture, temporarily
@@ -189,7 +189,7 @@ def _check_distinct(ids: Ids, count: int) -> None:
     for first, second in zip(order_N[equal_N].tolist(), order_N[equal_N + 1].tolist(), strict=True):
         if ids[first] == ids[second]:
             raise UsageError(
-                f"rows {first:,} and {second:,} of the features are both called '{ids[first]}'; {expected}"
+                f"rows {first:,} and {second:,} of the features have the same id '{ids[first]}'; {expected}"
             )
 
 
@@ -215,13 +215,15 @@ def _begins(shard: FeatureFile) -> np.ndarray | None:
             while file.read(2**20):
                 pass
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 ({error.reason} at byte {error.start:,}); expected an id a line") from None
+        raise UsageError(
+            f"{path} is not valid UTF-8 ({error.reason} at byte {error.start:,}); expected one id per line"
+        ) from None
     text = _text(path)
     ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
     if len(text) and (not len(ends) or ends[-1] != len(text)):
         ends = np.append(ends, len(text))
     if len(ends) != shard.rows:
         raise UsageError(
-            f"{path} has {len(ends):,} ids for {shard.rows:,} rows of {shard.path.name}; expected one each"
+            f"{path} has {len(ends):,} ids, but {shard.path.name} has {shard.rows:,} rows; expected one id per row"
         )
     return np.concatenate([[0], ends])

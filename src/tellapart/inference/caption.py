@@ -60,8 +60,10 @@ class CaptionSummary:
         if not self.cut_captions:
             return []
         return [
-            f"{self.cut_captions:,} of {self.generated:,} captions generated were cut at {self.max_tokens} tokens, "
-            "before their end; for whole ones type a larger --max-tokens"
+            (
+                f"{self.cut_captions:,} of {self.generated:,} generated captions were truncated at "
+                f"{self.max_tokens} tokens; for complete captions, use a larger --max-tokens"
+            )
         ]
 
 
@@ -110,12 +112,15 @@ def caption_pictures(
     started = time.monotonic()
     check_choice(decoding, best_of, scorer is not None)
     if batch_size < 1:
-        raise UsageError(f"a batch of {batch_size} pictures; expected at least 1")
+        raise UsageError(f"batch size: expected at least 1, got {batch_size}")
     check_drop_guesses(dataset, decoding, drop_guesses, best_of)
     if prompts is None and (template := captioner.chosen.get("prompt")):
         prompts = Prompts.read(template, dataset)
     if prompts is not None and drop_guesses:
-        raise UsageError("--drop-guesses compares pictures behind one prompt, and --prompt has fields; leave one out")
+        raise UsageError(
+            "--drop-guesses requires the same prompt for all pictures, but --prompt contains fields; "
+            "remove one of the two"
+        )
     before = captioner.generated, captioner.cut_captions
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")
@@ -162,14 +167,18 @@ def _write_captions(
 def check_drop_guesses(dataset: Dataset, decoding: Decoding, drop_guesses: bool, best_of: int | None = None) -> None:
     """Raises `UsageError` if ``drop_guesses`` cannot apply: several samples per picture, or fewer than two pictures."""
     if drop_guesses and best_of is not None:
-        raise UsageError("--drop-guesses edits captions, and --best-of scores them as they were sampled; leave one out")
+        raise UsageError(
+            "--drop-guesses and --best-of cannot be combined, because --best-of scores captions "
+            "before they are edited; remove one"
+        )
     if drop_guesses and decoding.samples > 1:
         raise UsageError(
-            "--drop-guesses edits the one caption of a picture, and --samples keeps several; leave one out"
+            "--drop-guesses and --samples cannot be combined, because only a single caption per "
+            "picture can be edited; remove one"
         )
     if drop_guesses and len(dataset) < 2:
         raise UsageError(
-            f"--drop-guesses compares a picture with others, and {dataset.spec} has {len(dataset)}; leave it out"
+            f"--drop-guesses compares each picture with others, but {dataset.spec} has {len(dataset)}; remove it"
         )
 
 

@@ -77,7 +77,9 @@ class CaptionerBackend:
     def complete(self, request: Request) -> Answer:
         """Describes a picture. Raises `BackendError` if the request has none, `PictureError` if it cannot be read."""
         if request.picture is None:
-            raise BackendError(f"{self.name}: a captioner describes pictures alone; name it with --mllm", fatal=True)
+            raise BackendError(
+                f"{self.name}: a captioner cannot answer text-only requests; specify it with --mllm", fatal=True
+            )
         return self._batcher.answer(request)
 
     def _like(self, request: Request) -> object:
@@ -120,9 +122,9 @@ class CaptionFileBackend:
     def open(cls, path: str, dataset: Dataset | None) -> CaptionFileBackend:
         """Reads the file and matches its ids with the data set's. Raises `UsageError` if none match, or several."""
         if not path:
-            raise UsageError("file: names no file; type file:captions.jsonl")
+            raise UsageError("file: missing path; use file:captions.jsonl")
         if dataset is None:
-            raise UsageError(f"file:{path}: descriptions of a file take no time; leave out --workers")
+            raise UsageError(f"file:{path}: descriptions from a file do not need workers; remove --workers")
         files = {item.id: str(item.picture.path) for item in dataset if isinstance(item.picture, FilePicture)}
         known = KnownIds(dataset.spec, [item.id for item in dataset], files)
         matched = match_captions(read_caption_file(path), known, path)
@@ -130,12 +132,12 @@ class CaptionFileBackend:
             say(matched.how)
         texts = {id: texts[0] for id, texts in matched.texts.items()}
         if not any(id in texts for id in known.ids):
-            raise UsageError(f"{path}: has captions of none of the pictures of {dataset.spec}")
+            raise UsageError(f"{path} contains no captions for the pictures of {dataset.spec}")
         digest = hashlib.blake2b(repr(sorted(texts.items())).encode("utf-8", "backslashreplace"), digest_size=6)
         return cls(f"file:{Path(path).name}-{digest.hexdigest()}", texts)
 
     def complete(self, request: Request) -> Answer:
         """Returns the picture's description. Raises `BackendError` if the file has none."""
         if (text := self._texts.get(request.item)) is None:
-            raise BackendError(f"{self.name}: has no caption of this picture")
+            raise BackendError(f"{self.name} has no caption for this picture")
         return Answer(text)

@@ -103,7 +103,9 @@ class CaptionEngine:
                 ids += [item.id for item in kept]
                 rows += [self.captioner.inputs(visual)[0]] if kept else []
         if len(ids) < 2:
-            raise UsageError(f"--drop-guesses compares pictures; of {name} only {len(ids)} can be read; leave it out")
+            raise UsageError(
+                f"--drop-guesses requires at least two readable pictures, but {name} has {len(ids)}; remove it"
+            )
         contrast_K = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)  # the number of regions may vary
         self._beliefs = Beliefs(self.captioner, contrast_K, ids)
 

@@ -52,7 +52,7 @@ def caption_folder(
 def check_destination(options: CaptionOptions) -> None:
     """Raises `UsageError` if only a job can write to the destination. Reads no data."""
     if options.out is not None and is_url(options.out):
-        raise UsageError(f"{options.out}: an address, to which a job writes; add --workers 1, or name a file on disk")
+        raise UsageError(f"-o {options.out}: only a job can write to a URL; add --workers 1, or specify a local file")
 
 
 def _destination(options: CaptionOptions, dataset: Dataset) -> tuple[Path | None, str | None]:
@@ -121,7 +121,7 @@ def _caption_by_server(
         "--device": None if device == "auto" or options.scorer is not None else device,
         "--precision": None if precision == "auto" else precision,
     }
-    refuse(local, f"requires a model on this machine, and {plan.model.partition('@')[0]} is behind a server")
+    refuse(local, f"requires a local model, but {plan.model.partition('@')[0]} runs on a server")
     backend, prompt = open_server(plan.model)
     if format == "txt" and not options.overwrite:
         warn_of_other_author(dataset, Author(backend.name, prompt, plan.decoding.model_dump()))
@@ -154,8 +154,10 @@ def warn_of_other_author(dataset: Dataset, author: Author) -> None:
               and one.author != UNKNOWN and not _is_same(one.author, author)]  # fmt: skip
     if others:
         prompt = f" with the prompt '{others[0].prompt}'" if others[0].prompt else ""
-        say(f"{len(others):,} .txt files stay that {others[0].model} wrote{prompt} or with other settings of decoding; "
-            "--overwrite captions these pictures again")  # fmt: skip
+        say(
+            f"kept {len(others):,} .txt files that {others[0].model} wrote{prompt} or with other "
+            "decoding settings; pass --overwrite to caption these pictures again"
+        )
 
 
 def _is_same(one: Author, other: Author) -> bool:

@@ -18,48 +18,67 @@ class CaptionOptions:
         typer.Option(
             "--out",
             "-o",
-            help="Write to captions.jsonl or .csv (with --workers also .parquet, .tar); - prints. "
-            "Default: print the caption of a single picture.",
+            help=(
+                "Write to captions.jsonl or .csv (with --workers also .parquet or .tar), or to "
+                "standard output with -. Default: print the caption of a single picture."
+            ),
         ),
     ] = None
     format: Annotated[
         str | None,
         typer.Option(
-            help="jsonl, csv, or txt (a .txt file beside each picture; with -o - captions alone). "
-            "Default: inferred from the suffix of --out."
+            help=(
+                "jsonl, csv, or txt (a .txt file beside each picture; with -o -, plain captions). "
+                "Default: inferred from the suffix of --out."
+            )
         ),
     ] = None
     prompt: Annotated[
         str | None,
-        typer.Option(help="Prompt of the captioner; may have fields: 'Tags: {tags}. {text}'."),
+        typer.Option(help="Prompt of the captioner; may contain fields: 'Tags: {tags}. {text}'."),
     ] = None
     fields: Annotated[
         Path | None,
-        typer.Option(help="Table with the fields of --prompt by id or file name: .jsonl, .csv, …", dir_okay=False),
+        typer.Option(
+            help=("Table with the fields of --prompt, by picture id or file name: .jsonl, .csv, …"), dir_okay=False
+        ),
     ] = None
     beams: Annotated[
-        int | None, typer.Option(min=1, help="Number of beams; 1 is greedy. Default: as the model was saved, else 5.")
+        int | None,
+        typer.Option(
+            min=1, help=("Number of beams; 1 means greedy decoding. Default: the model's saved setting, otherwise 5.")
+        ),
     ] = None
     max_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum tokens of a caption. Default: as the model was saved, else 30; 256 for a server."
+            min=1,
+            help=(
+                "Maximum number of tokens per caption. Default: the model's saved setting, otherwise "
+                "30; 256 for a server."
+            ),
         ),
     ] = None
     samples: Annotated[
         int | None,
-        typer.Option(metavar="N", min=2, help="Keep N sampled captions of each picture; with --beams the N best."),
+        typer.Option(
+            metavar="N", min=2, help=("Write N sampled captions per picture; with --beams, the N best beams.")
+        ),
     ] = None
     best_of: Annotated[
         int | None,
-        typer.Option("--best-of", metavar="N", min=2, help="Sample N captions, keep the one that --scorer prefers."),
+        typer.Option(
+            "--best-of", metavar="N", min=2, help=("Sample N captions and keep the one that --scorer ranks highest.")
+        ),
     ] = None
     consensus: Annotated[
         int | None,
-        typer.Option(metavar="N", min=3, help="Sample N captions, keep the one most like the others (MBR decoding)."),
+        typer.Option(
+            metavar="N", min=3, help=("Sample N captions and keep the one most similar to the others (MBR decoding).")
+        ),
     ] = None
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer of --best-of or --consensus: folder, run, or hub name.")
+        str | None, typer.Option(help="Scorer for --best-of or --consensus: folder, run, or hub name.")
     ] = None
     decoding: Annotated[
         list[str] | None,
@@ -74,12 +93,16 @@ class CaptionOptions:
     ] = False
     batch_size: Annotated[
         int | None,
-        typer.Option(min=1, max=1024, help="Pictures per batch, or concurrent requests to a server. Default: 32; 16."),
+        typer.Option(
+            min=1,
+            max=1024,
+            help=("Batch size, or maximum number of concurrent requests to a server. Default: 32; 16 for a server."),
+        ),
     ] = None
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Caption again. Texts that a person wrote or edited stay.")
+        bool, typer.Option("--overwrite", help="Caption again. Hand-written and edited texts are kept.")
     ] = False
     replace_edited: Annotated[
         bool,
-        typer.Option("--replace-edited", help="Replace texts that a person wrote or edited; a backup is kept."),
+        typer.Option("--replace-edited", help="Replace texts that were written or edited by hand; a backup is kept."),
     ] = False

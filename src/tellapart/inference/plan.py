@@ -50,17 +50,18 @@ def plan_captions(model: str, options: CaptionOptions) -> CaptionPlan:
     model, own = without_setting(model, "ledger" if served else "features")
     template = options.prompt if options.prompt is not None and not served and has_fields(options.prompt) else None
     if template is None:
-        refuse({"--fields": None if served else options.fields}, "fills fields of --prompt, such as {tags}, and it has "
-               "none")  # fmt: skip
+        refuse({"--fields": None if served else options.fields}, "requires a --prompt with fields, such as {tags}")
     if options.prompt is not None and template is None:
         model = _with_prompt(model, quote(options.prompt, safe=" ") if served else quoted(options.prompt))
     default = DEFAULT.model_copy(update={"max_tokens": MAX_TOKENS}) if served else default_decoding(model)
     decoding = caption_decoding(options, default)
     if served:
-        refuse({"--beams": options.beams}, f"requires a model on this machine, and {model.partition('@')[0]} is behind "
-               "a server")  # fmt: skip
+        refuse({"--beams": options.beams}, f"requires a local model, but {model.partition('@')[0]} runs on a server")
         if options.out is not None and is_url(options.out):
-            raise UsageError(f"{options.out}: an address; captions of a server go to a disk, such as -o captions.jsonl")
+            raise UsageError(
+                f"-o {options.out}: captions from a server cannot be written to a URL; use a local "
+                "file, such as -o captions.jsonl"
+            )
         decoding = decoding.model_copy(update={"kind": "greedy"}) if decoding.kind == "beam" else decoding
         return CaptionPlan(model, decoding, ledger=None if own is None else Path(own))
     return CaptionPlan(model, decoding, template, own)
@@ -79,7 +80,7 @@ def _with_prompt(model: str, prompt: str) -> str:
     """Returns the captioner's name with a prompt. Raises `UsageError` if it has one already."""
     options = model.partition("?")[2]
     if any(pair.startswith("prompt=") for pair in options.split("&")):
-        raise UsageError(f"{model} names a prompt; leave --prompt out, or that")
+        raise UsageError(f"{model} already specifies a prompt; remove it there, or remove --prompt")
     return f"{model}{'&' if options else '?'}prompt={prompt}"
 
 
@@ -87,7 +88,7 @@ def refuse(options: Mapping[str, Any], why: str) -> None:
     """Raises `UsageError` if an option that would have no effect was given."""
     for option, value in options.items():
         if value is not None:
-            raise UsageError(f"{option} {why}; leave it out")
+            raise UsageError(f"{option} {why}; remove it")
 
 
 def _number(low: float, high: float) -> Callable[[str], float]:
@@ -110,7 +111,7 @@ def _rule(text: str) -> str:
 DECODING: dict[str, tuple[Callable[[str], Any], str]] = {
     "temperature": (_number(0.01, 100), "a number from 0.01 to 100"),
     "length_penalty_over": (_rule, "new (tokens) or all (with the prompt, as in the papers)"),
-    "scorer_weight": (_number(0.001, 1e6), "a number from 0.001"),
+    "scorer_weight": (_number(0.001, 1e6), "a number of at least 0.001"),
     "confidence": (_number(0.01, 0.99), "a number from 0.01 to 0.99"),
 }
 
@@ -123,12 +124,12 @@ def key_values(
     for pair in (part.strip() for text in values or () for part in text.split(",")):
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
-            raise UsageError(f"{option} {pair}: no setting '{key}'{nearest(key, known)}")
+            raise UsageError(f"{option} {pair}: unknown setting '{key}'{nearest(key, known)}")
         read, expected = known[key]
         try:
             result[key] = read(value)
         except ValueError:
-            raise UsageError(f"{option} {key}={value}: expected {expected}") from None
+            raise UsageError(f"{option} {key}: expected {expected}, got {value}") from None
     return result
 
 
@@ -141,10 +142,13 @@ def caption_decoding(options: CaptionOptions, default: Decoding) -> Decoding:
     if options.scorer is not None and options.consensus is not None:
         rare.setdefault("scorer_weight", SCORER_WEIGHT)
     elif "scorer_weight" in rare:
-        raise UsageError("--decoding scorer_weight is for --consensus 48 --scorer MODEL; leave it out")
+        raise UsageError(
+            "--decoding scorer_weight requires --consensus and --scorer, such as --consensus 48 "
+            "--scorer MODEL; add them, or remove it"
+        )
     decoding = _kind_of_decoding(options, rare.pop("temperature", None), default)
     if "length_penalty_over" in rare and decoding.kind != "beam":
-        raise UsageError("--decoding length_penalty_over requires beam search; type --beams 5 with it, or leave it out")
+        raise UsageError("--decoding length_penalty_over requires beam search; add --beams 5, or remove it")
     return decoding.model_copy(update=rare)
 
 
@@ -155,16 +159,16 @@ def _kind_of_decoding(options: CaptionOptions, temperature: float | None, defaul
     rule = default.length_penalty_over
     if consensus is not None:
         others = {"--beams": beams, "--best-of": best_of, "--samples": samples}
-        refuse(others, f"is another way to write captions than --consensus {consensus}")
+        refuse(others, f"cannot be combined with --consensus {consensus}")
         drawn = CONSENSUS_TEMPERATURE if temperature is None else temperature
         return Decoding(kind="consensus", candidates=consensus, temperature=drawn, max_tokens=max_tokens)
     if best_of is not None and samples is not None:
-        raise UsageError("--best-of keeps one sample, --samples keeps all; leave one of them out")
+        raise UsageError("--best-of and --samples cannot be combined; remove one of them")
     if best_of is None and samples is None:
         if temperature is not None:
             raise UsageError(
-                "--decoding temperature is for sampling; type --best-of 10 --scorer MODEL, --consensus 48, or "
-                "--samples 5"
+                "--decoding temperature requires sampling; add --best-of 10 --scorer MODEL, "
+                "--consensus 48, or --samples 5"
             )
         if beams is None:
             return default.model_copy(update={"max_tokens": max_tokens})
@@ -172,13 +176,14 @@ def _kind_of_decoding(options: CaptionOptions, temperature: float | None, defaul
             return Decoding(beams=1, max_tokens=max_tokens)
         return Decoding(kind="beam", beams=beams, length_penalty_over=rule, max_tokens=max_tokens)
     if beams is not None and best_of is not None:
-        raise UsageError("--beams has no effect with --best-of, which samples; leave one of them out")
+        raise UsageError("--beams and --best-of cannot be combined, because --best-of samples; remove one of them")
     if beams is not None and samples is not None:
         if temperature is not None:
             raise UsageError(
-                "--decoding temperature is for sampling, and --beams 5 --samples 5 keeps beams; leave one out"
+                "--decoding temperature cannot be combined with --beams and --samples, which "
+                "keep the best beams; remove it, or remove --beams"
             )
         if samples > beams:
-            raise UsageError(f"--beams {beams} keeps {beams} captions, fewer than --samples {samples}; raise --beams")
+            raise UsageError(f"--beams {beams} is less than --samples {samples}; increase --beams")
         return Decoding(kind="beam", beams=beams, length_penalty_over=rule, samples=samples, max_tokens=max_tokens)
     return Decoding(kind="sample", samples=samples or 1, temperature=temperature or 1.0, max_tokens=max_tokens)

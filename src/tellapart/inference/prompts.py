@@ -59,7 +59,7 @@ class Prompts:
         if not names:
             if table is not None:
                 raise UsageError(
-                    f"--fields {table}: the prompt has no field; type one, such as --prompt 'Tags: {{tags}}'"
+                    f"--fields {table}: the prompt contains no field; add one, such as --prompt 'Tags: {{tags}}'"
                 )
             return None
         seen: set[str] = set()
@@ -72,19 +72,21 @@ class Prompts:
             fields[item.id] = {name: own[name] for name in names & own.keys()} | rows.get(item.id, {})
         if other := sorted(names - seen):
             hint = nearest(other[0], seen)
-            known = "" if hint.startswith("; known") else f" Fields: {', '.join(sorted(seen))}"
-            raise UsageError(f"--prompt: no picture has a field '{other[0]}'{hint}{known}")
+            known = "" if hint.startswith("; known") else f" Known fields: {', '.join(sorted(seen))}"
+            raise UsageError(f"--prompt: no picture has the field '{other[0]}'{hint}{known}")
         optional = {match["name"] for match in _FIELD.finditer(template) if match["otherwise"] is not None}
         for name in sorted(names - optional):
             if lacking := [key for key, own in fields.items() if name not in own]:
                 raise UsageError(
-                    f"--prompt: {len(lacking):,} of {len(fields):,} pictures have no '{name}' "
-                    f"({preview_ids(lacking)}); type {{{name}|TEXT}} for what stands there then; TEXT may be empty"
+                    f"--prompt: {len(lacking):,} of {len(fields):,} pictures lack the field '{name}' "
+                    f"({preview_ids(lacking)}); use {{{name}|TEXT}} to fill in TEXT for these "
+                    "pictures; TEXT may be empty"
                 )
         prompts = {key: filled(template, own) for key, own in fields.items()}
         if empty := [key for key, prompt in prompts.items() if not prompt]:
             raise UsageError(
-                f"--prompt: empty for {len(empty):,} pictures ({preview_ids(empty)}); add words of your own"
+                f"--prompt: the prompt is empty for {len(empty):,} pictures ({preview_ids(empty)}); "
+                "add text outside the fields"
             )
         return cls(template, prompts)
 
@@ -106,7 +108,7 @@ def _of_item(item: Item, files: OwnFiles) -> dict[str, str]:
             if file.is_file():
                 record = read_json(file)
                 if not isinstance(record, dict):
-                    raise UsageError(f"{file}: is a {type(record).__name__}; expected an object of fields")
+                    raise UsageError(f"{file}: expected an object of fields, got a {type(record).__name__}")
                 fields |= _texts(record)
     return {name: text for name, text in fields.items() if text}
 
@@ -152,7 +154,7 @@ def _of_table(dataset: Dataset, table: Path | None, names: Set[str], seen: set[s
     if table is not None:
         if not found:
             raise UsageError(
-                f"{table}: has no record of a picture of {dataset.spec}; expected its id or its file's name"
+                f"{table}: no record matches a picture of {dataset.spec}; expected picture ids or file names"
             )
         if matched.how:
             say(matched.how)

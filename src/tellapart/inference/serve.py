@@ -99,31 +99,37 @@ class Asked(BaseModel):
         if self.prompt_logprobs is None:
             if self.continue_final_message is not None or self.add_generation_prompt is not None:
                 raise UsageError(
-                    "continue_final_message and add_generation_prompt are of prompt_logprobs; leave them out"
+                    "continue_final_message and add_generation_prompt require prompt_logprobs; add it, or remove them"
                 )
             return None
         if last.get("role") != "assistant" or not isinstance(last.get("content"), str) or not continues:
             raise UsageError(
-                "prompt_logprobs scores the text of a last message of the assistant; send one, with "
+                "prompt_logprobs scores the text of a final assistant message; send one, with "
                 "continue_final_message = true and add_generation_prompt = false"
             )
         if self.logprobs or self.n > 1 or (self.max_completion_tokens or self.max_tokens) != 1:
-            raise UsageError("prompt_logprobs scores a text and writes none; send max_tokens = 1, no logprobs and no n")
+            raise UsageError(
+                "prompt_logprobs scores a text without generating one; send max_tokens = 1, and neither logprobs nor n"
+            )
         if self.stream:
-            raise UsageError("prompt_logprobs come in one answer; leave out stream")
+            raise UsageError("prompt_logprobs does not support streaming; remove stream")
         return str(last["content"])
 
     def decoding(self, default: Decoding) -> Decoding:
         """Returns the decoding settings of the request. Raises `UsageError` if fields are inconsistent."""
         if self.consensus and self.best_of:
-            raise UsageError("consensus and best_of each choose one of several samples; send one of them")
+            raise UsageError("consensus and best_of cannot be combined; remove one of them")
         if self.n > 1 and (self.consensus or self.best_of):
-            raise UsageError("n asks for several captions, and consensus and best_of choose one; send one of them")
+            raise UsageError(
+                "n cannot be combined with consensus or best_of, which return a single caption; remove one of them"
+            )
         if self.scorer_weight and not self.consensus:
-            raise UsageError("scorer_weight is of consensus; send consensus = 48, say, with it")
+            raise UsageError("scorer_weight requires consensus; add it, for example consensus = 48")
         sampled = self.consensus or self.best_of or self.n > 1 or self.temperature
         if self.beams and sampled:
-            raise UsageError("beams do not sample; leave out beams, or temperature, n, consensus and best_of")
+            raise UsageError(
+                "beams cannot be combined with sampling; remove beams, or remove temperature, n, consensus and best_of"
+            )
         found: dict[str, Any] = {"max_tokens": self.max_completion_tokens or self.max_tokens or default.max_tokens}
         if self.consensus:
             found |= {"kind": "consensus", "candidates": self.consensus, "temperature": self.temperature or 0.6}
@@ -161,13 +167,13 @@ class Service:
         for name, value in extra.items():
             if name not in WITHOUT_EFFECT:
                 known = [*Asked.model_fields, *WITHOUT_EFFECT]
-                raise UsageError(f"no field is called '{name}'{nearest(name, known)}")
+                raise UsageError(f"unknown field '{name}'{nearest(name, known)}")
             if WITHOUT_EFFECT[name] and value not in WITHOUT_EFFECT[name]:
-                raise UsageError(f"{name} = {json.dumps(value)[:60]} would have no effect here; leave it out")
+                raise UsageError(f"{name} = {json.dumps(value)[:60]} is not supported; remove it")
         if asked.model and asked.model not in (self.captioner.name, "default"):
-            raise UsageError(f"this server has no model '{asked.model}'; it serves '{self.captioner.name}'")
+            raise UsageError(f"unknown model '{asked.model}'; this server provides '{self.captioner.name}'")
         if asked.stream_options and not asked.stream:
-            raise UsageError("stream_options are options of a stream; send stream = true with them, or leave them out")
+            raise UsageError("stream_options requires stream = true; add it, or remove stream_options")
         given = asked.given
         picture, question = read_messages(asked.messages if given is None else asked.messages[:-1])
         started, captions, more = time.monotonic(), [""], {}
@@ -205,8 +211,10 @@ class Service:
         }
         if question:
             answer["warnings"] = [
-                "the text of the message was not read: this captioner's prompt is part of its name "
-                "(tellapart serve 'MODEL?prompt=…')"
+                (
+                    "the text of the message was ignored, because this captioner's prompt is part of "
+                    "its name (tellapart serve 'MODEL?prompt=…')"
+                )
             ]
         return answer
 
@@ -228,9 +236,9 @@ class Service:
         decoding = asked.decoding(self.decoding)
         guesses = asked.drop_guesses or asked.truthful
         if (asked.best_of or decoding.asks_scorer) and self.scorer is None:
-            raise UsageError("best_of and scorer_weight need a scorer; start the server with --scorer MODEL")
+            raise UsageError("best_of and scorer_weight require a scorer; start the server with --scorer MODEL")
         if guesses and (asked.n > 1 or asked.best_of):
-            raise UsageError("drop_guesses edits one caption; leave out n and best_of")
+            raise UsageError("drop_guesses returns a single edited caption; remove n and best_of")
         item, skipped = seeded(picture, asked.seed), Skipped()
         with self._turn:
             engine = CaptionEngine.open(self.captioner, self.fitted(decoding), None, skipped)
@@ -256,8 +264,8 @@ class Service:
         """
         if asked.consensus or asked.best_of or asked.confidence or asked.drop_guesses or asked.truthful:
             raise UsageError(
-                "log-probabilities are of captions as they are written; leave out consensus, best_of, confidence and "
-                "drop_guesses"
+                "log-probabilities are not available for edited or selected captions; remove "
+                "consensus, best_of, confidence and drop_guesses"
             )
         skipped = Skipped()
         with self._turn:
@@ -299,7 +307,7 @@ def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
             texts.append(content)
             continue
         if not isinstance(content, list):
-            raise UsageError("messages: content is neither text nor a list of parts")
+            raise UsageError("messages: expected content to be text or a list of parts")
         for part in content:
             kind = part.get("type") if isinstance(part, dict) else None
             if kind == "text":
@@ -309,9 +317,9 @@ def read_messages(messages: list[dict[str, Any]]) -> tuple[BytesPicture, str]:
                 address = address.get("url") if isinstance(address, dict) else address
                 pictures.append(read_picture(address if isinstance(address, str) else ""))
             else:
-                raise UsageError(f"messages: a part of type '{kind}' cannot be read; expected text or image_url")
+                raise UsageError(f"messages: unsupported part of type '{kind}'; expected text or image_url")
     if len(pictures) != 1:
-        raise UsageError(f"expected one picture, as an image_url with a data: address; found {len(pictures)}")
+        raise UsageError(f"expected one picture, as an image_url with a data: URL; got {len(pictures)}")
     return pictures[0], " ".join(text.strip() for text in texts).strip()
 
 
@@ -319,11 +327,11 @@ def read_picture(address: str) -> BytesPicture:
     """Returns the picture of a ``data:…;base64,…`` URL. Raises `UsageError` for any other URL."""
     head, comma, data = address.partition(",")
     if not head.startswith("data:") or not head.endswith(";base64") or not comma:
-        raise UsageError("image_url: expected data:image/…;base64,…; this server fetches no addresses")
+        raise UsageError("image_url: expected data:image/…;base64,…; this server does not download pictures")
     try:
         return BytesPicture(base64.b64decode("".join(data.split()), validate=True), "the picture")
     except (binascii.Error, ValueError):
-        raise UsageError("image_url: what follows base64, is not base64") from None
+        raise UsageError("image_url: invalid base64 data") from None
 
 
 def plain_pictures() -> list[Item]:
@@ -355,17 +363,17 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
             async for chunk in request.stream():
                 data += chunk
                 if len(data) > LARGEST_BODY:
-                    return error(413, f"a request of more than {LARGEST_BODY:,} bytes; send a smaller picture")
+                    return error(413, f"the request exceeds {LARGEST_BODY:,} bytes; send a smaller picture")
         except ClientDisconnect:
-            return error(400, "the connection was closed before the request was whole")
+            return error(400, "the connection was closed before the whole request arrived")
         if service._waiting >= WAITING:
-            return error(429, f"{WAITING} requests wait already; send this one again later", **{"Retry-After": "5"})
+            return error(429, f"{WAITING} requests are already waiting; try again later", **{"Retry-After": "5"})
         service._waiting += 1
         try:
             asked = Asked.model_validate_json(data)
             async with turn:
                 if await request.is_disconnected():
-                    return error(400, "the connection was closed before its turn came")
+                    return error(400, "the connection was closed while the request was waiting")
                 answer = await run_in_threadpool(service.answer, asked)
         except ValidationError as wrong:
             first = wrong.errors(include_url=False, include_input=False)[0]
@@ -385,7 +393,7 @@ def create_app(service: Service, port: int, hosts: frozenset[str] | None = None)
         """Answers unknown paths and methods in JSON, as OpenAI's servers do."""
         assert isinstance(wrong, HTTPException)
         asked = f"{request.method} {request.url.path}"
-        text = f"{asked} is not served here; expected POST /v1/chat/completions, GET /v1/models"
+        text = f"{asked} does not exist; expected POST /v1/chat/completions or GET /v1/models"
         return error(wrong.status_code, text, **(wrong.headers or {}))
 
     routes = [
@@ -426,11 +434,11 @@ class Guard:
         answer: ASGIApp = self.app
         given = headers.get("authorization", "").removeprefix("Bearer ").encode()
         if headers.get("host", "") not in self.hosts:
-            answer = self.error(403, "this server answers only under its own address")
+            answer = self.error(403, "this server only accepts requests to its own address")
         elif "origin" in headers and headers["origin"].partition("://")[2] not in self.hosts:
-            answer = self.error(403, "refused: the request comes from a web page of another site")
+            answer = self.error(403, "request rejected: it comes from a page of another website")
         elif self.key is not None and not secrets.compare_digest(given, self.key.encode()):
-            answer = self.error(401, "the key is missing or wrong; send Authorization: Bearer KEY")
+            answer = self.error(401, "missing or invalid API key; send Authorization: Bearer KEY")
 
         async def send_with_headers(message: Any) -> None:
             if message["type"] == "http.response.start":

@@ -76,33 +76,34 @@ class ServerSummary:
         used = self.tally
         cost = "" if used.cost is None else f", cost {used.cost:.2f}"
         several = f" to {used.requests:,} requests" if used.requests != used.asked else ""
-        asked = f"{used.asked:,} answers of the server{several}"
+        asked = f"{used.asked:,} server answers{several}"
         tokens = f"{used.prompt_tokens:,} tokens in, {used.completion_tokens:,} out"
         found = [f"{asked} ({tokens}{cost}), {used.kept:,} from {self.ledger}"] if used.asked or used.kept else []
         if self.samples_lost:
             found.append(
-                f"{self.samples_lost:,} samples are no captions; the others of their pictures were chosen from"
+                f"{self.samples_lost:,} samples were not usable captions; the caption was chosen "
+                "from the remaining samples of the picture"
             )
         if self.unspelled:
             found.append(
-                f"{self.unspelled:,} captions stay as they were written: the server's tokens do not spell them"
+                f"{self.unspelled:,} captions were not edited, because the server's tokens do not match their text"
             )
-        found += [f"no caption of {name}: {reason}" for name, reason in self.failed[:SHOWN]]
+        found += [f"no caption for {name}: {reason}" for name, reason in self.failed[:SHOWN]]
         more = len(self.failed) - SHOWN
-        return [*found, f"no caption of {more:,} more"] if more > 0 else found
+        return [*found, f"no caption for {more:,} other pictures"] if more > 0 else found
 
     def refuse_unanswered(self) -> None:
         """Raises `TellapartError` if the server left pictures without an answer, or if no picture has a caption."""
         if self.unanswered:
             reason = next((why for _, why in self.failed if why.startswith("no answer: ")), "no answer")
             raise TellapartError(
-                f"{self.unanswered:,} pictures have no caption, for want of an answer ({reason.partition(': ')[2]}); "
-                "the same command requests only these"
+                f"{self.unanswered:,} pictures have no caption, because the server did not answer "
+                f"({reason.partition(': ')[2]}); run the same command again to request only these"
             )
         if self.failed and not self.written and not self.already:
             raise TellapartError(
-                f"not one of {len(self.failed):,} answers is a caption ({self.failed[0][1]}); another ?prompt=, model "
-                "or --max-tokens may do better"
+                f"none of the {len(self.failed):,} answers is a usable caption ({self.failed[0][1]}); "
+                "try another ?prompt=, model or --max-tokens"
             )
 
 
@@ -114,9 +115,11 @@ def open_server(name: str) -> tuple[Backend, str]:
     rest = [pair for pair in pairs if not pair.startswith("prompt=")]
     for key in (pair.partition("=")[0] for pair in rest):
         if key not in KEYS:
-            raise UsageError(f"{body.partition('@')[0]}: no setting '{key}'{nearest(key, (*KEYS, 'prompt'))}")
+            raise UsageError(f"{body.partition('@')[0]}: unknown setting '{key}'{nearest(key, (*KEYS, 'prompt'))}")
     if prompts and not prompts[-1].strip():
-        raise UsageError(f"{body.partition('@')[0]}: the prompt is empty; leave prompt= out for '{PROMPT}'")
+        raise UsageError(
+            f"{body.partition('@')[0]}: the prompt is empty; remove prompt= to use the default, '{PROMPT}'"
+        )
     return open_backend("?".join([body, "&".join(rest)]) if rest else body), (prompts or [PROMPT])[-1]
 
 
@@ -164,7 +167,7 @@ def caption_by_server(
     backend, prompt = open_server(name)
     prompts = prompts or Prompts.read(prompt, dataset)
     if (best_of or decoding.kind != "greedy") and "temperature" in getattr(backend, "sampling", ()):
-        raise UsageError(f"{backend.name}: --decoding temperature sets that of samples; leave it out of the name")
+        raise UsageError(f"{backend.name}: the temperature is set by --decoding temperature; remove it from the name")
     settings = _settings(backend, prompt, dataset, decoding, best_of, scorer, drop_guesses)
     ledger = ledger or (ledger_of(out) if out is not None and out != PRINTED else Path("captions.ledger.jsonl"))
     captions = ServerCaptions(backend, prompt, decoding, best_of, drop_guesses, prompts)
@@ -205,13 +208,13 @@ def check_request(
 ) -> None:
     """Raises `UsageError` if a server does not support the settings, or if they are inconsistent."""
     if decoding.kind == "beam":
-        raise UsageError("a server writes greedy or sampled captions, not beams; leave --beams out")
+        raise UsageError("--beams requires a local model; a server writes greedy or sampled captions; remove it")
     if concurrency < 1:
-        raise UsageError(f"{concurrency} concurrent requests; expected at least 1")
+        raise UsageError(f"concurrent requests: expected at least 1, got {concurrency}")
     check_choice(decoding, best_of, scorer is not None)
     if drop_guesses and (best_of is not None or decoding.samples > 1):
-        other = "--best-of scores captions" if best_of is not None else "--samples keeps several captions"
-        raise UsageError(f"--drop-guesses edits the one caption of a picture, and {other}; leave one out")
+        chosen = "--samples" if best_of is None else "--best-of"
+        raise UsageError(f"--drop-guesses and {chosen} cannot be combined; remove one")
 
 
 def _settings(
@@ -268,8 +271,8 @@ def _write_answers(
 
 def _kept(captions: int, ledger: Ledger, goes_on: bool = True) -> str:
     """Returns a message about what is kept after a failure; ``goes_on``: whether the same command may succeed."""
-    kept = f"{captions:,} captions and {len(ledger):,} answers are kept"
-    return f"{kept}, and the same command resumes from there" if goes_on else kept
+    kept = f"{captions:,} captions and {len(ledger):,} answers were saved"
+    return f"{kept}; run the same command again to resume" if goes_on else kept
 
 
 def _total(by_stage: Mapping[str, Tally]) -> Tally:
@@ -287,7 +290,7 @@ def _announce(captions: ServerCaptions, todo: list[Item], ledger: Path) -> None:
     backend = captions.backend
     few, one_each, most = captions.load(todo)
     several = few.requests != one_each.requests
-    note = f" ({one_each.requests:,} from a server that gives one choice a request)" if several else ""
+    note = f" ({one_each.requests:,} if the server only returns one choice per request)" if several else ""
     line = f"{backend.name}: {estimate_line(few, most, backend, note)}"
     say(f"{line}; answers in {ledger} are not requested again" if ledger.exists() else line)
 
@@ -325,7 +328,9 @@ def system_name(captioner: str) -> str:
         bare = "-".join([bare.rstrip("/"), *chosen])
     found = re.sub(r"[^\w.-]+", "-", bare.rstrip("/").rpartition("/")[2]).strip("-.")
     if not found:
-        raise UsageError(f"--captioner '{captioner}' has no name; type a folder, run, hub name, or openai:MODEL@URL")
+        raise UsageError(
+            f"--captioner '{captioner}': missing name; expected a folder, run, hub name, or openai:MODEL@URL"
+        )
     return found
 
 

@@ -131,7 +131,7 @@ def open_review(
     """
     file = read_bags(path)
     if not data and not file.header.data:
-        raise UsageError(f"{path}: does not say where its pictures are; type: tellapart bags review {path} FOLDER")
+        raise UsageError(f"{path} does not record where its pictures are; run: tellapart bags review {path} FOLDER")
     dataset = open_many(data) if data else _mined_from(path, file.header.data)
     check_known(str(path), file.bags, {item.id for item in dataset})
     used = {id_ for bag in file.bags for id_ in bag.ids}
@@ -147,7 +147,9 @@ def _mined_from(path: Path, data: str) -> Dataset:
         with contextlib.suppress(UsageError):
             if len(specs := data.split(" ")) > 1:
                 return open_many(specs)
-        raise UsageError(f"{error} (so says {path.name}; or name the pictures after it)") from None
+        raise UsageError(
+            f"{error} (the location is stored in {path.name}; to override it, specify the pictures after the file)"
+        ) from None
 
 
 def decision_json(decision: Decision) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 "use strict";
 
 const NAME = "tellapart-reviewer";
-const WIDE_TRACK = 120; // more bags than this: one bar in place of a mark for each
+const WIDE_TRACK = 120; // with more bags than this, the track is one bar instead of a mark per bag
 
-let state = null; // as the server last gave it
+let state = null; // the server's last reply
 let reviewer = null;
-let at = 0; // the bag that is shown
+let at = 0; // the current bag
 let chosen = new Set();
 let captionsShown = false;
 let large = false;
@@ -33,7 +33,7 @@ async function post(path, body, again = true) {
     headers: { "Content-Type": "application/json", "X-Review-Token": state.token },
     body: JSON.stringify(body),
   });
-  if (answer.status === 403 && again) { // the review was started anew: its token is another
+  if (answer.status === 403 && again) { // the review was restarted and has a new token
     await load();
     return post(path, body, false);
   }
@@ -44,7 +44,7 @@ async function post(path, body, again = true) {
     return reply;
   }
   if (answer.status === 409) await load();
-  throw new Error(answer.status === 409 ? reply.error + "; this is what stands now" : "Not saved: " + reply.error);
+  throw new Error(answer.status === 409 ? reply.error + "; the page now shows the current decisions" : "Not saved: " + reply.error);
 }
 
 class Offline extends Error {}
@@ -53,7 +53,7 @@ const askServer = (...request) => fetch(...request).catch(() => {
   throw new Offline("The review server is not running, so nothing was saved. Start it again, then press the key once more.");
 });
 
-// A step after whose failure the bag is shown as it stands; a key counts only for a bag that is seen.
+// Runs a step; if it fails, shows the bag's current state, so that a key never applies to a bag that is not on screen.
 const onBag = (work) => step(work, (error) => {
   if (!(error instanceof Offline) && state && shown("reviewing")) open(at);
 });
@@ -64,7 +64,7 @@ function ask() {
   show("asking");
   $("name").value = "";
   $("known").replaceChildren();
-  if (state.reviewers.length) $("known").append(element("span", "or go on as"));
+  if (state.reviewers.length) $("known").append(element("span", "or continue as"));
   for (const { name } of state.reviewers) {
     const button = element("button", name);
     button.type = "button";
@@ -110,7 +110,7 @@ function open(number) {
   $("noting").hidden = !$("note").value;
   $("title").textContent = `Bag ${at + 1} of ${state.bags.length}`;
   $("alike").textContent = bag.similarity === null ? `${bag.pictures.length} pictures` : `${bag.pictures.length} pictures · α ${bag.similarity.toFixed(3)}`;
-  $("verdict").textContent = decision ? { keep: "You keep it", drop: "You dropped it" }[decision.verdict] : "";
+  $("verdict").textContent = decision ? { keep: "You kept it", drop: "You dropped it" }[decision.verdict] : "";
   $("verdict").className = "verdict " + (decision ? decision.verdict : "");
   $("pictures").replaceChildren(...bag.pictures.map(picture));
   show("reviewing");
@@ -122,7 +122,7 @@ function open(number) {
   $("announcement").textContent = $("title").textContent;
 }
 
-const address = (number) => `/pictures/${number}?${state.token.slice(0, 6)}`; // a new review has other numbers
+const address = (number) => `/pictures/${number}?${state.token.slice(0, 6)}`; // picture numbers differ between reviews
 
 function picture(number, place) {
   const item = document.createElement("li");
@@ -142,7 +142,7 @@ function picture(number, place) {
   return item;
 }
 
-// As many columns as make the pictures largest in the room that there is.
+// Chooses the number of columns that makes the pictures largest in the available space.
 function arrange() {
   if (!shown("reviewing")) return;
   const count = state.bags[at].pictures.length;
@@ -160,7 +160,7 @@ function arrange() {
     if (side > best.side) best = { side, columns };
   }
   best = { columns: best.columns, tall: best.side, wide: Math.floor(best.side * widest) + "px" };
-  if (captionsShown) { // room for words: as many columns as stay wide enough to read
+  if (captionsShown) { // leave room for captions: as many columns as remain wide enough to read
     const columns = Math.max(1, Math.min(count, Math.floor(width / 220)));
     best = { columns, tall: Math.min((width / columns - 18) * 0.75, room * 0.6) };
   }
@@ -177,14 +177,14 @@ function arrange() {
   $("large").setAttribute("aria-pressed", large);
 }
 
-// Three pictures, the first of them large: null where a plain grid shows all of them larger by more than a tenth.
+// Lays out three pictures with the first one large; returns null if a plain grid would show all of them over 10 % larger.
 function besideTheFirst(width, room, widest, plain) {
   const gap = parseFloat(getComputedStyle($("pictures")).rowGap) || 0;
-  if (innerWidth <= 760) { // the first above the others
+  if (innerWidth <= 760) { // the first picture goes above the others
     const firstTall = Math.floor(Math.min(width / widest, Math.max(room * 0.6, 160)));
     return { firstTall, tall: Math.floor((width - gap) / 2 / widest) };
   }
-  // The width that is taken: widest · (first + (first − gap) / 2) + gap.
+  // The required width: widest · (first + (first − gap) / 2) + gap.
   const firstTall = Math.floor(Math.min(room - 18, (width - gap + (widest * gap) / 2) / (1.5 * widest)));
   const tall = (firstTall - gap) / 2;
   if (tall < 0.9 * plain) return null;
@@ -256,9 +256,9 @@ async function decide(verdict) {
 async function undo() {
   if (state.last === null) return;
   const reply = await post("/api/undo", { reviewer, decision: state.last });
-  if (reply.bag === null) return trouble("Taken back: a decision on a bag that is not in this file");
+  if (reply.bag === null) return trouble("Undone: a decision on a bag that is not in this file");
   open(reply.bag);
-  if (!state.decisions[reply.bag]) { // what was chosen comes back, so that only the mistake has to be mended
+  if (!state.decisions[reply.bag]) { // restore the undone choices, so that only the mistake needs correcting
     chosen = new Set(reply.undone.facets);
     $("note").value = reply.undone.note;
     $("noting").hidden = !reply.undone.note;
@@ -293,7 +293,7 @@ const figure = (value) => (value === null ? "–" : value.toFixed(2).replace("-"
 
 function finish() {
   const kept = Object.values(state.decisions).filter((decision) => decision.verdict === "keep").length;
-  $("result").textContent = `All ${state.bags.length} bags are decided: ${kept} kept, ${state.bags.length - kept} dropped.`;
+  $("result").textContent = `All ${state.bags.length} bags reviewed: ${kept} kept, ${state.bags.length - kept} dropped.`;
   $("table").replaceChildren(table("Reviewers", ["", "kept", "dropped", "open"], state.reviewers.map((one) => [
     one.name, one.keep, one.drop, state.bags.length - one.keep - one.drop,
   ])));
@@ -355,7 +355,7 @@ document.addEventListener("keydown", (event) => {
   }
   if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
   const name = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-  if (name.startsWith("Arrow") || /^[a-z0-9]$/.test(name)) event.preventDefault(); // else M types an m into the note
+  if (name.startsWith("Arrow") || /^[a-z0-9]$/.test(name)) event.preventDefault(); // otherwise M would type an m into the note
   onBag(() => key(name));
 });
 

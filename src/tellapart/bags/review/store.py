@@ -83,7 +83,7 @@ class DecisionStore:
     def open(cls, path: Path, *, create: bool = True) -> DecisionStore:
         """Opens the file. Raises `UsageError` for a file of another kind, or a missing file if ``create`` is False."""
         if not create and not path.is_file():
-            raise UsageError(f"{path}: no decisions there; type: tellapart bags review BAGS.jsonl")
+            raise UsageError(f"{path} contains no decisions; run: tellapart bags review BAGS.jsonl")
         return cls(path, open_sqlite(path, FILE))
 
     def decide(
@@ -103,16 +103,16 @@ class DecisionStore:
         """
         reviewer, note = reviewer_name(reviewer), checked_note(note)
         if verdict not in VERDICTS:
-            raise UsageError(f"the verdict '{verdict}'; expected {' or '.join(VERDICTS)}")
+            raise UsageError(f"verdict: expected {' or '.join(VERDICTS)}, got '{verdict}'")
         if unknown := sorted(set(facets) - set(FACETS)):
-            raise UsageError(f"the facet '{unknown[0]}'; expected some of {', '.join(FACETS)}")
+            raise UsageError(f"facet: expected some of {', '.join(FACETS)}, got '{unknown[0]}'")
         chosen = tuple(facet for facet in FACETS if facet in facets)
         with self._transaction() as db:
             current = self._last(db, "reviewer = ? AND bag = ?", (reviewer, bag))
             if (current.id if current else None) != replaces:
                 if current and (current.verdict, current.facets, current.note) == (verdict, chosen, note):
                     return current
-                raise Conflict(f"{reviewer} has decided on this bag in another window", current)
+                raise Conflict(f"{reviewer} has already decided on this bag in another window", current)
             written = db.execute(
                 "INSERT INTO decisions (at, reviewer, bag, verdict, facets, note) VALUES (?, ?, ?, ?, ?, ?)",
                 (now(), reviewer, bag, verdict, json.dumps(chosen), note),
@@ -125,7 +125,7 @@ class DecisionStore:
         with self._transaction() as db:
             last = self._last(db, "reviewer = ?", (reviewer_name(reviewer),))
             if last is None or last.id != decision:
-                raise Conflict(f"{reviewer} has decided or undone something in another window", last)
+                raise Conflict(f"{reviewer} has made or undone a decision in another window", last)
             db.execute("UPDATE decisions SET undone = ? WHERE id = ?", (now(), decision))
         return last
 
@@ -185,14 +185,14 @@ def reviewer_name(name: str) -> str:
     """Normalises white space in a name, so that 'Ann' and 'Ann ' are equal. Raises `UsageError` for invalid names."""
     plain = " ".join(unicodedata.normalize("NFC", name).split())
     if not plain or len(plain) > LONGEST_NAME or not plain.isprintable():
-        raise UsageError(f"a reviewer's name has 1 to {LONGEST_NAME} printable characters; found {name[:80]!r}")
+        raise UsageError(f"reviewer: expected 1 to {LONGEST_NAME} printable characters, got {name[:80]!r}")
     return plain
 
 
 def checked_note(note: str) -> str:
     """Strips a note. Raises `UsageError` if it is too long."""
     if len(note) > LONGEST_NOTE:
-        raise UsageError(f"a note of {len(note):,} characters; at most {LONGEST_NOTE:,}")
+        raise UsageError(f"note: expected at most {LONGEST_NOTE:,} characters, got {len(note):,}")
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]", "", note).strip()
 
 
@@ -209,7 +209,9 @@ def _decision(row: tuple[Any, ...]) -> Decision:
         named = None
     texts = (at, reviewer, bag, note, undone or "", *(named if isinstance(named, list) else [None]))
     if verdict not in VERDICTS or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"decision {id_} is damaged; restore the file of decisions, or name another with --decisions")
+        raise UsageError(
+            f"decision {id_} is damaged; restore the file of decisions, or specify another one with --decisions"
+        )
     return Decision(id_, at, reviewer, bag, verdict, tuple(named), note, undone)
 
 
@@ -242,7 +244,7 @@ def cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> float 
     the raters' label shares. None for no ratings or p_e = 1. Raises `ValueError` for unequal lengths.
     """
     if len(first) != len(second):
-        raise ValueError(f"{len(first)} ratings and {len(second)}; both raters must have rated the same things")
+        raise ValueError(f"both raters must have rated the same items, got {len(first)} and {len(second)} ratings")
     n = len(first)
     one, two = Counter(first), Counter(second)
     # Uses integers, so that p_e = 1 is detected exactly and 1 − p_e is never a rounding error.
@@ -310,7 +312,7 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
         raise UsageError(f"--keep {rule}: expected one of {', '.join(RULES)}")
     file = read_bags(bags)
     if (out / "bags.jsonl").resolve() == bags.resolve():
-        raise UsageError(f"{out} is where {bags.name} itself lies; name another folder with -o")
+        raise UsageError(f"-o {out}: this folder contains {bags.name} itself; choose another folder")
     for name in ("bags.jsonl", "review.json"):
         check_output(out / name)
     with DecisionStore.open(decisions, create=False) as store:
@@ -322,7 +324,9 @@ def export_review(bags: Path, decisions: Path, out: Path, rule: str = "majority"
             of_bag.setdefault(decision.bag, []).append(decision)
     kept = [bag for bag in file.bags if _keeps(of_bag.get(bag_key(bag.ids), ()), rule)]
     if not kept:
-        raise UsageError(f"{decisions}: no bag of {bags} is kept, so there is no benchmark; {len(of_bag)} were decided")
+        raise UsageError(
+            f"{decisions}: none of the {len(of_bag)} reviewed bags of {bags} was kept, so the benchmark would be empty"
+        )
     pairs = agreements([decision for own in of_bag.values() for decision in own])
     kappas = [pair.kappa for pair in pairs if pair.kappa is not None]
     exported = Exported(
@@ -394,7 +398,7 @@ def _ids(decision: Decision) -> list[str]:
     except ValueError:
         ids = None
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids):
-        raise UsageError(f"decision {decision.id} is damaged: it names no bag; restore the file of decisions")
+        raise UsageError(f"decision {decision.id} is damaged and refers to no bag; restore the file of decisions")
     return ids
 
 

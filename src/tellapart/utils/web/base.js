@@ -1,8 +1,8 @@
-// What served pages share. Texts go into a page as text only.
+// Code shared by the served pages. Inserts texts as text only, never as HTML.
 "use strict";
 
 const $ = (id) => document.getElementById(id);
-let busy = false; // a step is under way: nothing else begins before it ends
+let busy = false; // whether a step is running; no other step starts before it ends
 
 function element(tag, text, name) {
   const made = document.createElement(tag);
@@ -11,13 +11,13 @@ function element(tag, text, name) {
   return made;
 }
 
-// The line at the top for what went wrong; "" takes it away.
+// Shows an error at the top of the page; "" hides it.
 function trouble(text) {
   $("trouble").textContent = text;
   $("trouble").hidden = !text;
 }
 
-// Run a step; what goes wrong is shown at the top, and handed to `failed`.
+// Runs a step; errors are shown at the top and passed to `failed`.
 async function step(work, failed = () => {}) {
   if (busy) return;
   busy = true;
