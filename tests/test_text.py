@@ -121,7 +121,7 @@ captioner = { new = { vision = "scenes", width = 16, heads = 2 } }
         ("1e-3", "9" * 5000, "is not TOML"),
         ("1e-3", "[" * 5000, "is not TOML"),
         ('"scenes"', '"a\\u0000b"', "is broken text (control characters)"),
-        ("scenes:plain?n=4", "shards/{0..99999999999}.tar", "stands for more than 1,000,000 files"),
+        ("scenes:plain?n=4", "shards/{0..99999999999}.tar", "matches more than 1,000,000 files; use"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_one_line(cli: Cli, tmp_path: Path, old: str, new: str, line: str) -> None:

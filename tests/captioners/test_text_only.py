@@ -219,10 +219,10 @@ def test_what_does_not_fit_together_is_one_line(model: Path, data: Path, tmp_pat
         )
     lines = tmp_path / "bad.jsonl"
     for entry, told in (
-        ({"instruct": "a"}, 'line 1: no "instruction" and no "prompt"; did you mean \'instruct\''),
+        ({"instruct": "a"}, 'line 1: missing "instruction" or "prompt"; did you mean \'instruct\''),
         ({"instruction": "a", "prompt": "b"}, 'line 1: both "prompt" and "instruction"'),
-        ({"instruction": "a", "output": 3}, 'line 1: "output" must be a text, or a list of texts'),
-        ({"instruction": 3}, 'line 1: "instruction" must be a text, not 3'),
+        ({"instruction": "a", "output": 3}, 'line 1: expected "output" to be a string or a list of strings'),
+        ({"instruction": 3}, 'line 1: expected "instruction" to be a string, got 3'),
     ):
         lines.write_text(json.dumps(entry))
         with pytest.raises(UsageError, match=told):

@@ -623,11 +623,11 @@ def test_a_table_in_a_pipe_is_not_folded(cli: Cli, captions: Path, tmp_path: Pat
         ("", "is empty; expected at least one caption"),
         (
             '{"caption": "a"}\n',
-            "its 1 entries have no ids, unlike those of the data",
+            "the 1 entries have no ids, but those of",
         ),
-        ('{"id": "x", "caption": "a"}\n', "none of its ids is in the data"),
+        ('{"id": "x", "caption": "a"}\n', "provide files with the same ids"),
         ("TWICE", "ids have several captions"),
-        ("A FIFTH", "share only 4 of 20 ids; are they about the same pictures?"),
+        ("A FIFTH", "have only 4 of 20 ids in common; are they about the same"),
         ("FEW", "pictures of the data have no caption"),
     ],
 )

@@ -159,7 +159,7 @@ LAYOUTS: dict[str, tuple[str, str]] = {
         {"prompt": "Describe", "predict": t, "label": GT} for t in TEXTS])),
     "Florence-2": ("c.json", json.dumps({f: {"<MORE_DETAILED_CAPTION>": t} for _, f, t in PAIRS})),
     "a caption a line": ("c.txt", "".join(t + "\n" for t in TEXTS)),
-    "a JSON list of texts": ("c.json", json.dumps(TEXTS)),
+    "looks like a list or a dictionary but cannot be parsed": ("c.json", json.dumps(TEXTS)),
 }  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def test_lines_of_a_batch_without_an_answer_are_named(
         assert read.texts == {FILES[0]: [TEXTS[0]], FILES[2]: [TEXTS[2]]} and not read.numbered
         (said,) = capsys.readouterr().err.splitlines()
         why = {"Anthropic": "errored", "OpenAI": "status 400"}[server]
-        assert f"3 of 5 lines have no answer: '{FILES[1]}' ({why}: image exceeds 5 MB), '4.jpg' (" in said
+        assert f"3 of 5 lines contain no answer: '{FILES[1]}' ({why}: image exceeds 5 MB), '4.jpg' (" in said
     repeated = [*records[1:2], {**records[0], "custom_id": FILES[1]}]
     (tmp_path / "again.jsonl").write_text(lines(repeated))
     assert read_caption_file(tmp_path / "again.jsonl").texts == {FILES[1]: [TEXTS[0]]}
@@ -278,7 +278,7 @@ def test_sheets_of_excel_and_its_text_in_utf_16(photos: Path, tmp_path: Path) ->
         }
     assert list(read_reference_file(tmp_path / "c.xlsx").texts.values()) == [[GT]] * 3
     (tmp_path / "c.xlsx").write_bytes(b"PK\x03\x04 damaged")
-    with pytest.raises(UsageError, match="no Excel file"):
+    with pytest.raises(UsageError, match="damaged, or not an Excel file"):
         read_caption_file(tmp_path / "c.xlsx")
 
 
@@ -322,7 +322,7 @@ def test_prose_of_several_lines_beside_pictures_is_one_caption(tmp_path: Path, w
     assert {key: tuple(texts) for key, texts in read_caption_file(tmp_path).texts.items()} == expected
     lines = {item.id: item.references for item in open_data(f"folder:{tmp_path}?lines=references")}
     assert lines["1.jpg"] == ("tags, in one", "and another line") and len(lines["2.jpg"]) > 1
-    with pytest.raises(UsageError, match="lines=two; expected references"):
+    with pytest.raises(UsageError, match="lines=two: expected references"):
         open_data(f"folder:{tmp_path}?lines=two")
 
 
@@ -339,7 +339,7 @@ def test_a_quote_that_is_not_closed_takes_no_other_rows(tmp_path: Path) -> None:
         rows[1] = f'1.jpg{separator}"go away'
         (tmp_path / name).write_text(f"image{separator}caption\n" + "\n".join(rows) + "\n")
         for read in (read_caption_file, read_reference_file):
-            with pytest.raises(UsageError, match="a quote that is not closed"):
+            with pytest.raises(UsageError, match="an unclosed quote"):
                 read(tmp_path / name)
 
 
@@ -354,9 +354,7 @@ def test_flickr30ks_table_with_its_one_missing_bar_and_quotes_after_blanks(tmp_p
 
 def test_lines_are_not_those_of_data_whose_ids_are_numbers() -> None:
     known = KnownIds("the data", ["3", "1", "2"])
-    with pytest.raises(
-        UsageError, match=r'c: its 3 entries have no ids, unlike those of the data.* such as \{"id": "3"'
-    ):
+    with pytest.raises(UsageError, match="c: the 3 entries have no ids, but those of"):
         match_captions(CaptionFile("c.txt", {"1": ["a"], "2": ["b"], "3": ["c"]}, numbered=True), known, "c")
     with_ids = CaptionFile("c.jsonl", {"1": ["a"], "2": ["b"], "3": ["c"]})
     assert match_captions(with_ids, known, "c").how is None
@@ -446,9 +444,7 @@ def test_what_a_captioner_wrote_is_read_as_text(text: str, tmp_path: Path, capsy
     for name, count in (("some.jsonl", 3), ("all.jsonl", 1)):
         (tmp_path / name).write_text(lines([{"id": key, "caption": said[key]} for key in list(said)[:count]]))
     assert read_caption_file(tmp_path / "some.jsonl").texts == {key: [own] for key, own in said.items()}
-    assert "1 of 3 captions look like lists or file names, and are read as text, such as that of '1'" in (
-        capsys.readouterr().err
-    )
+    assert "1 of 3 captions look like lists or file names but are used as" in (capsys.readouterr().err)
     with pytest.raises(UsageError, match=r"looks like a list|is a file name"):
         read_reference_file(tmp_path / "some.jsonl")
     with pytest.raises(UsageError, match=r"looks like a list|is a file name"):
@@ -502,7 +498,7 @@ def test_brackets_in_words_are_text(text: str, tmp_path: Path) -> None:
 
 def test_lines_of_which_only_some_begin_with_a_file_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "c.txt").write_text("x.jpg,a dog\na cat\n")
-    with pytest.raises(UsageError, match=r"line 1: begins with the file name 'x.jpg', and other lines do not"):
+    with pytest.raises(UsageError, match=r"this line begins with the file name 'x\.jpg', but other lines"):
         read_caption_file(tmp_path / "c.txt")
 
 
@@ -513,7 +509,7 @@ def test_lines_of_which_only_some_begin_with_a_file_name_are_refused(tmp_path: P
         ("preds.pkl", r"python -c .*json.dump\(pickle.load.* \S+preds.pkl \S+preds.json$"),
         ("c.zip", "unzip "),
         ("c.xml", "XML is not read"),
-        ("c.xls", "save it as .xlsx or .csv"),
+        ("c.xls", "Excel's old .xls format is not supported; save the file as"),
     ],
 )
 def test_files_that_hold_no_text_say_what_to_give(name: str, line: str, tmp_path: Path) -> None:
@@ -589,14 +585,14 @@ def test_odd_records(content: str, texts: dict[str, list[str]], tmp_path: Path) 
 def test_lines_are_paired_by_position_with_as_many_lines_only() -> None:
     numbered = CaptionFile("c", {"1": ["one"], "2": ["two"]}, numbered=True)
     by_position = match_captions(numbered, KnownIds("the references", ["1", "2"], numbered=True), "c")
-    assert by_position.texts == numbered.texts and "by position, for neither has ids" in str(by_position.how)
+    assert by_position.texts == numbered.texts and "by position, because neither has ids" in str(by_position.how)
     with pytest.raises(UsageError, match="c has 2 entries and the references 3, and neither has ids"):
         match_captions(numbered, KnownIds("the references", ["1", "2", "3"], numbered=True), "c")
     for captions, known in (
         (numbered, KnownIds("the references", ["x", "y"])),
         (CaptionFile("c", {"x": ["one"], "y": ["two"]}), KnownIds("the references", ["1", "2"], numbered=True)),
     ):
-        with pytest.raises(UsageError, match=r'entries have no ids, unlike those of .*"id": "x"'):
+        with pytest.raises(UsageError, match="do; they are not paired by position, because the order may"):
             match_captions(captions, known, "c")
 
 
@@ -611,7 +607,7 @@ def test_lines_against_ids_of_coco_are_not_scored_by_a_coincidence(tmp_path: Pat
         run_eval(EvalOptions([tmp_path / "said.txt"], references, metrics=["bleu1"], allow_missing=True))
     numbered = [{"image_id": number, "caption": text} for number, text in enumerate(said, 1)]
     (tmp_path / "said.json").write_text(json.dumps(numbered))
-    with pytest.raises(UsageError, match=r"share only .* of 5,000 ids; are they about the same pictures"):
+    with pytest.raises(UsageError, match="of 5,000 ids in common; are they about the same pictures"):
         run_eval(EvalOptions([tmp_path / "said.json"], references, metrics=["bleu1"], allow_missing=True))
 
 
@@ -674,5 +670,5 @@ def test_records_of_one_id_in_a_json_list_are_one_picture(photos: Path, tmp_path
     [item] = open_data(str(tmp_path / "d.json"))
     assert item.references == TEXTS
     (tmp_path / "d.json").write_text(json.dumps([records[0], {**records[0], "image": str(photos / FILES[1])}]))
-    with pytest.raises(UsageError, match="the id '1' stands for"):
+    with pytest.raises(UsageError, match="have the same id '1'; ids must be unique"):
         open_data(str(tmp_path / "d.json"))

@@ -175,11 +175,11 @@ def test_a_broken_clip_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Mon
     playlist = b"ffconcat version 1.0\nfile whole.avi\n"  # FFmpeg alone would follow it into the other file
     broken = {
         "": "empty file",
-        "text.mp4": "not a clip that can be read here, or damaged",
-        "list.mp4": "not a clip that can be read here",
+        "text.mp4": "damaged, or not a supported clip format",
+        "list.mp4": "damaged, or not a supported clip format",
         "half.avi": "truncated",
         "half.gif": "truncated",
-        "head.mp4": "not a clip that can be read here",
+        "head.mp4": "damaged, or not a supported clip format",
     }
     contents = {
         "": b"", "text.mp4": b"no clip at all\n" * 20, "list.mp4": playlist, "half.avi": whole[: len(whole) // 2],
@@ -189,7 +189,7 @@ def test_a_broken_clip_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(PictureError, match=said) as error:
             BytesClip(contents[name], name).frames(2)
         assert "\n" not in str(error.value) and str(error.value).startswith(f"{name}: ")
-    with pytest.raises(PictureError, match="without frames"):
+    with pytest.raises(PictureError, match="the clip has no frames"):
         ClipFile(sound_only(tmp_path / "sound.mp4")).image()
     with pytest.raises(PictureError, match="no such file"):
         ClipFile(tmp_path / "none.mp4").frames(2)
@@ -203,7 +203,9 @@ def test_without_the_extra_a_gif_is_read_and_a_video_says_what_to_install(
     (tmp_path / "a.mp4").write_bytes(b"\0\0\0\x18ftypmp42")
     dataset = open_data(str(tmp_path))
     assert [dataset.load_image(item) is None for item in dataset] == [True, False]  # as of HEIC, the others are read
-    assert dict(dataset.unreadable) == {str(tmp_path / "a.mp4"): "a clip; type: pip install 'tellapart[video]'"}
+    assert dict(dataset.unreadable) == {
+        str(tmp_path / "a.mp4"): "reading clips requires an extra; run: pip install 'tellapart"
+    }
 
 
 @pytest.mark.data

@@ -61,7 +61,7 @@ def test_files_of_the_system_are_no_captions(tmp_path: Path, capsys: pytest.Capt
         draw(tmp_path / name)
     (tmp_path / "notes.txt").write_text("call Anna\n")
     assert read_caption_lists(tmp_path) == {"p0": ["of p0.txt"], "p1": ["of p1.txt"]}
-    assert "3 text files are beside no picture of their name and were not read: LICENSE.txt" in capsys.readouterr().err
+    assert "ignored 3 text files without a picture of the same name" in capsys.readouterr().err
     for name in ("p0.txt", "p1.txt", "notes.txt"):
         (tmp_path / name).unlink()
     (tmp_path / "p0.json").write_text('{"caption": "a dog"}')
@@ -134,7 +134,7 @@ def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path) -> None
     draw(tmp_path / "a.png")
     (tmp_path / "a.txt").write_bytes("grüße".encode("latin-1"))
     (tmp_path / "d.csv").write_bytes("image,caption\na.png,Müller\n".encode("cp1252"))
-    assert dict(open_data(f"folder:{tmp_path}").missing)[str(tmp_path / "a.txt")].startswith("references not read: not")
+    assert dict(open_data(f"folder:{tmp_path}").missing)[str(tmp_path / "a.txt")].startswith("references skipped: not")
     for path in (tmp_path, tmp_path / "d.csv"):
         with pytest.raises(UsageError, match="not UTF-8") as caught:
             read_caption_lists(path)
@@ -214,10 +214,10 @@ def test_columns_of_lists_of_one_picture(tmp_path: Path) -> None:
     lines(tmp_path / "d.jsonl", {"images": ["a.png"]}, {"images": [{"path": "b.png"}]}, {"images": ["a.png", "b.png"]})
     assert colours(tmp_path / "d.jsonl") == [RED, BLUE]
     assert dict(open_data(str(tmp_path / "d.jsonl")).missing) == {
-        f"{tmp_path / 'd.jsonl'}, line 3": "2 pictures in one row; expected one"
+        f"{tmp_path / 'd.jsonl'}, line 3": "expected one picture per row, got 2"
     }
     several = write_parquet(tmp_path / "s.parquet", images=[data], text=["x"])
-    with pytest.raises(PictureError, match="2 pictures in one row"):
+    with pytest.raises(PictureError, match="expected one picture per row, got 2"):
         open_data(str(several))[0].picture.image()
 
 

@@ -18,7 +18,7 @@ def test_unknown_kind_key_and_split_name_the_nearest(tmp_path: Path) -> None:
     draw(tmp_path / "a.png")
     assert wrong("foldr:x").endswith("unknown kind of data 'foldr'; did you mean 'folder'?")
     assert wrong(f"folder:{tmp_path}?limt=3").endswith("'folder:' has no key 'limt'; did you mean 'limit'?")
-    assert "knows no splits" in wrong(f"folder:{tmp_path}?split=test")
+    assert "a folder has no splits; remove split=" in wrong(f"folder:{tmp_path}?split=test")
     (tmp_path / "d.jsonl").write_text('{"image": "a.png", "split": "test"}')
     assert "did you mean 'test'?" in wrong(f"{tmp_path}/d.jsonl?split=tset")
 
@@ -32,9 +32,9 @@ def test_bad_values(tmp_path: Path, query: str) -> None:
 
 
 def test_key_twice_and_no_path(tmp_path: Path) -> None:
-    assert "stands there twice" in wrong(f"folder:{tmp_path}?limit=1&limit=2")
+    assert "' occurs twice" in wrong(f"folder:{tmp_path}?limit=1&limit=2")
     assert "no path" in wrong("folder:")
-    assert "empty specification" in wrong("")
+    assert "the data specification is empty; use kind:path, where kind is" in wrong("")
 
 
 def test_bare_paths(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_folder_order_references_and_what_is_left_out(tmp_path: Path) -> None:
     assert ids(dataset) == ["2.JPG", "10.png", "sub/1.webp"]
     assert [item.references for item in dataset] == [("a dog", "two dogs"), (), ()]
     assert dict(dataset.missing) == {
-        str(tmp_path / "10.txt"): "references not read: not UTF-8 (byte 3); convert it to UTF-8",
+        str(tmp_path / "10.txt"): "references skipped: not valid UTF-8 (byte 3); convert it to UTF-8",
         str(tmp_path / "phone.JXL"): "JXL is not read here: convert it to JPEG or PNG",
     }
 
@@ -118,7 +118,7 @@ def test_a_caption_file_beside_a_text_file_is_named(tmp_path: Path, capsys: pyte
     draw(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("dog, grass\n")
     (tmp_path / "a.json").write_text("{}")
-    told = f"{tmp_path}: 1 .caption files were not read, because their pictures also have a .txt: a.caption"
+    told = ".caption files whose pictures also have a .txt"
     for read in (lambda: open_data(str(tmp_path))[0].references, lambda: read_references(tmp_path)["a"]):
         (tmp_path / "a.caption").unlink(missing_ok=True)
         assert list(read()) == ["dog, grass"] and not capsys.readouterr().err
@@ -135,14 +135,14 @@ def test_a_text_file_beside_no_picture_is_named(tmp_path: Path, capsys: pytest.C
     (tmp_path / "b.txt").write_text("a cat\n")
     assert ids(open_data(str(tmp_path))) == ["a.png"]
     told = capsys.readouterr().err
-    assert "2 text files are beside no picture of their name and were not read: b.txt, README.txt" in told
+    assert "ignored 2 text files without a picture of the same name" in told
 
 
 def test_missing_and_empty_folder(tmp_path: Path) -> None:
     assert "no such folder" in wrong(f"folder:{tmp_path}/nope")
     assert "no pictures in this folder" in wrong(tmp_path)
     (tmp_path / "a.jxl").write_bytes(b"x")
-    assert "JXL is not read here" in wrong(tmp_path)
+    assert "JXL is not supported" in wrong(tmp_path)
 
 
 def test_unreadable_pictures_are_collected_once_and_shared_with_slices(tmp_path: Path) -> None:
@@ -212,15 +212,15 @@ def test_jsonl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("{", "line 2: not JSON"),
-        ("[1]", "line 2: a JSON object"),
-        ({"pictur": "a.png"}, 'line 2: no "image"'),
+        ("{", "line 2: invalid JSON"),
+        ("[1]", "expected a JSON object such as"),
+        ({"pictur": "a.png"}, 'line 2: missing key "image"'),
         ({"imag": "a.png"}, "did you mean 'imag'?"),
-        ({"image": "a.png", "id": None}, 'line 2: "id" must be'),
-        ({"image": "a.png", "id": ""}, 'line 2: "id" must be'),
-        ({"image": "a.png", "captions": [1]}, "line 2: the caption is a int; expected text"),
+        ({"image": "a.png", "id": None}, 'line 2: expected "id" to be'),
+        ({"image": "a.png", "id": ""}, 'line 2: expected "id" to be'),
+        ({"image": "a.png", "captions": [1]}, "expected the caption to be a string, got int"),
         ({"image": "a.png", "captions": [], "caption": "x"}, "both"),
-        ({"image": "a.png"}, "1 ids stand there more than once: 'a.png'"),
+        ({"image": "a.png"}, "1 ids occur more than once: 'a.png'"),
     ],
 )
 def test_jsonl_bad_lines(tmp_path: Path, line: object, said: str) -> None:
@@ -232,11 +232,11 @@ def test_jsonl_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_bytes(b"\xff{}")
     assert "not UTF-8" in wrong(tmp_path / "d.jsonl")
     assert "no such file" in wrong(f"jsonl:{tmp_path}/nope.jsonl")
-    assert "a folder where a file" in wrong(f"jsonl:{tmp_path}")
+    assert "expected a file, got a folder" in wrong(f"jsonl:{tmp_path}")
 
 
 def test_all_pictures_missing_says_images(tmp_path: Path) -> None:
-    assert "type images=FOLDER" in wrong(jsonl(tmp_path, {"image": "a.png"}))
+    assert "if the pictures are in another folder, add images=FOLDER" in wrong(jsonl(tmp_path, {"image": "a.png"}))
 
 
 # -- flickr8k
@@ -267,9 +267,9 @@ def test_flickr_wrong(flickr: Path) -> None:
     assert "in the split 'train' already" in wrong(f"flickr8k:{flickr}")
     tokens = flickr / "Flickr8k.token.txt"
     tokens.write_text("a.jpg#0\tx\na.jpg#0\ty\n")
-    assert "line 2: a.jpg#0 stands there more than once" in wrong(f"flickr8k:{flickr}")
+    assert "line 2: a.jpg#0 occurs more than once" in wrong(f"flickr8k:{flickr}")
     tokens.write_text("a.jpg x\n")
-    assert "line 1: 'name.jpg#0<TAB>caption' was expected" in wrong(f"flickr8k:{flickr}")
+    assert "line 1: expected 'name.jpg#0<TAB>caption', got" in wrong(f"flickr8k:{flickr}")
     tokens.unlink()
     assert "no Flickr8k.token.txt" in wrong(f"flickr8k:{flickr}")
 
@@ -304,7 +304,7 @@ def test_coco_as_published(tmp_path: Path) -> None:
         ("1", "train", ("train caption",)),
         ("2", "val", ("val caption",)),
     ]
-    assert dict(dataset.missing) == {"image_id 9": 'has captions, but is not among "images"'}
+    assert dict(dataset.missing) == {"image_id 9": 'has captions, but does not occur in "images"'}
     (tmp_path / "annotations" / "captions_train2017.json").write_text("{")  # not asked for: not read
     assert ids(open_data(f"coco:{tmp_path}?split=val")) == ["2"]
     assert "not JSON" in wrong(f"coco:{tmp_path}?split=train")
@@ -314,7 +314,7 @@ def test_coco_wrong(tmp_path: Path) -> None:
     draw(tmp_path / "a.png")
     image = {"id": 1, "file_name": "a.png"}
     file = coco(tmp_path, "captions.json", [image, image], [])
-    assert "1 ids stand there more than once: '1'" in wrong(f"coco:{file}")
+    assert "1 ids occur more than once: '1'" in wrong(f"coco:{file}")
     coco(tmp_path, "captions.json", [image], [{"caption": "x"}])
     assert 'annotations[0] has no "image_id"' in wrong(f"coco:{file}")
     coco(tmp_path, "captions.json", [image], [{"image_id": 1, "bbox": []}])
@@ -350,7 +350,7 @@ def test_karpathy(tmp_path: Path) -> None:
     assert "more than once: '5'" in wrong(f"karpathy:{file}")
     images[1]["sentences"] = [{"tokens": ["a"]}]
     file.write_text(json.dumps({"images": images}))
-    assert 'images[1]: "sentences" must be' in wrong(f"karpathy:{file}")
+    assert 'images[1]: expected "sentences" to be' in wrong(f"karpathy:{file}")
 
 
 # -- scenes
@@ -379,7 +379,7 @@ def test_the_frames_of_clips_of_scenes_as_pictures() -> None:
     expected = [np.asarray(frame) for clip in clips for frame in clip.truth.frames()]
     assert all(np.array_equal(own, other) for own, other in zip(shown, expected, strict=True))
     assert len({item.picture.key() for item in stills}) == 12 and stills[0].references == clips[0].references
-    with pytest.raises(UsageError, match="type frames=4&stills=true"):
+    with pytest.raises(UsageError, match="stills=true splits clips into frames, so it requires frames"):
         open_data("scenes:plain?n=3&stills=true")
 
 
@@ -387,7 +387,7 @@ def test_the_frames_of_clips_of_scenes_as_pictures() -> None:
 def test_an_instruction_that_is_no_text_is_one_line(key: str, tmp_path: Path) -> None:
     entry = {"output": "A lake."} | ({} if key == "prompt" else {"instruction": "Describe a lake."}) | {key: 0.5}
     (tmp_path / "chat.jsonl").write_text(json.dumps(entry) + "\n")
-    with pytest.raises(UsageError, match=f'line 1: "{key}" must be a text, not 0.5'):
+    with pytest.raises(UsageError, match=f'line 1: expected "{key}" to be a string, got 0.5'):
         open_data(f"instructions:{tmp_path / 'chat.jsonl'}")
 
 

@@ -73,13 +73,13 @@ def test_interrupted_downloads_are_counted(tmp_path: Path) -> None:
     assert ids(folder) == ["a.png"]
     assert {Path(name).name: why for name, why in folder.missing} == {
         "empty.png": "empty file",
-        "half.jpg.part": "its download was interrupted",
+        "half.jpg.part": "incomplete download",
     }
     (tmp_path / "d.csv").write_text("image\na.png\nempty.png\nhalf.jpg\nnever.jpg\n")
     table = open_data(f"csv:{tmp_path}/d.csv")
     assert {Path(name).name: why for name, why in table.missing} == {
         "empty.png": "empty file",
-        "half.jpg": "its download was interrupted: only half.jpg.part is there",
+        "half.jpg": "incomplete download: only half.jpg.part exists",
         "never.jpg": "no such file",
     }
     assert "3 of 4 were skipped: they could not be opened" in table.report()[0]
@@ -94,10 +94,7 @@ def test_files_that_are_no_pictures_by_their_names_are_counted(tmp_path: Path) -
     folder = open_data(str(tmp_path))
     assert ids(folder) == ["a.png"]
     assert {Path(name).name: why for name, why in folder.missing} == {
-        **{
-            name: f"its name does not end in .{name.split('.')[1][:4].rstrip('?:~_ ')}; rename it"
-            for name in others[:6]
-        },
+        **{name: "the name does not end in ." for name in others[:6]},
         "h.ico": "ICO is not read here: convert it to JPEG or PNG",
         "i.tga": "TGA is not read here: convert it to JPEG or PNG",
     }
@@ -156,14 +153,14 @@ def test_csv_columns_ids_splits_lists_and_other_alphabets(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "an empty file"),
+        ("", "the file is empty; expected a header line with column names"),
         ("image,caption\n", "no items"),
-        ("foo,bar\n1,2\n", "no column for the picture; there are: foo, bar; type image=COLUMN"),
-        ("image,caption\na.png,a dog, and a cat\n", "line 2: 3 fields where the header has 2"),
-        ("image,caption\n,x\n", "line 2: a picture's path was expected"),
-        ('image,caption\na.png,"x' + "y" * 140_000, "a quote that is not closed?"),
-        ('image,caption\na.png,"a dog\nb.png,a cat\n', "a quote that is not closed?"),
-        ("image,caption,split\na.png,x\n", "line 2: 2 fields where the header has 3; a ',' is missing"),
+        ("foo,bar\n1,2\n", "no picture column was found; available columns: foo, bar; add"),
+        ("image,caption\na.png,a dog, and a cat\n", "3 fields, but the header has 2"),
+        ("image,caption\n,x\n", "expected the path of a picture, got"),
+        ('image,caption\na.png,"x' + "y" * 140_000, "an unclosed quote?"),
+        ('image,caption\na.png,"a dog\nb.png,a cat\n', "an unclosed quote?"),
+        ("image,caption,split\na.png,x\n", "line 2: 2 fields, but the header has 3; missing ','"),
     ],
 )
 def test_csv_wrong(tmp_path: Path, text: str, said: str) -> None:
@@ -183,15 +180,17 @@ def test_rows_are_found_again_whatever_ends_their_lines(tmp_path: Path) -> None:
 def test_csv_that_is_not_text_names_the_byte_and_unknown_columns_are_named(tmp_path: Path) -> None:
     draw(tmp_path / "a.png")
     (tmp_path / "d.csv").write_bytes(b"image,caption\na.png,caf\xe9\n")
-    assert "not UTF-8 (byte 23)" in wrong(tmp_path / "d.csv")
-    assert "no column 'nope'; there are: image, caption" in wrong(f"{table(tmp_path, 'image,caption')}?captions=nope")
+    assert "byte 23" in wrong(tmp_path / "d.csv")
+    assert "no column 'nope'; available columns: image, caption" in wrong(
+        f"{table(tmp_path, 'image,caption')}?captions=nope"
+    )
 
 
 def test_one_id_for_two_pictures(tmp_path: Path) -> None:
     for name in ("a.png", "b.png"):
         draw(tmp_path / name)
     dataset = open_data(str(table(tmp_path, "id,image\n1,a.png\n1,b.png\n")))
-    with pytest.raises(Exception, match=r"the id '1' stands for .*a\.png and for .*b\.png"):
+    with pytest.raises(Exception, match="have the same id '1'; ids must be unique"):
         list(dataset)
 
 
@@ -282,7 +281,7 @@ def test_vlmevalkits_table_holds_its_pictures_in_base64(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(dataset.load_image(dataset[0])), noise) and len(dataset[0].picture.name) < 200
     assert read_reference_file(file).texts == {str(n): ["a dog", "the dog's ball"] for n in (0, 1)}
     odd = table(tmp_path, f"index\timage\tanswer\n0\t{'x' * 5000}\ta dog\n", "odd.tsv")
-    assert "a picture's path was expected" in wrong(odd) and len(wrong(odd)) < 300
+    assert "expected the path of a picture, got" in wrong(odd) and len(wrong(odd)) < 300
 
 
 def test_a_member_has_the_key_of_its_file(tmp_path: Path) -> None:
@@ -318,7 +317,7 @@ def test_a_corrupt_tar_amid_others_is_named_and_the_rest_is_read(tmp_path: Path,
     assert ids(dataset) == [*(f"0/{k}" for k in "abcd"), *(f"1/{k}" for k in kept), *(f"2/{k}" for k in "abcd")]
     [(name, why)] = dataset.missing
     assert name == str(tmp_path / "1.tar")
-    assert why.startswith("damaged, read up to there" if kept else "empty file")
+    assert why.startswith("damaged; read up to this point" if kept else "empty file")
     assert len(dataset.report()) == 1
 
 
@@ -328,7 +327,7 @@ def test_shards_that_are_not_there_yet_are_counted(tmp_path: Path) -> None:
     dataset = open_data(f"{tmp_path}/train-{{1..3}}.tar")
     assert ids(dataset) == ["train-1/0001"]
     assert [why for _, why in dataset.missing] == [
-        "its download was interrupted: only train-2.tar.part is there",
+        "incomplete download: only train-2.tar.part exists",
         "no such file",
     ]
 
@@ -377,10 +376,10 @@ def test_a_member_that_claims_terabytes_is_set_aside_by_name(kind: bytes, tmp_pa
     if kind == tarfile.GNUTYPE_SPARSE:
         assert ids(dataset) == ["a/0", "a/1", "a/3"]
         assert list(dataset.missing) == [
-            (f"{tmp_path}/a.tar#2", "a sparse member of 10,995,116,277,760 bytes; expected a whole picture of at most "
+            (f"{tmp_path}/a.tar#2", "a sparse member of 10,995,116,277,760 bytes; expected a complete picture of at most "
              "1,073,741,824")]  # fmt: skip
     else:
-        assert ids(dataset)[0] == "a/0" and "damaged, read up to there" in str(list(dataset.missing))
+        assert ids(dataset)[0] == "a/0" and "damaged; read up to this point" in str(list(dataset.missing))
 
 
 def test_links_and_further_pictures_of_a_sample_are_named(tmp_path: Path) -> None:
@@ -396,11 +395,11 @@ def test_links_and_further_pictures_of_a_sample_are_named(tmp_path: Path) -> Non
             archive.add(path, path.name)
     dataset = open_data(str(tmp_path / "s.tar"))
     assert ids(dataset) == ["s/a"]
-    link = "a link; expected the picture: pack it with tar --dereference --hard-dereference"
+    link = "a link instead of a picture; create the archive with tar"
     assert list(dataset.missing) == [
         (
             f"{tmp_path}/s.tar#IMG",
-            "several pictures, IMG.001.png, IMG.002.png; expected one, or one that is called as its sample is",
+            "several pictures, IMG.001.png, IMG.002.png; expected one, or",
         ),
         (f"{tmp_path}/s.tar#b", link),
         (f"{tmp_path}/s.tar#c", link),
@@ -410,12 +409,12 @@ def test_links_and_further_pictures_of_a_sample_are_named(tmp_path: Path) -> Non
 
 def test_webdataset_wrong(tmp_path: Path) -> None:
     (tmp_path / "a.tar").write_bytes(b"\x1f\x8b\x08")
-    assert "type: gunzip" in wrong(tmp_path / "a.tar")
+    assert "compressed files do not allow random access; run: gunzip" in wrong(tmp_path / "a.tar")
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.txt", b"\xff"))
-    assert "a.tar#1 (.txt: not UTF-8 (byte 0))" in wrong(tmp_path / "a.tar")
+    assert "a.tar#1 (.txt: not valid UTF-8 (byte 0))" in wrong(tmp_path / "a.tar")
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b"{"))
     assert "a.tar#1 (.json: not JSON" in wrong(tmp_path / "a.tar")
     tar(tmp_path / "a.tar", ("1.png", png()), ("1.json", b'{"caption": 3}'), ("2.png", png()))
     assert ids(open_data(f"{tmp_path}/a.tar")) == ["a/2"]
     tar(tmp_path / "a.tar", ("1.png", png()), ("2.png", png()), ("1.png", png()))
-    assert "1 ids stand there more than once: 'a/1'" in wrong(tmp_path / "a.tar")
+    assert "1 ids occur more than once" in wrong(tmp_path / "a.tar")

@@ -59,7 +59,7 @@ class TestParquet:
         dataset = open_data(str(file))
         assert all_of(dataset) == [("k1", ("x",), ""), ("k2", (), ""), ("k3", ("кот",), "")]
         assert [dataset.load_image(item) is not None for item in dataset] == [True, False, False]
-        assert next(why for _, why in dataset.unreadable) == "no picture in this row"
+        assert next(why for _, why in dataset.unreadable) == "this row has no picture"
         draw(tmp_path / "p" / "1.png")
         paths = self.write(
             tmp_path / "b.parquet", file_name=["1.png", "2.png", "1.png"], text=["x", "y", "z"], split=["dev"] * 3
@@ -79,11 +79,11 @@ class TestParquet:
 
     def test_columns_that_are_not_there_and_other_wrong_files(self, tmp_path: Path) -> None:
         file = self.write(tmp_path / "a.parquet", foo=[1], text=["x"])
-        assert "no column for the picture; there are: foo, text; type image=COLUMN" in wrong(file)
-        assert "no column 'img'; there are: foo, text" in wrong(f"{file}?image=img")
-        assert "the column 'foo' holds int64, not pictures" in wrong(f"{file}?image=foo")
+        assert "no picture column was found; available columns: foo, text" in wrong(file)
+        assert "no column 'img'; available columns: foo, text" in wrong(f"{file}?image=img")
+        assert "the column 'foo' contains int64, but no pictures" in wrong(f"{file}?image=foo")
         number = self.write(tmp_path / "n.parquet", image=[png()], caption=[3])
-        assert "a text or a list of texts was expected, found '3'" in wrong(number)
+        assert "expected a string or a list of strings, got '3'" in wrong(number)
         (tmp_path / "bad.parquet").write_bytes(b"PAR1")
         assert "bad.parquet: damaged or not Parquet" in wrong(tmp_path / "bad.parquet")
         assert "no such file" in wrong(f"parquet:{tmp_path}/nope.parquet")
@@ -144,7 +144,7 @@ class TestHuggingFace:
         assert len(dataset) == 5 and [pixel(dataset, n) for n in (3, 1)] == [(255, 255, 255), (0, 0, 255)]
         assert ids(open_data(f"hf:{tmp_path}/saved?split=val,test")) == ["validation/0", "test/0"]
         assert "did you mean 'train'?" in wrong(f"hf:{tmp_path}/saved?split=trian")
-        assert "no column 'alt'; there are: image, caption" in wrong(f"hf:{tmp_path}/saved?captions=alt")
+        assert "no column 'alt'; available columns: image, caption" in wrong(f"hf:{tmp_path}/saved?captions=alt")
         (tmp_path / "white.png").write_bytes(png("white"))
         assert dataset[3].picture.key() == open_data(f"{tmp_path}/white.png")[0].picture.key()
 
@@ -157,4 +157,4 @@ class TestHuggingFace:
         dataset = open_data(f"hf:{tmp_path}/saved?images={tmp_path}/p")
         assert all_of(dataset) == [("1.png", ("a", "犬"), "")] and len(dataset.missing) == 1
         assert "a folder that save_to_disk wrote was expected" in wrong(f"hf:{tmp_path}/p")
-        assert "a name on the hub, in the cache if offline" in wrong("hf:nobody/has-this")
+        assert "a dataset name on the hub" in wrong("hf:nobody/has-this")

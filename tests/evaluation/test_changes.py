@@ -89,5 +89,5 @@ def test_the_command_reads_photos_and_files(tmp_path: Path, tiny_scorer: Path) -
     (tmp_path / "after.json").write_text(json.dumps(records[:2]))
     arguments = arguments[: arguments.index("--scorer")]
     error = CliRunner().invoke(whole_app(), arguments).exception
-    assert isinstance(error, UsageError) and "add --allow-missing" in str(error)
+    assert isinstance(error, UsageError) and "fix the files, or pass --allow-missing to score the rest" in str(error)
     assert "of 2 pictures" in CliRunner().invoke(whole_app(), [*arguments, "--allow-missing"]).stdout

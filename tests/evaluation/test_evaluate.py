@@ -609,7 +609,7 @@ def test_data_and_a_reference_file_must_match(photos):
     command = ([photos / "captions.jsonl"], photos / "few.jsonl", f"jsonl:{photos / 'data.jsonl'}")
     with pytest.raises(UsageError, match="23 pictures of the data have no reference"):
         run_eval(EvalOptions(*command, min_overlap=0))
-    with pytest.raises(UsageError, match="references and the data share only 1 of 24 ids"):
+    with pytest.raises(UsageError, match="references and the data have only 1 of 24 ids"):
         run_eval(EvalOptions(*command, allow_missing=True))
     results = run_eval(EvalOptions(*command, allow_missing=True, min_overlap=0))
     assert results.ids == ["3"] and any("23 pictures" in note for note in results.notes)
@@ -643,7 +643,7 @@ def test_a_blank_reference_is_none_and_a_picture_without_one_is_named(tmp_path):
     padded = {key: [*texts, "", " "] for key, texts in said.items()}
     for found in (cider(padded), evaluate({"captions": texts}, references=padded, metrics=["cider"])):
         assert found.systems["captions"]["cider"].value == whole
-        assert "references: 6 are empty, and do not count ('1', '2', '3')" in found.notes
+        assert "references: ignoring 6 empty references" in found.notes
     for nothing in ([], [""], ["  "]):
         with pytest.raises(UsageError, match="references: 1 entries have no text \\('3'\\)"):
             cider({**said, "3": nothing})
@@ -657,7 +657,7 @@ def test_empty_captions_score_zero_and_are_named(tmp_path):
     (tmp_path / "told.json").write_text(json.dumps(said))
     names = ["bleu4", "cider", "rouge_l", "meteor", "length", "facts_precision", "repetition_rate"]
     found = run_eval(EvalOptions([tmp_path / "said.json"], tmp_path / "told.json", metrics=names))
-    assert found.notes == ["said: 2 of 8 captions are empty, and score 0 ('3', '5')"]
+    assert found.notes == ["said: 2 of 8 captions are empty and score 0"]
     for name in ("cider", "rouge_l", "meteor", "length"):
         assert found.values["said"][name][[3, 5]].tolist() == [0, 0], name
         assert (found.values["said"][name][[0, 1, 2]] > 0).all(), name
@@ -678,7 +678,7 @@ def test_a_cider_without_document_frequencies_is_explained_once(references):
 def test_references_with_and_without_ids_are_not_joined(tmp_path, order):
     (tmp_path / "lines.txt").write_text("a dog runs\na cat\n")
     (tmp_path / "ids.jsonl").write_text('{"id": "x", "captions": ["a dog"]}\n{"id": "y", "captions": ["a pet"]}\n')
-    with pytest.raises(UsageError, match=r"lines.txt: its 2 entries have no ids, unlike those of .*ids.jsonl"):
+    with pytest.raises(UsageError, match="txt: the 2 entries have no ids, but those of"):
         read_references([tmp_path / name for name in order])
     assert read_references([tmp_path / "lines.txt"] * 2).texts == {"1": ["a dog runs"] * 2, "2": ["a cat"] * 2}
 

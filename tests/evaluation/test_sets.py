@@ -304,7 +304,7 @@ def test_imagecode_needs_captions_of_described_pictures_only(tiny_scorer: Path, 
     results = run_eval(options)
     assert results.systems["own"]["recall@1.imagecode"].n == 2
     assert results.systems["chance"]["recall@1.imagecode"].value == 10
-    with pytest.raises(UsageError, match="share only 2 of 20 ids"):
+    with pytest.raises(UsageError, match="have only 2 of 20 ids in common; are they about the same"):
         run_eval(replace(options, bags=None, metrics=["length"]))
 
 
@@ -316,7 +316,7 @@ def test_imagecode_is_asked_where_it_has_texts(tmp_path: Path) -> None:
     assert given.asked() == ["set-a/img0.jpg", "set-a/img3.jpg", "set-b/img9.jpg"]
     assert given.captions["set-a/img3.jpg"] == ["a dog"]
     path.write_text(json.dumps({"set-a": {"10": "a dog"}}))
-    with pytest.raises(UsageError, match="set set-a: expected texts under the numbers 0 to 9"):
+    with pytest.raises(UsageError, match="set set-a: expected texts with the keys 0 to 9"):
         read_sets(path)
     path.write_text('{"a": 3}')
     with pytest.raises(UsageError, match="not sets that are known here"):

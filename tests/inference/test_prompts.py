@@ -127,7 +127,7 @@ def test_columns_of_the_data_and_of_a_table(photos: Path, tmp_path: Path) -> Non
         (("--prompt", "{tags}", "--workers", "2"), "--prompt: 3 of 5 pictures lack the field 'tags'"),
         (
             ("--prompt", "{text}", "--drop-guesses"),
-            "--drop-guesses requires the same prompt for all pictures, but --prompt contains fields",
+            "--drop-guesses requires a --prompt without fields",
         ),
     ],
 )
@@ -145,5 +145,5 @@ def test_a_table_of_other_pictures_and_a_broken_sidecar_are_named(photos: Path, 
     with pytest.raises(UsageError, match=r"other\.csv: no record matches a picture of"):
         Prompts.read("{tags}", open_data(str(photos)), table)
     (photos / "beach" / "0.json").write_text("[1]")
-    with pytest.raises(UsageError, match=r"0\.json: is a list; expected an object of fields"):
+    with pytest.raises(UsageError, match=r"record 0\.json: expected an object of fields, got a list"):
         Prompts.read("{tags}", open_data(str(photos)))

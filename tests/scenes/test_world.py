@@ -201,7 +201,7 @@ def test_full_descriptions_as_references() -> None:
     assert scene.key() == Scenes(20)[4].key(), "the picture is the same"
     spec = "scenes:plain?n=20&full=true&references=1"
     assert [item.references for item in open_data(spec)] == [(each.description,) for each in Scenes(20)]
-    with pytest.raises(UsageError, match="full=yes is neither left out nor true"):
+    with pytest.raises(UsageError, match="full=yes: expected full=true; remove it to turn it off"):
         open_data("scenes:plain?n=20&full=yes")
 
 

@@ -99,7 +99,7 @@ def test_folders_may_hold_the_same_names_and_be_small(tiny_captioner: Path, tmp_
     parts = [open_many(list(specs)) for specs in (recipe.data.train, recipe.data.validation, recipe.data.test)]
     ids = [item.id for part in parts for item in part]
     assert sorted(ids) == sorted((folder / f"{number}.png").as_posix() for folder in folders for number in range(4))
-    with pytest.raises(UsageError, match="no items in these parts"):
+    with pytest.raises(UsageError, match="these parts contain no items; pass more pictures, or use"):
         open_many([f"{folders[0]}?part=9/9", f"{folders[1]}?part=9/9"])
 
 

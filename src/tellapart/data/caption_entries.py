@@ -48,7 +48,7 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
     if isinstance(record, str | list):  # a list of texts, or a pipeline's [{"generated_text"}] for each picture
         return CaptionEntry("", "", texts_in(where, record, record))
     if not isinstance(record, dict):
-        raise UsageError(f"{where}: is a {type(record).__name__}; expected {{'id': …, 'caption': …}}")
+        raise UsageError(f"{where}: expected {{'id': …, 'caption': …}}, got a {type(record).__name__}")
     if failure := batch_failure(record):
         return CaptionEntry(record_id(record, where), "", [], failure=failure)
     if EXIFTOOL_KEY in record:  # its JSON writes a text of digits as a number
@@ -57,7 +57,7 @@ def entry_of(where: str, record: Any, names: Sequence[str]) -> CaptionEntry:
         filled = {key: value for key, value in record.items() if value != ""}  # an empty field hides no other one
         record = filled if text_keys(names, filled) else record
     if not text_keys(names, record) and MAY_LACK not in names:
-        raise UsageError(f"{where}: has no text; expected 'caption', found {sorted(map(str, record))}")
+        raise UsageError(f"{where}: no caption text; expected the key 'caption', got {sorted(map(str, record))}")
     document = record.get("doc", record.get("data"))  # lmms-eval and Label Studio keep the original record there
     inner = document if isinstance(document, dict) else {}
     parts = record.values() if "doc_id" in record else ()  # lmms-eval's metrics identify the picture

@@ -53,18 +53,18 @@ from tellapart.utils.messages import clean_text, say, say_once
 
 _BESIDE = (".txt", ".caption", ".json")  # next to pictures; the first one present in a folder is used
 _ARROW = (
-    "Arrow's format is not read here; save it as Parquet, in Python: "
-    "import pandas; pandas.read_feather('FILE').to_parquet('captions.parquet')"
+    "Arrow files are not supported; save the file as Parquet, in Python: import pandas; "
+    "pandas.read_feather('FILE').to_parquet('captions.parquet')"
 )
 _NOT_TEXT = {
-    ".tar": "a WebDataset holds pictures: give it with --data, and here a file of captions (JSON, JSONL, CSV, …)",
-    ".xml": "XML is not read here; export a file of captions as JSON, JSONL, CSV, Parquet or text",
-    ".bz2": "only .gz is unpacked here; type: bunzip2 -k FILE, and give what it makes",
-    ".xz": "only .gz is unpacked here; type: unxz -k FILE, and give what it makes",
-    ".zst": "only .gz is unpacked here; type: unzstd FILE, and give what it makes",
+    ".tar": ("a WebDataset contains pictures; pass it with --data, and a caption file (JSON, JSONL, CSV, …) here"),
+    ".xml": "XML is not supported; export the captions as JSON, JSONL, CSV, Parquet or text",
+    ".bz2": "only .gz files are decompressed; run: bunzip2 -k FILE, and pass the result",
+    ".xz": "only .gz files are decompressed; run: unxz -k FILE, and pass the result",
+    ".zst": "only .gz files are decompressed; run: unzstd FILE, and pass the result",
     ".feather": _ARROW,
     ".arrow": _ARROW,
-    ".xls": "Excel's old format is not read here; save it as .xlsx or .csv",
+    ".xls": "Excel's old .xls format is not supported; save the file as .xlsx or .csv",
 }
 METADATA_FILES = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
@@ -75,7 +75,7 @@ def read_captions(path: str | Path) -> dict[str, str]:
     doubles = [key for key, texts in captions.items() if len(texts) > 1]
     if doubles:
         raise UsageError(
-            f"{path}: {len(doubles)} ids have several captions ({preview_ids(doubles)}); expected one for each id"
+            f"{path}: {len(doubles)} ids have several captions ({preview_ids(doubles)}); expected one per id"
         )
     return {key: texts[0] for key, texts in captions.items()}
 
@@ -133,24 +133,25 @@ def _collect(path: Path, entries: Iterable[CaptionEntry], most_unread: float) ->
     lost = [f"{key!r} ({why})" for key, why in failures.items() if key not in texts]  # not asked again since
     if lost:
         more = f" and {len(lost) - MAX_SHOWN} more" if len(lost) > MAX_SHOWN else ""
-        found = f"{path}: {len(lost):,} of {number:,} lines have no answer: {', '.join(lost[:MAX_SHOWN])}{more}"
+        found = f"{path}: {len(lost):,} of {number:,} lines contain no answer: {', '.join(lost[:MAX_SHOWN])}{more}"
         if not texts:
             raise UsageError(f"{found}; expected at least one caption")
-        say(f"{found}; the others are read")
+        say(f"{found}; only the other lines are used")
     if not texts:
-        raise UsageError(f"{path}: has no captions; expected at least one")
+        raise UsageError(f"{path} contains no captions; expected at least one")
     dropped.say(str(path))
     if unread:
         (first, text), count = unread[0], sum(map(len, texts.values()))
         if most_unread < 1 and len(unread) >= most_unread * count and text.error is not None:
             raise text.error
         say_once(
-            f"{path}: {len(unread):,} of {count:,} captions look like lists or file names, and are read as text, such "
-            f"as that of {first!r}: {text[:60]!r}"
+            f"{path}: {len(unread):,} of {count:,} captions look like lists or file names but are "
+            f"used as plain text, such as {first!r}: {text[:60]!r}"
         )
     if 0 < bare < number:
         raise UsageError(
-            f"{path}: {bare} of {number} records have no id; expected one of {', '.join(ID_KEYS[:5])}, … in all"
+            f"{path}: {bare} of {number} records have no id; expected every record to have one of "
+            f"{', '.join(ID_KEYS[:5])}, …"
         )
     return CaptionFile(str(path), texts, files, splits, numbered=bool(bare))
 
@@ -193,7 +194,7 @@ def read_metadata(folder: Path, names: Sequence[str]) -> Iterator[CaptionEntry]:
     for file in lists:
         for entry in _entries(file, names, tabs=False):
             if not (name := entry.file or entry.id):
-                raise UsageError(f"{file}: a row has no 'file_name'; expected one in all")
+                raise UsageError(f"{file}: a row has no 'file_name'; every row needs one")
             path = posixpath.join(file.parent.relative_to(folder).as_posix(), name.replace("\\", "/"))
             # ids may restart in each list
             yield replace(entry, file=posixpath.normpath(path), id=entry.id if len(lists) == 1 else "")
@@ -215,8 +216,8 @@ def _read_folder(folder: Path, names: Sequence[str], tabs: bool) -> Iterator[Cap
         chosen = chosen or [name for name in without_foreign(texts) if name.lower().endswith(suffix)]
     if not chosen:
         raise UsageError(
-            f"{folder}: a folder without {', '.join(METADATA_FILES)}, {', '.join(_BESIDE[:-1])} or {_BESIDE[-1]}; "
-            "expected a file of captions"
+            f"{folder} contains no {', '.join(METADATA_FILES)}, {', '.join(_BESIDE[:-1])} or "
+            f"{_BESIDE[-1]}; expected a file of captions"
         )
     contents = {name: read_text(folder / name) for name in chosen}
     lines = lines_in(text for name, text in contents.items() if not name.lower().endswith(".json"))

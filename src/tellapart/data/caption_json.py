@@ -39,11 +39,11 @@ def parse_value(path: Path, text: str, line: int = 0) -> Any:
     try:
         return parse_json(text)
     except RecursionError:
-        raise UsageError(f"{path}, line {line or 1}: is nested too deeply") from None
+        raise UsageError(f"{path}, line {line or 1}: the JSON is nested too deeply") from None
     except ValueError as error:
         at = line or getattr(error, "lineno", 0)  # 0: the error concerns the whole text, such as a duplicate key
         where = f"{path}, line {at}" if at else path
-        raise UsageError(f"{where}: is not JSON ({getattr(error, 'msg', error)})") from None
+        raise UsageError(f"{where}: invalid JSON ({getattr(error, 'msg', error)})") from None
 
 
 def read_json_lines(path: Path, text: str, names: Sequence[str]) -> Iterator[CaptionEntry]:
@@ -69,7 +69,9 @@ def _read_value(path: Path, data: Any, names: Sequence[str], *, unwrap: bool = T
         for number, record in enumerate(data, 1):
             yield entry_of(f"{path}, entry {number}", record, names)
     else:
-        raise UsageError(f"{path}: holds a {type(data).__name__}; expected a list of records or an object of captions")
+        raise UsageError(
+            f"{path}: expected a list of records or an object that maps ids to captions, got a {type(data).__name__}"
+        )
 
 
 def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap: bool) -> Iterator[CaptionEntry]:
@@ -79,7 +81,9 @@ def _read_object(path: Path, data: dict[str, Any], names: Sequence[str], unwrap:
         files: dict[str, str] = {}
         for image in listed:
             if files.setdefault(key := str(image.get("id")), file := picture_path(image)) != file:
-                raise UsageError(f"{path}: two pictures have the id '{key}', {files[key]} and {file}; expected one")
+                raise UsageError(
+                    f"{path}: two pictures have the id '{key}', {files[key]} and {file}; ids must be unique"
+                )
         for entry in _read_value(path, data["annotations"], names):
             yield replace(entry, file=entry.file or files.get(entry.id, ""))
         return

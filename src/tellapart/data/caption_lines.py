@@ -23,7 +23,7 @@ _MARKUP = re.compile(r"\s*<(?:!doctype|\?xml|html|head|body|table)\b", re.IGNORE
 
 def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
     if _MARKUP.match(text):
-        raise UsageError(f"{path}: HTML or XML is not read here; export its table as CSV, JSON or Parquet")
+        raise UsageError(f"{path}: HTML and XML are not supported; export the table as CSV, JSON or Parquet")
     lines = text.removesuffix("\n").split("\n")
     for pattern in _KEYED_LINES:
         keyed = [pattern.match(line) for line in lines]
@@ -33,9 +33,14 @@ def read_lines(path: Path, text: str, tabs: bool) -> Iterator[CaptionEntry]:
     for number, line in enumerate(lines, 1):
         where = f"{path}, line {number}"
         if (match := _KEYED_LINES[1].match(line)) and is_file_name(match["key"]):
-            raise UsageError(f"{where}: begins with the file name '{match['key']}', and other lines do not; name all")
+            raise UsageError(
+                f"{where}: this line begins with the file name '{match['key']}', but other lines do "
+                "not; either all or none may have one"
+            )
         if "\t" in line and not tabs:
-            raise UsageError(f"{where}: has a tab; expected one caption a line (is this the references?)")
+            raise UsageError(
+                f"{where}: unexpected tab; expected one caption per line (is this the file of references?)"
+            )
         yield CaptionEntry("", "", texts_in(where, line, line.split("\t")))
 
 

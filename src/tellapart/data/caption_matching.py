@@ -115,12 +115,13 @@ def match_captions(captions: CaptionFile, known: KnownIds, name: str) -> Matched
         return MatchedCaptions(captions.texts)
     texts: dict[str, list[str]] = {}
     for key, caption_texts in captions.texts.items():
-        target = best.get(key, f"{key} (of no picture)" if key in ids else key)
+        target = best.get(key, f"{key} (unknown picture)" if key in ids else key)
         texts.setdefault(target, []).extend(caption_texts)
     shown = next((pair for pair in best.items() if pair[0] != pair[1]), None) or next(iter(best.items()))
     example = f"'{captions.files.get(shown[0], shown[0])}' is '{shown[1]}'"
     return MatchedCaptions(
-        texts, f"{name}: {most} of {len(captions.texts)} matched with {known.name} by {how}, such as {example}"
+        texts,
+        f"{name}: matched {most} of {len(captions.texts)} captions with {known.name} by {how}, for example {example}",
     )
 
 
@@ -170,22 +171,23 @@ def _match_by_position(captions: CaptionFile, known: KnownIds, name: str) -> Mat
         (bare, lines), (whole, _) = sides if captions.numbered else sides[::-1]
         example = next(iter(known.ids if captions.numbered else captions.texts), "391895")
         raise UsageError(
-            f"{bare}: its {lines:,} entries have no ids, unlike those of {whole}, and are not paired by position, for "
-            f'the order may differ. Give each entry its id, such as {{"id": "{example}", "caption": "a dog"}}'
+            f"{bare}: the {lines:,} entries have no ids, but those of {whole} do; they are not "
+            "paired by position, because the order may differ. Add ids to the entries, such as "
+            f'{{"id": "{example}", "caption": "a dog"}}'
         )
     if count != expected:
         raise UsageError(
-            f"{own} has {count:,} entries and {other} {expected:,}, and neither has ids; expected one entry for each, "
-            "in the same order, or files with ids"
+            f"{own} has {count:,} entries, but {other} has {expected:,}, and neither has ids; "
+            "expected one entry per picture in the same order, or files with ids"
         )
-    return MatchedCaptions(captions.texts, f"{own}: paired with {other} by position, for neither has ids")
+    return MatchedCaptions(captions.texts, f"{own}: paired with {other} by position, because neither has ids")
 
 
 def with_text(references: Mapping[str, Sequence[str]]) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the non-empty references of each id, and a note on the empty ones, which are dropped as in data sets."""
     kept = {key: [text for text in texts if text.strip()] for key, texts in references.items()}
     few = {key: len(texts) - len(kept[key]) for key, texts in references.items() if 0 < len(kept[key]) < len(texts)}
-    many = f"references: {sum(few.values()):,} are empty, and do not count ({preview_ids(few)})"
+    many = f"references: ignoring {sum(few.values()):,} empty references ({preview_ids(few)})"
     return kept, [many] if few else []
 
 
@@ -200,11 +202,11 @@ def align_lists(
 ) -> tuple[dict[str, list[str]], list[str]]:
     """Returns the captions of each known id, in order, and notes on what did not match.
 
-    Ids on one side only raise `UsageError`; with ``allow_missing`` they are left out, counted and named in a note. If
-    ids have different numbers of captions, every id keeps as many as all have; a note gives the number. Empty captions
-    stay, as the output of the system, and are counted and named in a note. If fewer than the share ``min_overlap`` of
-    either side's ids are on the other, `UsageError` all the same; ``needed``: of the known ids only those count for
-    that.
+    Ids on only one side raise `UsageError`; with ``allow_missing`` they are omitted, and a note counts and names them.
+    If ids have different numbers of captions, every id keeps the smallest number, and a note gives it. Empty captions
+    are kept, as output of the system, and a note counts and names them. If either side shares less than the fraction
+    ``min_overlap`` of its ids with the other, raises `UsageError` in any case; ``needed``: if set, only these known ids
+    count for that.
     """
     lists = {key: [text] if isinstance(text, str) else list(text) for key, text in captions.items()}
     ids = list(dict.fromkeys(known))
@@ -212,38 +214,39 @@ def align_lists(
     both = [key for key in ids if lists.get(key)]
     if not both:
         raise UsageError(
-            f"{name}: none of its ids is in {other} (captions: {preview_ids(lists)}; {other}: {preview_ids(ids)}); "
-            "give files that use the same ids"
+            f"{name}: none of the ids occurs in {other} (captions: {preview_ids(lists)}; {other}: "
+            f"{preview_ids(ids)}); provide files with the same ids"
         )
     check_overlap(len(both), max(len(lists), expected), name, other, min_overlap)
     inside = set(ids)
     each = min(len(lists[key]) for key in both)
     more = "several" if each == 1 else f"more than {each}"
     found = {
-        f"captions are of no picture in {other}": [key for key in lists if key not in inside],
+        f"captions do not belong to any picture of {other}": [key for key in lists if key not in inside],
         f"pictures of {other} have no caption": [key for key in ids if not lists.get(key)],
         f"ids have {more} captions": [key for key, texts in lists.items() if len(texts) > each],
     }
     notes = report_problems(found, name, allow_missing)
     if empty := [key for key in both if not all(text.strip() for text in lists[key][:each])]:
-        notes.append(f"{name}: {len(empty):,} of {len(both):,} captions are empty, and score 0 ({preview_ids(empty)})")
+        notes.append(f"{name}: {len(empty):,} of {len(both):,} captions are empty and score 0 ({preview_ids(empty)})")
     if each > 1:
-        notes.append(f"{name}: {each} captions of each picture; a metric of one caption is the mean over them")
+        notes.append(f"{name}: {each} captions per picture; single-caption metrics report the mean over them")
     return {key: lists[key][:each] for key in both}, notes
 
 
 def check_overlap(both: int, largest: int, name: str, other: str, min_overlap: float) -> None:
-    """Raises `UsageError` where two sides share fewer than the share ``min_overlap`` of the larger one's ids."""
+    """Raises `UsageError` if two sides share less than the fraction ``min_overlap`` of the larger one's ids."""
     if both < min_overlap * largest:
         raise UsageError(
-            f"{name} and {other} share only {both:,} of {largest:,} ids; are they about the same pictures? "
-            f"To score these {both:,} all the same, type --allow-missing --set min_overlap=0"
+            f"{name} and {other} have only {both:,} of {largest:,} ids in common; are they about "
+            f"the same pictures? To score only these {both:,}, pass --allow-missing --set "
+            "min_overlap=0"
         )
 
 
 def report_problems(found: Mapping[str, Sequence[str]], name: str, allowed: bool) -> list[str]:
-    """A line for each kind of trouble that some ids have; `UsageError` with all of them unless ``allowed``."""
+    """Returns a line per kind of problem; raises `UsageError` with all lines unless ``allowed``."""
     lines = [f"{name}: {len(keys)} {what} ({preview_ids(keys)})" for what, keys in found.items() if keys]
     if lines and not allowed:
-        raise UsageError("; ".join(lines) + "; mend the files, or add --allow-missing to score what is left")
+        raise UsageError("; ".join(lines) + "; fix the files, or pass --allow-missing to score the rest")
     return lines

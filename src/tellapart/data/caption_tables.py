@@ -34,19 +34,19 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         first, *others = book.worksheets
         if filled := [sheet.title for sheet in others if any(map(any, sheet.iter_rows(values_only=True)))]:
-            say(f"{path}: only its first sheet is read, '{first.title}'; there are: {', '.join(filled)}")
+            say(f"{path}: reading only the first sheet, '{first.title}'; sheets in this file: {', '.join(filled)}")
         for number, values in enumerate(first.iter_rows(values_only=True), 1):
             cells = [_cell_text(value) for value in values]
             while cells and not cells[-1]:
                 cells.pop()
             yield number, cells
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+        raise UsageError(f"{path}: file not found; expected the path of a caption file") from None
     except (
         *(OSError, zipfile.BadZipFile, InvalidFileException, ParseError),
         *(KeyError, IndexError, ValueError, TypeError),  # raised by openpyxl if parts of the file are damaged
     ) as error:
-        raise UsageError(f"{path}: damaged or no Excel file ({str(error).splitlines()[0] or error!r})") from None
+        raise UsageError(f"{path}: damaged, or not an Excel file ({str(error).splitlines()[0] or error!r})") from None
 
 
 def _cell_text(value: object) -> str:
@@ -104,7 +104,7 @@ def _read_rows(path: Path, rows: Iterable[tuple[int, list[str]]], names: Sequenc
             if header is not cells:
                 yield entry_of(where, dict(zip(header, cells, strict=True)), names)
         elif len(cells) > len(header):
-            raise UsageError(f"{where}: has more fields than the header; put captions with commas in double quotes")
+            raise UsageError(f"{where}: more fields than the header; put captions that contain commas in double quotes")
         else:
             yield entry_of(where, dict(zip(header, mended(cells, header), strict=False)), names)
 
@@ -114,14 +114,14 @@ def _header(path: Path, cells: list[str], names: Sequence[str]) -> list[str]:
     has_key, has_text = find_key(ID_KEYS, cells) or picture_key(cells), text_keys(names, cells)
     for name in (has_key, *has_text):
         if name and cells.count(name) > 1:
-            raise UsageError(f"{path}: {cells.count(name)} columns are called '{name}'; rename or remove all but one")
+            raise UsageError(f"{path}: {cells.count(name)} columns are named '{name}'; rename or remove all but one")
     if has_key and (has_text or MAY_LACK in names):
         return cells
     if len(cells) == 2 and not has_key and not has_text:
         return ["id", "caption"]
     raise UsageError(
-        f"{path}: the header is '{','.join(cells)}'; expected the columns 'id' (or image, file_name, …) and 'caption' "
-        "(or text, prediction, …)"
+        f"{path}: expected the columns 'id' (or image, file_name, …) and 'caption' (or text, "
+        f"prediction, …), got the header '{','.join(cells)}'"
     )
 
 
@@ -151,14 +151,14 @@ def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         columns = schema.names
         if names:
             if not (texts := text_keys(names, columns)) and MAY_LACK not in names:
-                raise UsageError(f"{path}: no column of captions; there are: {', '.join(columns)}")
+                raise UsageError(f"{path}: no caption column; available columns: {', '.join(columns)}")
             flags = [find_key((flag,), columns) for flag in VIZWIZ_FLAGS]
             columns = [*texts, *filter(None, (find_key(ID_KEYS, columns), picture_key(columns), *flags))]
         columns = [_without_bytes(schema, name) for name in columns]
         kept = [name for name in columns if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path, columns=kept).to_pylist()
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file; give the path of a file of captions") from None
+        raise UsageError(f"{path}: file not found; expected the path of a caption file") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
     return rows

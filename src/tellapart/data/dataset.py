@@ -127,7 +127,7 @@ class Dataset(Sequence[Item]):
         """Returns the lines about left-out items that a command prints at its end; empty if there are none."""
         total = len(self) + len(self.missing)
         lines = [
-            self.missing.line(total, what="were skipped: they could not be opened"),
+            self.missing.line(total, what="could not be opened and were skipped"),
             self.unreadable.line(len(self)),
         ]
         return [line for line in lines if line]
@@ -137,8 +137,9 @@ class Dataset(Sequence[Item]):
         already written, but is hardly what the user wanted."""
         if 2 * len(self.unreadable) > len(self) > 0:
             raise TellapartError(
-                f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, more than half; what was made "
-                "of the others is written; mend the pictures, or name those that can be read"
+                f"{len(self.unreadable):,} of {len(self):,} pictures could not be read, which is "
+                "more than half; the results for the other pictures were written; fix the "
+                "pictures, or pass only readable ones"
             )
 
     def __repr__(self) -> str:

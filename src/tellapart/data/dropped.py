@@ -31,10 +31,10 @@ class DroppedCaptions:
         """Prints how many captions were dropped, and where the first one is."""
         flags = {reason: count for reason, count in self.counts.items() if reason != EMPTY}
         if empty := self.counts[EMPTY]:
-            say_once(f"{name}: {empty:,} captions are empty and are not used, such as one of {self._first[EMPTY]}")
+            say_once(f"{name}: ignoring {empty:,} empty captions, such as one of {self._first[EMPTY]}")
         if flags:
             counts = ", ".join(f"{flag}: {count:,}" for flag, count in flags.items())
-            total = f"{sum(flags.values()):,} captions are ignored, as VizWiz ignores them"
+            total = f"ignoring {sum(flags.values()):,} captions, as VizWiz does"
             say_once(f"{name}: {total} ({counts}), such as one of {self._first[next(iter(flags))]}")
 
 

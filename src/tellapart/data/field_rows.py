@@ -42,6 +42,6 @@ def read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         values = [{"id": key, **value} if isinstance(value, dict) else value for key, value in values.items()]
     for number, value in enumerate(values if isinstance(values, list) else [values], 1):
         if value is not None and not isinstance(value, dict):
-            raise UsageError(f"{path}, record {number}: is a {type(value).__name__}; expected an object of fields")
+            raise UsageError(f"{path}, record {number}: expected an object of fields, got a {type(value).__name__}")
         if value is not None:
             yield f"{path}, record {number}", value

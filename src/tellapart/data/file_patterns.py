@@ -38,7 +38,7 @@ def expand_pattern(pattern: Path) -> list[Path]:
         for file in (sorted(_glob(path), key=lambda file: natural_key(str(file))) if _is_pattern(path) else [path])
     ]
     if not found:
-        raise UsageError(f"{pattern}: no such files")
+        raise UsageError(f"{pattern}: no matching files")
     return found
 
 
@@ -56,7 +56,7 @@ def expand_braces(text: str) -> list[str]:
     """Expands ``a{1..3}`` to a1, a2, a3, and ``{a,b}`` to a, b. Raises `UsageError` beyond `MOST_FILES` names."""
     pairs = re.findall(r"\{([^{}]*)\}", text)
     if len(pairs) > MOST_BRACES or math.prod(_alternatives(inside) for inside in pairs) > MOST_FILES:
-        raise UsageError(f"{text}: stands for more than {MOST_FILES:,} files; name them with a * instead")
+        raise UsageError(f"{text} matches more than {MOST_FILES:,} files; use * instead")
     return _expand(text)
 
 

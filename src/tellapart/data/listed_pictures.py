@@ -20,7 +20,7 @@ def check_unique_ids(items: Iterable[Item], where: str) -> None:
     double = [id_ for id_, count in Counter(item.id for item in items).items() if count > 1]
     if double:
         some = ", ".join(repr(id_) for id_ in double[:5]) + (", …" if len(double) > 5 else "")
-        raise UsageError(f"{where}: {len(double):,} ids stand there more than once: {some}; give every picture its own")
+        raise UsageError(f"{where}: {len(double):,} ids occur more than once: {some}; ids must be unique")
 
 
 def finish_items(
@@ -59,7 +59,7 @@ def missing_reason(path: Path) -> str | None:
         return "no file name"
     except OSError:
         part = next((suffix for suffix in PARTIAL_SUFFIXES if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
-        return f"its download was interrupted: only {path.name}{part} is there" if part else "no such file"
+        return f"incomplete download: only {path.name}{part} exists" if part else "file not found"
     return None if size else "empty file"
 
 

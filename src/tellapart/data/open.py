@@ -64,7 +64,7 @@ def open_many(specs: Sequence[str]) -> Dataset:
     if len(specs) == 1:
         return open_data(specs[0])
     if not specs:
-        raise UsageError("no pictures were named; type a folder, files, or kind:path")
+        raise UsageError("no pictures were specified; pass a folder, files, or kind:path")
     return _parts(expanded(specs), " ".join(specs))
 
 
@@ -81,19 +81,19 @@ def _parts(specs: Sequence[str], typed: str) -> Dataset:
             items.append(replace(item, id=Path(spec).as_posix()) if is_picture(bare) else item)
         missing.extend(part.missing)
     if not items:
-        raise UsageError(f"{typed}: no items in these parts; name more pictures, or fewer parts")
+        raise UsageError(f"{typed}: these parts contain no items; pass more pictures, or use fewer parts")
     check_unique_ids(items, typed)
     return Dataset(typed, items, missing)
 
 
 def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
-    left_out = missing.line(len(missing), what="were left out", shown=2)
+    left_out = missing.line(len(missing), what="were skipped", shown=2)
     if left_out and "images" in READERS[kind].keys and "images" not in options.values:
         folders = dict.fromkeys(str(Path(name).parent) for name, _ in missing if "/" in name)
-        looked = f"; looked in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
-        return f"{spec}: no items; {left_out}{looked}; if the pictures are elsewhere, type images=FOLDER"
+        looked = f"; searched in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
+        return f"{spec}: no items; {left_out}{looked}; if the pictures are in another folder, add images=FOLDER"
     if left_out:
         return f"{spec}: no items; {left_out}"
     if kind == "folder":
-        return f"{spec}: no pictures in this folder ({' '.join(sorted(SUFFIXES))} are looked for)"
+        return f"{spec}: no pictures in this folder (supported: {' '.join(sorted(SUFFIXES))})"
     return f"{spec}: no items"

@@ -69,7 +69,7 @@ UNSUPPORTED_SUFFIXES = (
     )
     - SUFFIXES
 )
-NO_HEIC = "convert it to JPEG or PNG, or type: pip install 'tellapart[heic]'"
+NO_HEIC = "convert it to JPEG or PNG, or run: pip install 'tellapart[heic]'"
 MAX_FILE_BYTES = 1 << 30
 MAX_PIXELS = 178_956_970  # Pillow's own limit, beyond which it suspects a decompression bomb
 
@@ -212,11 +212,13 @@ class FilePicture(StoredPicture):
             with open(os.open(self.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:  # noqa: PTH123
                 found = os.fstat(file.fileno())
                 if stat.S_ISDIR(found.st_mode):
-                    raise PictureError(f"{self.name}: a folder, not a picture")
+                    raise PictureError(f"{self.name}: is a folder, not a picture")
                 if not stat.S_ISREG(found.st_mode):
-                    raise PictureError(f"{self.name}: not an ordinary file")
+                    raise PictureError(f"{self.name}: not a regular file")
                 if found.st_size > MAX_FILE_BYTES:
-                    raise PictureError(f"{self.name}: too large ({found.st_size / 2**30:.1f} GiB; at most 1 GiB)")
+                    raise PictureError(
+                        f"{self.name}: too large ({found.st_size / 2**30:.1f} GiB; the maximum is 1 GiB)"
+                    )
                 return BytesPicture(file.read(), self.name)
         except OSError as error:
             raise PictureError(f"{self.name}: {_os_reason(error)}") from None
@@ -261,7 +263,9 @@ def open_image(data: bytes, name: str, formats: Sequence[str] = FORMATS) -> Iter
 def check_size(width: int, height: int, name: str) -> None:
     """Raises `PictureError` if the picture exceeds the pixel limit."""
     if width * height > MAX_PIXELS:
-        raise PictureError(f"{name}: {width} x {height} pixels (a decompression bomb?); at most {MAX_PIXELS:,}")
+        raise PictureError(
+            f"{name}: {width} x {height} pixels (a decompression bomb?); the maximum is {MAX_PIXELS:,} pixels"
+        )
 
 
 def load_rgb(value: Any) -> Image.Image:
@@ -272,7 +276,7 @@ def load_rgb(value: Any) -> Image.Image:
     """
     if isinstance(value, (list, tuple)):
         if len(value) != 1:
-            raise UsageError(f"a row has {len(value)} pictures; give one picture in each row")
+            raise UsageError(f"expected one picture per row, got {len(value)}")
         (value,) = value
     if isinstance(value, Mapping):
         value = value.get("path") if value.get("bytes") is None else value["bytes"]
@@ -281,9 +285,7 @@ def load_rgb(value: Any) -> Image.Image:
     if isinstance(value, (str, os.PathLike)):
         return FilePicture(value).image()
     if not isinstance(value, Image.Image):
-        raise UsageError(
-            f"a picture is of type {type(value).__name__}; expected a PIL image, a path, or {{'bytes', 'path'}}"
-        )
+        raise UsageError(f"expected a PIL image, a path, or {{'bytes', 'path'}}, got {type(value).__name__}")
     return to_rgb(value)
 
 
@@ -334,12 +336,12 @@ def _pillow() -> Any:
 
 def _os_reason(error: OSError) -> str:
     known = {
-        errno.ENOENT: "no such file",
-        errno.EACCES: "no permission to read it",
-        errno.EPERM: "no permission to read it",
-        errno.EISDIR: "a folder, not a picture",
-        errno.ENOTDIR: "no such file",
-        errno.ELOOP: "a link that leads to itself",
+        errno.ENOENT: "file not found",
+        errno.EACCES: "permission denied",
+        errno.EPERM: "permission denied",
+        errno.EISDIR: "is a folder, not a picture",
+        errno.ENOTDIR: "file not found",
+        errno.ELOOP: "symbolic link loop",
     }
     return known.get(error.errno or 0, error.strerror or str(error))
 
@@ -350,11 +352,11 @@ def _decode_reason(error: Exception, data: bytes) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return f"over {MAX_PIXELS:,} pixels (a decompression bomb?)"
     if isinstance(error, MemoryError):
-        return "too large for this machine's memory"
-    if "truncated" in text.lower() or "unexpected end" in text.lower():
+        return "too large for the available memory"
+    if "truncated" in text.lower() or "unexpected end of file" in text.lower():
         return "truncated (the file ends before the picture does)"
     if isinstance(error, PIL.UnidentifiedImageError):
-        return f"not a picture that can be read here ({_guess_format(data)})"
+        return f"not a supported picture format ({_guess_format(data)})"
     return f"damaged ({text or type(error).__name__})"
 
 
@@ -365,16 +367,16 @@ def _guess_format(data: bytes) -> str:
     if head.startswith((b"%PDF", b"%!PS")):
         return "PDF or PostScript: convert it to PNG"
     if head.startswith((b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"RIFF")):
-        return "it begins like one, but its header is damaged"
+        return "damaged header"
     if b"<svg" in head:
         return "SVG: convert it to PNG"
     try:
         start = head.decode("utf-8", errors="strict" if len(data) <= 512 else "ignore").strip()
     except UnicodeDecodeError:
-        return f"its first bytes are {head[:8].hex(' ')}"
+        return f"first bytes: {head[:8].hex(' ')}"
     if start.isprintable() or "\n" in start:
-        return f"it is a text file: {start[:24].splitlines()[0]!r}" if start else "it holds only blanks"
-    return f"its first bytes are {head[:8].hex(' ')}"
+        return f"a text file: {start[:24].splitlines()[0]!r}" if start else "contains only whitespace"
+    return f"first bytes: {head[:8].hex(' ')}"
 
 
 # Formats FFmpeg may open. It also knows formats that list other files and addresses (HLS, concat), hence a whitelist.
@@ -396,7 +398,7 @@ class BytesClip(BytesPicture):
     def frames(self, count: int) -> list[Image.Image]:
         """Returns ``count`` RGB frames, evenly spaced over the duration. Raises `PictureError`."""
         if count < 1:
-            raise ValueError(f"{count} frames; expected at least 1")
+            raise ValueError(f"frames: expected at least 1, got {count}")
         if not self.data:
             raise PictureError(f"{self.name}: empty file")
         read = _gif_frames if self.data.startswith(b"GIF8") else _video_frames
@@ -490,15 +492,15 @@ def _video_frames(data: bytes, name: str, count: int) -> list[Image.Image]:
     try:
         import av
     except ModuleNotFoundError:
-        raise PictureError(f"{name}: a clip; type: pip install 'tellapart[video]'") from None
+        raise PictureError(f"{name}: reading clips requires an extra; run: pip install 'tellapart[video]'") from None
     try:
         with av.open(io.BytesIO(data), options={"format_whitelist": CONTAINERS}) as container:
             if not container.streams.video:
-                raise PictureError(f"{name}: a clip without frames (it holds no video)")
+                raise PictureError(f"{name}: the clip has no frames (no video stream)")
             return _Video.read(container, name).frames(count)
     except (av.error.FFmpegError, ValueError) as error:
         text = getattr(error, "strerror", None) or str(error)
-        raise PictureError(f"{name}: not a clip that can be read here, or damaged ({text})") from None
+        raise PictureError(f"{name}: damaged, or not a supported clip format ({text})") from None
 
 
 class _Video:
@@ -510,11 +512,9 @@ class _Video:
         stream = container.streams.video[0]
         packets = [packet for packet in container.demux(stream) if packet.size]
         if not packets:
-            raise PictureError(f"{name}: a clip without frames")
+            raise PictureError(f"{name}: the clip has no frames")
         if len(packets) < MIN_FRAME_SHARE * stream.frames:
-            raise PictureError(
-                f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames that its header counts)"
-            )
+            raise PictureError(f"{name}: truncated ({len(packets):,} of the {stream.frames:,} frames in its header)")
         check_size(stream.codec_context.width, stream.codec_context.height, name)
         return cls(packets, stream.codec_context, name, avi=container.format.name == "avi")
 
@@ -548,7 +548,7 @@ class _Video:
                 self.decoder.flush_buffers()
                 place = key
             if place > len(self.packets):
-                raise PictureError(f"{self.name}: damaged (the frame at {wanted[0]} cannot be decoded)")
+                raise PictureError(f"{self.name}: damaged (cannot decode the frame at {wanted[0]})")
             for frame in self.decoder.decode(self.packets[place] if place < len(self.packets) else None):
                 time = frame.pts if self.timed else seen
                 seen += 1

@@ -58,13 +58,13 @@ READERS: Registry[Reader] = Registry(
 
 # Keys that every kind accepts, in the order in which they are applied.
 COMMON_KEYS: Mapping[str, str] = {
-    "split": "`test`; `dev`, `valid` and `validation` are `val`; several: `train,val`",
-    "ids": "`list.json`: the pictures that a list names, matched as captions are: ids, file names or COCO's numbers",
-    "part": "`1/3`: one of three disjoint parts, the same on every machine; two of them: `1,2/3`",
-    "limit": "`100`: the first hundred",
-    "describe": "`in this picture`: each picture's references joined to one text behind this prompt, in place of them",
+    "split": "`test`; `dev`, `valid` and `validation` mean `val`; several: `train,val`",
+    "ids": "`list.json`: only the pictures in this list; accepts ids, file names or COCO's numbers",
+    "part": "`1/3`: one of three disjoint parts, the same on every machine; `1,2/3`: two of them",
+    "limit": "`100`: the first 100 items",
+    "describe": ("`in this picture`: replaces each picture's references with one text: this prompt and the references"),
 }
-IMAGES = {"images": "the folder of the pictures; by default where the layout usually has them"}
+IMAGES = {"images": "folder of the pictures; default: where the layout usually stores them"}
 
 
 def recognize(fits: Callable[[Reader], bool], *, plugins: bool = True) -> str | None:

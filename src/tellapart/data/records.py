@@ -109,7 +109,9 @@ def with_flags(texts: list[str], record: Mapping[str, Any], where: str) -> list[
         if isinstance(value, str) and value.lstrip().startswith("["):
             value = _parsed(value)
         if isinstance(value, list | tuple) and len(value) != len(texts):
-            raise RowError(where, f"'{flag}' has {len(value)} values for {len(texts)} captions; expected one for each")
+            raise RowError(
+                where, f"'{flag}' has {len(value)} values for {len(texts)} captions; expected one per caption"
+            )
         values = value if isinstance(value, list | tuple) else [value] * len(texts)
         texts = [
             MarkedText(text, flag=flag) if str(one).strip().lower() in ("true", "1", "1.0") else text
@@ -195,7 +197,7 @@ def sole(value: Any, where: str) -> Any:
     if not isinstance(value, list | tuple):
         return value
     if len(value) != 1:
-        raise RowError(where, f"{len(value)} pictures in one row; expected one")
+        raise RowError(where, f"expected one picture per row, got {len(value)}")
     return sole(value[0], where)
 
 
@@ -235,7 +237,9 @@ def record_id(record: Mapping[str, Any], where: str) -> str:
     if value is None or value != value:
         return ""
     if isinstance(value, bool) or not (isinstance(value, str | int) or (isinstance(value, float) and value % 1 == 0)):
-        raise UsageError(f"{where}: the id {json.dumps(value, default=str)[:40]} is neither a text nor a whole number")
+        raise UsageError(
+            f"{where}: expected the id to be a string or an integer, got {json.dumps(value, default=str)[:40]}"
+        )
     return id_text(value)
 
 
@@ -272,7 +276,7 @@ def caption_texts(value: Any, where: str, depth: int = 0) -> list[str]:
         if inner is not None or find_key(_NESTED_KEYS, value):
             texts = caption_texts(inner if inner is not None else "", where, depth + 1)
             return with_flags(texts, value, where)
-    raise UsageError(f"{where}: the caption is a {type(value).__name__}; expected text")
+    raise UsageError(f"{where}: expected the caption to be a string, got {type(value).__name__}")
 
 
 def _is_spoken(value: Any) -> bool:
@@ -290,13 +294,13 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
         if str(turn.get("from", turn.get("role"))).lower() in _ASSISTANT_ROLES:
             content = turn.get("value", turn.get("content"))
             return [" ".join(caption_texts(content, where, depth + 1))]
-    raise UsageError(f"{where}: a conversation without an answer; expected a turn of 'gpt' or 'assistant'")
+    raise UsageError(f"{where}: the conversation has no answer; expected a turn of 'gpt' or 'assistant'")
 
 
 def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
     cell = text.strip()
     if is_file_name(cell) and len(cell.split()) == 1:
-        return [MarkedText(text, RowError(where, f"the caption {cell[:60]!r} is a file name; expected text"))]
+        return [MarkedText(text, RowError(where, f"expected a caption, got the file name {cell[:60]!r}"))]
     if not _LIST.match(cell):
         return [text]
     value = _parsed(cell)
@@ -304,8 +308,8 @@ def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
         with contextlib.suppress(UsageError):
             return caption_texts(value, where, depth + 1)
     why = (
-        f"the caption {cell[:60]!r} looks like a list or a dictionary, and cannot be read as one; expected text, "
-        'or a JSON list of texts: ["a dog", "the dog"]'
+        f"the caption {cell[:60]!r} looks like a list or a dictionary but cannot be parsed; "
+        'expected a string, or a JSON list of strings: ["a dog", "the dog"]'
     )
     return [MarkedText(text, RowError(where, why))]
 

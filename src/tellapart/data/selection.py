@@ -37,7 +37,7 @@ class Options:
         if written is None:
             return default
         if not re.fullmatch(r"[0-9_]+", written) or int(written) < least:
-            raise UsageError(f"{self.spec}: {key}={written} is not a whole number of at least {least}")
+            raise UsageError(f"{self.spec}: expected {key} to be an integer of at least {least}, got {written}")
         return int(written)
 
     def number(self, key: str, default: float) -> float:
@@ -48,7 +48,7 @@ class Options:
         except ValueError:
             value = float("nan")
         if value != value or value in (float("inf"), float("-inf")):
-            raise UsageError(f"{self.spec}: {key}={written} is not a number")
+            raise UsageError(f"{self.spec}: expected {key} to be a number, got {written}")
         return value
 
     @property
@@ -103,9 +103,9 @@ def check_splits(found: set[str], options: Options) -> None:
     """Raises `UsageError` if a requested split is not in ``found``."""
     found = found - {""}
     if options.splits and not found:
-        raise UsageError(f"{options.spec}: these files know no splits; leave out split={options.text('split')}")
+        raise UsageError(f"{options.spec}: these files have no splits; remove split={options.text('split')}")
     for split in sorted(options.splits - found):
-        raise UsageError(f"{options.spec}: no item is in the split '{split}'{nearest(split, found)}")
+        raise UsageError(f"{options.spec}: the split '{split}' contains no items{nearest(split, found)}")
 
 
 def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
@@ -121,7 +121,9 @@ def choose_part(items: Sequence[Item], options: Options) -> Sequence[Item]:
     chosen = {int(part) for part in match[1].split(",")} if match else set()
     parts = int(match[2]) if match else 0
     if not chosen or not all(1 <= part <= parts for part in chosen):
-        raise UsageError(f"{options.spec}: part={written} is not like part=1/2 or part=1,2/3 (parts count from 1)")
+        raise UsageError(
+            f"{options.spec}: expected a part such as part=1/2 or part=1,2/3 (counted from 1), got part={written}"
+        )
 
     hashes = (int.from_bytes(hashlib.blake2b(utf8_bytes(item.id)).digest()[:8]) for item in items)
     order = np.argsort(np.fromiter(hashes, np.uint64, len(items)), kind="stable")
@@ -141,7 +143,7 @@ def choose_ids(items: Sequence[Item], options: Options, missing: Skipped) -> Seq
     found, _ = match_ids(wanted, KnownIds(options.spec, [item.id for item in items], paths), written)
     for id_ in wanted:
         if id_ not in found:
-            missing.add(id_, f"is listed in {written}, and not in the data")
+            missing.add(id_, f"listed in {written}, but not in the data")
     kept = set(found.values())
     return select_items(items, [place for place, item in enumerate(items) if item.id in kept])
 
@@ -157,13 +159,14 @@ def read_id_list(path: Path) -> list[str]:
     if path.suffix.lower() in (".pkl", ".pickle"):
         names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
         raise UsageError(
-            f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: python -c "
-            '\'import json, pickle, sys; json.dump([str(id) for id in pickle.load(open(sys.argv[1], "rb"))'
-            f'["imgids"]], open(sys.argv[2], "w"))\' {names}'
+            f"{path}: pickle files are not supported, because loading one executes its code; if "
+            "you trust it, run: python -c 'import json, pickle, sys; json.dump([str(id) for id "
+            'in pickle.load(open(sys.argv[1], "rb"))["imgids"]], open(sys.argv[2], "w"))\' '
+            f"{names}"
         )
     ids = _ids_in(read_json(path) if plain_suffix(path) == ".json" else read_text(path).split())
     if not ids:
-        raise UsageError(f'{path}: not a list of ids; expected a JSON list, {{"imgids": [...]}}, or an id a line')
+        raise UsageError(f'{path}: not a list of ids; expected a JSON list, {{"imgids": [...]}}, or one id per line')
     return list(dict.fromkeys(ids))
 
 

@@ -43,7 +43,7 @@ def say_unread(folder: Path, texts: Sequence[str]) -> None:
     """Prints which text files of a folder were not read."""
     if texts:
         some = ", ".join(texts[:MAX_SHOWN]) + (", …" if len(texts) > MAX_SHOWN else "")
-        say(f"{folder}: {len(texts):,} text files are beside no picture of their name and were not read: {some}")
+        say(f"{folder}: ignored {len(texts):,} text files without a picture of the same name: {some}")
 
 
 def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str]) -> None:
@@ -52,7 +52,7 @@ def say_passed_over(folder: Path, texts: Iterable[str], chosen: Collection[str])
     others = [text for text in texts if text.lower().endswith(".caption") and text not in chosen]
     if others := sorted(text for text in others if posixpath.splitext(text)[0] in stems):
         say(
-            f"{folder}: {len(others):,} .caption files were not read, because their pictures also have a .txt: "
+            f"{folder}: ignored {len(others):,} .caption files whose pictures also have a .txt: "
             f"{', '.join(others[:MAX_SHOWN])}{', …' if len(others) > MAX_SHOWN else ''}"
         )
 

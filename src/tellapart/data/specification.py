@@ -16,7 +16,9 @@ from tellapart.errors import UsageError, nearest
 def parse(spec: str) -> tuple[str, Path, Options]:
     """Parses a specification to (kind, path, options), and checks kind and keys. Raises `UsageError`."""
     if not spec:
-        raise UsageError(f"an empty specification; type kind:path, where kind is one of {', '.join(sorted(READERS))}")
+        raise UsageError(
+            f"the data specification is empty; use kind:path, where kind is one of {', '.join(sorted(READERS))}"
+        )
     body, query = (spec, "") if Path(spec).exists() else split_query(spec)
     kind, colon, rest = body.partition(":")
     if not colon or Path(body).exists() or kind not in READERS:
@@ -26,9 +28,9 @@ def parse(spec: str) -> tuple[str, Path, Options]:
     known = (*COMMON_KEYS, *reader.keys)
     for key in options.values:
         if key not in known:
-            raise UsageError(f"{spec}: '{kind}:' has no key '{key}'{nearest(key, known)}")
+            raise UsageError(f"{spec}: unknown key '{key}' for '{kind}:'{nearest(key, known)}")
     if not rest and reader.needs_path:
-        raise UsageError(f"{spec}: no path after '{kind}:'")
+        raise UsageError(f"{spec}: missing path after '{kind}:'")
     return kind, Path(rest).expanduser(), options
 
 
@@ -52,9 +54,9 @@ def _values(spec: str, query: str) -> dict[str, str]:
     for pair in filter(None, query.split("&")):
         key, equals, value = pair.partition("=")
         if not equals or not key or not value:
-            raise UsageError(f"{spec}: '{pair}' is not key=value")
+            raise UsageError(f"{spec}: expected key=value, got '{pair}'")
         if key in values:
-            raise UsageError(f"{spec}: the key '{key}' stands there twice")
+            raise UsageError(f"{spec}: the key '{key}' occurs twice")
         values[key] = unquote(value)
     return values
 
@@ -76,12 +78,12 @@ def _bare_kind(spec: str, body: str, kind: str) -> str:
             return _json_kind(path, spec)
         if is_file:
             raise UsageError(
-                f"{spec}: neither a picture, a folder of pictures, nor one of {' '.join(known_suffixes())}"
+                f"{spec}: expected a picture, a folder of pictures, or one of {' '.join(known_suffixes())}"
             )
     if len(kind) > 1 and "/" not in kind:
         raise UsageError(f"{spec}: unknown kind of data '{kind}'{nearest(kind, READERS)}")
     kinds = ", ".join(sorted(READERS))
-    raise UsageError(f"{spec}: no such file or folder{_similar_path(path)} (or type kind:path, kinds: {kinds})")
+    raise UsageError(f"{spec}: no such file or folder{_similar_path(path)} (or use kind:path; kinds: {kinds})")
 
 
 def _similar_path(path: Path) -> str:
@@ -99,7 +101,7 @@ def _json_kind(path: Path, spec: str) -> str:
     content = read_json(path)
     if found := recognize(lambda reader: reader.json_layout is not None and reader.json_layout(content)):
         return found
-    raise UsageError(f"{spec}: which layout is this JSON file? type coco:{spec} or karpathy:{spec}")
+    raise UsageError(f"{spec}: the layout of this JSON file is ambiguous; use coco:{spec} or karpathy:{spec}")
 
 
 def _folder_kind(folder: Path) -> str:

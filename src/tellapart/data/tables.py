@@ -148,8 +148,8 @@ class LazyItems(OnDemand):
         for other in rows[1:]:
             if other.picture.name != first.picture.name:
                 raise UsageError(
-                    f"{self._source.name}: the id {first.id!r} stands for {first.picture.name} and for "
-                    f"{other.picture.name}; give every picture its own"
+                    f"{self._source.name}: {first.picture.name} and {other.picture.name} have the "
+                    f"same id {first.id!r}; ids must be unique"
                 )
         captions = [caption for row in rows for caption in row.references]
         return first if len(rows) == 1 else replace(first, references=tuple(captions))
@@ -242,7 +242,7 @@ class RowIndex:
         self._starts = np.memmap(file, dtype=np.uint64, mode="r")
 
 
-OPEN_QUOTE = '(a quote that is not closed? Inside quotes write it twice: "")'
+OPEN_QUOTE = '(an unclosed quote? Inside quotes, double it: "")'
 MAX_LINE_BYTES = 64 << 20  # bytes per line: a file without line breaks must not fill the memory
 csv.field_size_limit(MAX_LINE_BYTES)  # VLMEvalKit's tables hold pictures, which exceed Python's limit of 128 KiB
 
@@ -260,7 +260,7 @@ class Lines(Iterator[str]):
             raise StopIteration
         if len(raw) == MAX_LINE_BYTES:
             raise UsageError(
-                f"{self.path}: a line of over {MAX_LINE_BYTES >> 20} MiB (byte {self.place:,}); is it a text?"
+                f"{self.path}: a line exceeds {MAX_LINE_BYTES >> 20} MiB (byte {self.place:,}); is this a text file?"
             )
         place, self.place = self.place, self.place + len(raw)
         try:
@@ -268,9 +268,11 @@ class Lines(Iterator[str]):
         except UnicodeDecodeError as error:
             if place == 0 and raw.startswith(b"\x1f\x8b"):
                 raise UsageError(
-                    f"{self.path}: compressed, so that no row can be found; type: gunzip {self.path}"
+                    f"{self.path}: compressed files do not allow random access; run: gunzip {self.path}"
                 ) from None
-            raise UsageError(f"{self.path}: not UTF-8 (byte {place + error.start:,}); convert it to UTF-8") from None
+            raise UsageError(
+                f"{self.path}: not valid UTF-8 (byte {place + error.start:,}); convert it to UTF-8"
+            ) from None
 
 
 @lru_cache(maxsize=2)
@@ -338,7 +340,7 @@ class LineSource:
                 record = next(self.records(Lines(file, self.path, place[0])), None)
                 item = None if record is None else self.item(record, place, self._where(place))
                 if item is None:
-                    raise UsageError(f"{self.path}: has changed since it was opened; open it again")
+                    raise UsageError(f"{self.path}: the file has changed since it was opened; open it again")
                 yield item
 
     def picture(self, place: RowPosition) -> bytes:
@@ -421,7 +423,7 @@ def read_split_lists(
         for line in read_text(path).split("\n") if path else ():
             name = key(line.strip())
             if name and found.setdefault(name, split) != split:
-                raise UsageError(f"{path}: {name} is in the split '{found[name]}' already")
+                raise UsageError(f"{path}: {name} is already in the split '{found[name]}'")
     return found
 
 
@@ -495,9 +497,9 @@ class DownloadedFiles:
 
 COLUMN_KEYS = {
     **IMAGES,
-    "image": "the column of the pictures",
-    "captions": "the columns of the captions: `title,alt`",
-    "id": "the column of the ids",
+    "image": "column of the pictures",
+    "captions": "columns of the captions: `title,alt`",
+    "id": "column of the ids",
 }
 IDS = ("id", "image_id", "key", "__key__")
 SPLITS = ("split",)
@@ -522,13 +524,15 @@ class Columns:
         """
         captions = tuple(name.strip() for name in options.text("captions").split(",") if name.strip())
         wanted = [name for name in (options.text("image"), options.text("id"), *captions) if name]
-        there = ", ".join(names) or "none at all"
+        there = ", ".join(names) or "none"
         for name in wanted:
             if name not in names:
-                raise UsageError(f"{options.spec}: no column '{name}'; there are: {there}")
+                raise UsageError(f"{options.spec}: no column '{name}'; available columns: {there}")
         found = options.text("image") or image or picture_key(names)
         if not found:
-            raise UsageError(f"{options.spec}: no column for the picture; there are: {there}; type image=COLUMN")
+            raise UsageError(
+                f"{options.spec}: no picture column was found; available columns: {there}; add image=COLUMN"
+            )
         rest = [name for name in names if name != found]
         return cls(
             image=found,
@@ -568,7 +572,7 @@ def texts_of(value: Any, where: str, record: Mapping[str, Any] | None = None) ->
         raise
     except UsageError:
         raise UsageError(
-            f"{where}: a text or a list of texts was expected, found {str(value)[:40]!r}; type captions=COLUMN"
+            f"{where}: expected a string or a list of strings, got {str(value)[:40]!r}; add captions=COLUMN"
         ) from None
 
 
@@ -583,7 +587,7 @@ class PictureLocator:
         """Returns the picture of a path or URL and its default id. ``number``: the row number, from 0."""
         value = sole(value, where)
         if not isinstance(value, str) or not 0 < len(value.strip()) <= MAX_PATH:
-            raise UsageError(f"{where}: a picture's path was expected, found {str(value)[:40]!r}; type image=COLUMN")
+            raise UsageError(f"{where}: expected the path of a picture, got {str(value)[:40]!r}; add image=COLUMN")
         value = value.strip()
         if "://" not in value[:12]:
             return picture_in(self._folder, value), value
@@ -615,15 +619,15 @@ def cell_bytes(value: Any, folder: Path, name: str) -> bytes:
     if isinstance(value, str) and value:
         return picture_in(folder, value).read().data
     if not isinstance(value, bytes):
-        raise PictureError(f"{name}: no picture in this row")
+        raise PictureError(f"{name}: this row has no picture")
     return value
 
 
 def not_a_picture(kind: str, column: str, spec: str, names: list[str]) -> UsageError:
     """Returns the error for a column that cannot hold pictures."""
     return UsageError(
-        f"{spec}: the column '{column}' holds {kind}, not pictures (bytes, paths or addresses); there are: "
-        f"{', '.join(names)}; type image=COLUMN"
+        f"{spec}: the column '{column}' contains {kind}, but no pictures (bytes, paths or URLs); "
+        f"available columns: {', '.join(names)}; add image=COLUMN"
     )
 
 

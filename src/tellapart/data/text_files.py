@@ -21,13 +21,13 @@ def refuse_unread(path: Path) -> None:
     if path.suffix.lower() in (".pkl", ".pickle"):
         names = f"{shlex.quote(str(path))} {shlex.quote(str(path.with_suffix('.json')))}"
         raise UsageError(
-            f"{path}: opening a pickle runs what is in it, so it is not read here; if you trust it, type: python -c "
-            f'\'import json, pickle, sys; json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[2], "w"))\' '
-            f"{names}"
+            f"{path}: pickle files are not supported, because loading one executes its code; if "
+            "you trust it, run: python -c 'import json, pickle, sys; "
+            f'json.dump(pickle.load(open(sys.argv[1], "rb")), open(sys.argv[2], "w"))\' {names}'
         )
     if path.suffix.lower() == ".zip":
         names = f"{shlex.quote(str(path))} -d {shlex.quote(str(path.with_suffix('')))}"
-        raise UsageError(f"{path}: an archive is not read here; name the folder that this makes of it: unzip {names}")
+        raise UsageError(f"{path}: archives are not supported; run unzip {names}, and pass the resulting folder")
 
 
 def plain_suffix(path: Path) -> str:
@@ -45,7 +45,7 @@ def read_bytes(path: Path) -> bytes:
         except (EOFError, zlib.error) as error:
             raise OSError(f"damaged ({error})") from None
     if len(data) > MAX_UNPACKED_BYTES:
-        raise OSError(f"is more than {MAX_UNPACKED_BYTES >> 30} GiB when unpacked")
+        raise OSError(f"exceeds {MAX_UNPACKED_BYTES >> 30} GiB when decompressed")
     return data
 
 
@@ -59,7 +59,7 @@ def read_nonempty(path: Path) -> str:
     """Reads a text file of captions. Raises `UsageError` that names it if it is unreadable or empty."""
     text = read_text(path)
     if not text.strip():
-        raise UsageError(f"{path}: is empty; expected at least one caption")
+        raise UsageError(f"{path}: the file is empty; expected at least one caption")
     return text
 
 
@@ -81,11 +81,11 @@ def usage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise UsageError(f"{path}: no such file") from None
+        raise UsageError(f"{path}: file not found") from None
     except IsADirectoryError:
-        raise UsageError(f"{path}: a folder where a file was expected") from None
+        raise UsageError(f"{path}: expected a file, got a folder") from None
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
+        raise UsageError(f"{path}: not valid UTF-8 (byte {error.start:,}); convert it to UTF-8") from None
     except ValueError as error:  # NUL in the path
         raise UsageError(f"{path}: cannot be read ({error})") from None
     except OSError as error:
@@ -103,4 +103,4 @@ def read_json(path: Path) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise UsageError(f"{path}: not JSON ({error})") from None
+        raise UsageError(f"{path}: invalid JSON ({error})") from None

@@ -58,7 +58,7 @@ def with_languages(
     root = _parsed(packet or _EMPTY, where)
     descriptions = root.findall(f".//{{{_RDF}}}Description")
     if not descriptions:
-        raise UsageError(f"{where}: holds no XMP (no rdf:Description); move it away")
+        raise UsageError(f"{where}: contains no XMP (no rdf:Description); move it elsewhere")
     if event is not None:
         _add_event(descriptions, event)
     for (name, language), text in texts.items():
@@ -130,7 +130,7 @@ def texts_of(packet: str, where: str) -> dict[str, str]:
 def _parsed(packet: str, where: str) -> ElementTree.Element:
     """The root of a packet; the prefixes of its namespaces are those with which it is written again."""
     if "<!DOCTYPE" in packet or "<!ENTITY" in packet:
-        raise UsageError(f"{where}: declares a document type, which XMP does not; move it away")
+        raise UsageError(f"{where}: XMP must not declare a document type; move the file elsewhere")
     known = (("x", _X), ("rdf", _RDF), ("Iptc4xmpCore", _IPTC), ("xmpMM", _MM), ("stEvt", _EVENT))
     for prefix, address in known:
         ElementTree.register_namespace(prefix, address)
@@ -142,7 +142,7 @@ def _parsed(packet: str, where: str) -> ElementTree.Element:
         builder = ElementTree.TreeBuilder(insert_comments=True, insert_pis=True)
         return ElementTree.fromstring(text[len(_around(packet)[0]) :], ElementTree.XMLParser(target=builder))
     except (ElementTree.ParseError, UnicodeEncodeError) as error:
-        raise UsageError(f"{where}: is not XMP ({error}); move it away") from None
+        raise UsageError(f"{where}: not valid XMP ({error}); move it elsewhere") from None
 
 
 def _around(packet: str) -> tuple[str, str]:
@@ -161,7 +161,7 @@ def read_sidecar(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError:
-        raise UsageError(f"{path}: is not XMP (no UTF-8); move it away") from None
+        raise UsageError(f"{path}: not valid XMP (not UTF-8); move it elsewhere") from None
 
 
 def takes_packet(data: bytes) -> bool:
@@ -184,7 +184,7 @@ def packet_in(data: bytes, where: str = "the picture") -> str:
                 text = rest.split(b"\0", 2)[-1]  # after the language and its translation
                 return (zlib.decompressobj().decompress(text, MOST_READ) if compressed else text).decode()
     except (zlib.error, UnicodeDecodeError) as error:
-        raise UsageError(f"{where}: its XMP is damaged ({error}); leave the picture out") from None
+        raise UsageError(f"{where}: the embedded XMP is damaged ({error}); exclude this picture") from None
     return ""
 
 
@@ -203,9 +203,9 @@ def with_packet(data: bytes, packet: str, where: str) -> bytes:
         rest = data[chunks[-1][2] + 4 :] if chunks else b""
         return b"".join([_PNG_SIGNATURE, *kept[:1], chunk, *kept[1:], rest])
     if not data.startswith(b"\xff\xd8"):
-        raise UsageError(f"{where}: neither JPEG nor PNG, so no text goes into it")
+        raise UsageError(f"{where}: a text can only be embedded in JPEG and PNG files")
     if len(written) > MOST:
-        raise UsageError(f"{where}: {len(written):,} bytes of XMP, and a JPEG takes {MOST:,}")
+        raise UsageError(f"{where}: the XMP has {len(written):,} bytes, but a JPEG holds at most {MOST:,}")
     own = b"\xff\xe1" + struct.pack(">H", len(_JPEG_MARK) + len(written) + 2) + _JPEG_MARK + written
     segments = _segments(data)
     parts = [(data[at:end], data[start:end].startswith(_JPEG_MARK)) for at, start, end in segments]

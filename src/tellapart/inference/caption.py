@@ -117,10 +117,7 @@ def caption_pictures(
     if prompts is None and (template := captioner.chosen.get("prompt")):
         prompts = Prompts.read(template, dataset)
     if prompts is not None and drop_guesses:
-        raise UsageError(
-            "--drop-guesses requires the same prompt for all pictures, but --prompt contains fields; "
-            "remove one of the two"
-        )
+        raise UsageError("--drop-guesses requires a --prompt without fields; remove one of the two")
     before = captioner.generated, captioner.cut_captions
     used, scorer_name = hardware(captioner.model), scorer.name if scorer else None
     warn_outside_scenes(captioner.name, dataset, "captioner")

@@ -41,10 +41,12 @@ def _files(path: Path, options: Options) -> list[Path]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UsageError(f"{path}: no such file or folder; coco: wants a captions JSON, or the folder that holds it")
+        raise UsageError(
+            f"{path}: no such file or folder; coco: expects a captions JSON, or a folder that contains one"
+        )
     files = files_below(path, "captions*.json", "annotations/captions*.json")
     if not files:
-        raise UsageError(f"{path}: no captions*.json in this folder; name the file: coco:{path}/FILE.json")
+        raise UsageError(f"{path}: no captions*.json in this folder; specify the file: coco:{path}/FILE.json")
     if options.splits and len(files) > 1:  # the training file is large: not read where it was not asked for
         files = [file for file in files if split_from_name(file.name) in options.splits] or files
     return files
@@ -56,7 +58,7 @@ def read_file(
     """The items of one file; of the images that are ``wanted`` (nocaps chooses by domain)."""
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{file}: not COCO captions: an object with "images" and "annotations" was expected')
+        raise UsageError(f'{file}: not COCO captions; expected an object with "images" and "annotations"')
     captions = _captions(content.get("annotations", []), file)
     names = (str(image["file_name"]) for image in content["images"] if isinstance(image, dict) and "file_name" in image)
     folder, split = _folder(file, options, names), split_from_name(file.name)
@@ -73,7 +75,7 @@ def read_file(
         items.append(Item(id_, picture_in(folder, image["file_name"]), references, split))
     for id_ in captions:
         if id_ not in listed:  # not merely a second image of the same id, which is reported as such
-            missing.add(f"image_id {id_}", 'has captions, but is not among "images"')
+            missing.add(f"image_id {id_}", 'has captions, but does not occur in "images"')
     return items
 
 
@@ -85,7 +87,7 @@ def _captions(annotations: Any, file: Path) -> dict[str, list[Any]]:
         if not isinstance(annotation, dict) or "image_id" not in annotation:
             raise UsageError(f'{file}: annotations[{number}] has no "image_id"')
         if "caption" not in annotation:
-            raise UsageError(f'{file}: annotations[{number}] has no "caption" (are these the captions, not the boxes?)')
+            raise UsageError(f'{file}: annotations[{number}] has no "caption" (is this the file of bounding boxes?)')
         own = captions.setdefault(str(annotation["image_id"]), [])
         own += with_flags([annotation["caption"]], annotation, f"{file}: annotations[{number}]")
     return captions
@@ -107,7 +109,7 @@ READERS.register(
         keys=IMAGES,
         layouts=(
             (
-                "MSCOCO's captions JSON, or the folder that holds it",
+                "MSCOCO's captions JSON, or the folder that contains it",
                 "`coco:annotations/captions_val2017.json`, `coco:COCO?split=val`",
             ),
         ),

@@ -30,11 +30,11 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of the file."""
     text = options.text("text", "descriptions")
     if text not in TEXTS:
-        raise UsageError(f"{options.spec}: no text={text}{nearest(text, TEXTS)}")
+        raise UsageError(f"{options.spec}: unknown value text={text}{nearest(text, TEXTS)}")
     file = path / "wiki_split.json" if path.is_dir() else path
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{file}: not Concadia\'s JSON: an object with "images" was expected')
+        raise UsageError(f'{file}: not Concadia\'s JSON; expected an object with "images"')
     home = file.parent
     folder = picture_folder(options, home / "resized", home / "images", home)
     missing, items = Skipped(), list[Item]()
@@ -51,7 +51,7 @@ def _item(image: Any, where: str, folder: Path, texts: tuple[str, ...]) -> Item:
     if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
         raise UsageError(f'{where} has no "filename"')
     if not all(isinstance(image.get(text), dict) and "raw" in image[text] for text in texts):
-        raise UsageError(f'{where}: "caption" and "description" must be objects with "raw"')
+        raise UsageError(f'{where}: expected "caption" and "description" to be objects with "raw"')
     split = normalize_split(str(image.get("split") or ""))
     return Item(
         image["filename"],

@@ -68,18 +68,18 @@ class Conceptual(LineSource):
                 return first, second
             if "://" in first[:12]:
                 return second, first
-        raise UsageError(f"{where}: 'caption<TAB>https://…' was expected, found {chr(9).join(record)[:40]!r}")
+        raise UsageError(f"{where}: expected 'caption<TAB>https://…', got {chr(9).join(record)[:40]!r}")
 
 
 READERS.register(
     Reader(
         name="conceptual",
         factory=read,
-        help="Conceptual Captions: a TSV and a folder of what could be downloaded",
+        help="Conceptual Captions: a TSV and a folder of the downloaded pictures",
         keys=IMAGES,
         layouts=(
             (
-                "Conceptual Captions, 3M and 12M: a TSV and a folder of what could be downloaded",
+                "Conceptual Captions, 3M and 12M: a TSV and a folder of the downloaded pictures",
                 "`conceptual:Train_GCC-training.tsv?images=training`",
             ),
         ),

@@ -56,7 +56,7 @@ def _header(path: Path) -> tuple[str, list[str]]:
         separator = max(SEPARATORS, key=next(Lines(file, path), "").count)
         names = [name.strip() for name in next(_fields(Lines(file, path), separator), None) or []]
     if not names:
-        raise UsageError(f"{path}: an empty file; a line with the names of the columns was expected")
+        raise UsageError(f"{path}: the file is empty; expected a header line with column names")
     return separator, names
 
 
@@ -88,10 +88,10 @@ class CsvTable(LineSource):
         """See `LineSource`."""
         record = mended(record, self._names)
         if len(record) != len(self._names):
-            why = "captions that hold the separator must stand in quotes"
+            why = "captions that contain the separator must be quoted"
             if len(record) < len(self._names):
-                why = f"a '{self._separator}' is missing"
-            raise UsageError(f"{where}: {len(record)} fields where the header has {len(self._names)}; {why}")
+                why = f"missing '{self._separator}'"
+            raise UsageError(f"{where}: {len(record)} fields, but the header has {len(self._names)}; {why}")
         row: dict[str, Any] = dict(zip(self._names, record, strict=True))
         picture: StoredPicture
         if is_base64(row[self._columns.image]):
@@ -111,11 +111,14 @@ READERS.register(
     Reader(
         name="csv",
         factory=read,
-        help="a table with a header; columns are known by name or named",
+        help="table with a header; column names are recognized, or specified by keys",
         keys=COLUMN_KEYS,
         layouts=(
             (
-                "a table with a header, a picture a row or a caption a row (CSV, semicolons, tabs, bars)",
+                (
+                    "table with a header, with one picture or one caption per row (separated by "
+                    "commas, semicolons, tabs or bars)"
+                ),
                 "`data.csv`, `csv:captions.txt?images=Images`",
             ),
             ("VLMEvalKit's TSV, with pictures in base64", "`COCO_VAL.tsv`"),

@@ -32,9 +32,9 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of the token file, then pictures that only a list names, without references."""
     home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
     if not home.is_dir():
-        raise UsageError(f"{path}: no such folder; flickr8k: wants the folder that holds {TOKENS}")
+        raise UsageError(f"{path}: folder not found; flickr8k: expects the folder that contains {TOKENS}")
     if not tokens.is_file():
-        raise UsageError(f"{path}: no {TOKENS} in this folder, so it does not hold Flickr8k's own files")
+        raise UsageError(f"{path}: this folder has no {TOKENS}, so it does not contain Flickr8k's original files")
     captions = _captions(tokens)
     splits = _splits(home) if tokens.name == TOKENS else {}
     names = dict.fromkeys([*captions, *splits])
@@ -60,9 +60,9 @@ def _captions(path: Path) -> dict[str, list[str]]:
         label, tab, caption = line.partition("\t")
         name, mark, k = label.rpartition("#")
         if not tab or not mark or not k.isdecimal() or not name:
-            raise UsageError(f"{path}, line {number}: 'name.jpg#0<TAB>caption' was expected, found {line[:40]!r}")
+            raise UsageError(f"{path}, line {number}: expected 'name.jpg#0<TAB>caption', got {line[:40]!r}")
         if int(k) in numbered.setdefault(name, {}):
-            raise UsageError(f"{path}, line {number}: {label} stands there more than once")
+            raise UsageError(f"{path}, line {number}: {label} occurs more than once")
         numbered[name][int(k)] = caption
     return {name: [by_k[k] for k in sorted(by_k)] for name, by_k in numbered.items()}
 
@@ -74,7 +74,7 @@ def _splits(path: Path) -> dict[str, str]:
             continue
         for name in read_text(path / list_name).split():
             if name in splits:
-                raise UsageError(f"{path / list_name}: {name} is in the split '{splits[name]}' already")
+                raise UsageError(f"{path / list_name}: {name} is already in the split '{splits[name]}'")
             splits[name] = split
     return splits
 
@@ -83,7 +83,7 @@ READERS.register(
     Reader(
         name="flickr8k",
         factory=read,
-        help="the folder with Flickr8k's original files",
+        help="folder with Flickr8k's original files",
         keys=IMAGES,
         layouts=(
             ("Flickr8k's original files", "`flickr8k:FOLDER?split=test`"),

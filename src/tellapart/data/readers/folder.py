@@ -45,10 +45,11 @@ MORE_AFTER_SUFFIX = re.compile(
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns the items of the pictures below ``path``, or of a single picture if ``path`` is a file."""
     if options.splits:
-        raise UsageError(f"{options.spec}: a folder knows no splits; leave out split={options.text('split')}")
+        raise UsageError(f"{options.spec}: a folder has no splits; remove split={options.text('split')}")
     if (lines := options.text("lines")) not in ("", "references", "one"):
         raise UsageError(
-            f"{options.spec}: lines={lines}; expected references (a caption each) or one (a caption in all)"
+            f"{options.spec}: lines={lines}: expected references (each line is a caption) or one "
+            "(the whole text is a caption)"
         )
     missing = Skipped()
     if path.is_file() and (suffix := path.suffix.lower()) in UNSUPPORTED_SUFFIXES:
@@ -59,7 +60,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         found = _texts(path.parent, sidecars([path.name], neighbours, TEXT_SUFFIXES), missing)
         return existing_items(_items(path.parent, [path.name], found, lines, {}, missing), missing), missing
     if not path.is_dir():
-        raise UsageError(f"{path}: no such folder")
+        raise UsageError(f"{path}: folder not found")
     pictures, texts, lists = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
     beside = sidecars(names, texts, TEXT_SUFFIXES)
@@ -68,9 +69,9 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     say_unread(path, alone if beside else without_foreign(alone))
     say_passed_over(path, texts, beside.values())
     for archive in () if pictures else sorted(path.rglob("*.zip")):
-        missing.add(str(archive), f"an archive; type: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
+        missing.add(str(archive), f"an archive; run: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
     for name in sorted(listed.keys() - {_composed(name) for name in pictures}):
-        missing.add(str(path / name), missing_reason(path / name) or "not a picture of a kind that is read here")
+        missing.add(str(path / name), missing_reason(path / name) or "not a supported picture format")
     found = _texts(path, beside, missing)
     return existing_items(_items(path, names, found, lines, listed, missing), missing), missing
 
@@ -82,7 +83,7 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
     lists = False
 
     def unreadable(error: OSError) -> None:
-        missing.add(str(error.filename), f"folder not read: {error.strerror}")
+        missing.add(str(error.filename), f"cannot read the folder: {error.strerror}")
 
     for folder, below, files in os.walk(root, onerror=unreadable):
         below[:] = [name for name in below if not name.startswith(".")]
@@ -100,15 +101,15 @@ def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
             elif suffix in UNSUPPORTED_SUFFIXES:
                 missing.add(str(root / name), _unread(suffix))
             elif suffix in PARTIAL_SUFFIXES and Path(_stem(file)).suffix.lower() in WANTED:
-                missing.add(str(root / name), "its download was interrupted")
+                missing.add(str(root / name), "incomplete download")
             elif named := MORE_AFTER_SUFFIX.fullmatch(file):
-                missing.add(str(root / name), f"its name does not end in .{named[1]}; rename it")
+                missing.add(str(root / name), f"the name does not end in .{named[1]}; rename it")
     return pictures, texts, lists
 
 
 def _unread(suffix: str) -> str:
     instead = NO_HEIC if suffix.startswith((".he", ".hif")) else "convert it to JPEG or PNG"
-    return f"{suffix[1:].upper()} is not read here: {instead}"
+    return f"{suffix[1:].upper()} is not supported: {instead}"
 
 
 def _stem(name: str) -> str:
@@ -136,7 +137,7 @@ def _texts(folder: Path, beside: Mapping[str, str], missing: Skipped) -> dict[st
         try:
             texts[name] = file, read_text(file)
         except UsageError as error:
-            missing.add(str(file), f"references not read: {str(error).partition(': ')[2]}")
+            missing.add(str(file), f"references skipped: {str(error).partition(': ')[2]}")
     return texts
 
 
@@ -150,7 +151,7 @@ def _items(
     items: dict[str, Item] = {}
     for name in names:
         if (id_ := path_id(name)) in items:  # caf%E9.jpg is text, and is what a name that is none is called
-            missing.add(str(folder / name), f"its id is that of {items[id_].picture.name}: '{id_}'; rename one")
+            missing.add(str(folder / name), f"same id as {items[id_].picture.name}: '{id_}'; rename one of them")
             continue
         references = clean_captions(list(listed.get(_composed(name), ())), str(folder / name))
         if name in texts:
@@ -158,7 +159,7 @@ def _items(
             try:
                 references = clean_captions(texts_beside(text, lines) or [""], str(file))
             except UsageError as error:
-                missing.add(str(file), f"references not read: {str(error).partition(': ')[2]}")
+                missing.add(str(file), f"references skipped: {str(error).partition(': ')[2]}")
         items[id_] = Item(id=id_, picture=picture_file(folder / name), references=references)
     return list(items.values())
 
@@ -167,18 +168,26 @@ READERS.register(
     Reader(
         name="folder",
         factory=read,
-        help="the pictures in a folder and below it",
-        keys={"lines": "of a `.txt` beside a picture: `references`, a caption each, or `one`, a caption in all"},
+        help="pictures in a folder and its subfolders",
+        keys={
+            "lines": (
+                "for a `.txt` beside a picture: `references` (each line is a caption) or `one` (the "
+                "whole text is a caption)"
+            )
+        },
         layouts=(
             (
-                "a folder of pictures and clips; captions, if any, in a `.txt`, else a `.caption`, beside each, one a "
-                "line (or one in all, where it is prose of several lines); "
-                "a name that is not text has percent signs in its id (`caf%E9.jpg`)",
+                (
+                    "a folder of pictures and clips; captions, if any, in a `.txt` or else a "
+                    "`.caption` beside each picture, one per line (or a single one, if the lines "
+                    "form prose); ids of names that are not valid UTF-8 contain percent signs "
+                    "(`caf%E9.jpg`)"
+                ),
                 "`photos/` or `folder:photos`",
             ),
             ("one picture or clip", "`cat.jpg`, `dog.mp4`"),
             (
-                "Hugging Face's folder of pictures with `metadata.jsonl` or `metadata.csv`, one or one a folder",
+                ("Hugging Face's image folder with `metadata.jsonl` or `metadata.csv`, in total or per folder"),
                 "the folder",
             ),
         ),

@@ -185,8 +185,10 @@ def _load(path: Path, options: Options) -> Any:
             return datasets.load_from_disk(str(path))
         return datasets.load_dataset(str(path), options.text("config") or None)
     except Exception as error:  # the library answers a bad folder or a lost network with almost anything
-        expected = "a folder that save_to_disk wrote" if path.is_dir() else "a name on the hub, in the cache if offline"
-        raise UsageError(f"{options.spec}: cannot be loaded ({first_line(error)}); {expected} was expected") from None
+        expected = (
+            "a folder written by save_to_disk" if path.is_dir() else "a dataset name on the hub (offline: a cached one)"
+        )
+        raise UsageError(f"{options.spec}: cannot be loaded ({first_line(error)}); expected {expected}") from None
 
 
 READERS.register(
@@ -194,7 +196,7 @@ READERS.register(
         name="hf",
         factory=read,
         help="Hugging Face datasets: a saved folder, or a name on the hub",
-        keys={**COLUMN_KEYS, "config": "which data set of several under one name"},
+        keys={**COLUMN_KEYS, "config": "configuration, if the dataset has several"},
         needs=("datasets",),
         layouts=(
             (

@@ -38,7 +38,7 @@ class ImageSet:
 def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items set by set."""
     if options.text("only") not in ("", "described"):
-        raise UsageError(f"{options.spec}: only={options.text('only')} is not known; type only=described")
+        raise UsageError(f"{options.spec}: only={options.text('only')}: expected only=described")
     home = path.parent
     folder = picture_folder(options, home / "image-sets", home / "images", home)
     split = split_from_name(path.name)
@@ -58,14 +58,14 @@ def is_layout(value: Any) -> bool:
 def image_sets(value: Any, where: str) -> Iterator[ImageSet]:
     """The sets of a file, in its order. Raises `UsageError` whose message begins with ``where``."""
     if not is_layout(value):
-        raise UsageError(f'{where}: not ImageCoDe\'s JSON: {{"set": {{"3": "description of img3"}}}} was expected')
+        raise UsageError(f'{where}: not ImageCoDe\'s JSON; expected {{"set": {{"3": "description of img3"}}}}')
     for name, texts in value.items():
         members = tuple(f"{name}/img{place}.jpg" for place in range(SIZE))
         if isinstance(texts, list):
             yield ImageSet(members, {})
             continue
         if not all(index.isdigit() and int(index) < SIZE and isinstance(texts[index], str) for index in texts):
-            raise UsageError(f"{where}, set {name}: expected texts under the numbers 0 to {SIZE - 1}")
+            raise UsageError(f"{where}, set {name}: expected texts with the keys 0 to {SIZE - 1}")
         yield ImageSet(members, {members[int(index)]: texts[index] for index in sorted(texts, key=int)})
 
 
@@ -74,7 +74,7 @@ READERS.register(
         name="imagecode",
         factory=read,
         help="ImageCoDe's sets of ten pictures",
-        keys={**IMAGES, "only": "`described`: without the pictures that have no description"},
+        keys={**IMAGES, "only": "`described`: excludes pictures without a description"},
         layouts=(("ImageCoDe", "`imagecode:valid_data.json?images=image-sets`"),),
     )
 )

@@ -64,7 +64,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     for number, (entry, where) in enumerate(_entries(path), start=1):
         items.append(_item(entry, where, number))
         if not items[-1].references:
-            missing.add(where, "it has no answer")
+            missing.add(where, "no answer")
     check_unique_ids(items, str(path))
     if len(missing) == len(items):  # questions
         return choose_split(items, options), Skipped()
@@ -77,7 +77,7 @@ def _entries(path: Path) -> Iterator[tuple[Any, str]]:
         content = read_json(path)
         if not isinstance(content, list):
             raise UsageError(
-                f"{path}: a JSON list of instructions was expected; is it one object a line? name it .jsonl"
+                f"{path}: expected a JSON list of instructions; if the file has one object per line, name it .jsonl"
             )
         yield from ((entry, f"{path}: entry {number}") for number, entry in enumerate(content, start=1))
         return
@@ -86,24 +86,24 @@ def _entries(path: Path) -> Iterator[tuple[Any, str]]:
             try:
                 yield parse_json(line), f"{path}, line {number}"
             except ValueError as error:
-                raise UsageError(f"{path}, line {number}: not JSON ({error})") from None
+                raise UsageError(f"{path}, line {number}: invalid JSON ({error})") from None
 
 
 def _item(entry: Any, where: str, number: int) -> Item:
     if not isinstance(entry, dict):
-        raise UsageError(f'{where}: an object such as {{"instruction": "…", "output": "…"}} was expected')
+        raise UsageError(f'{where}: expected an object such as {{"instruction": "…", "output": "…"}}')
     if "question_id" in entry and "text" in entry:
         entry = {"id": entry["question_id"], "instruction": entry["text"], "category": entry.get("category")}
     id_ = entry.get("id", number)
     if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
-        raise UsageError(f'{where}: "id" must be a text or a whole number, not {json.dumps(id_)}')
+        raise UsageError(f'{where}: expected "id" to be a string or an integer, got {json.dumps(id_)}')
     answers = entry.get("output", [])
     answers = [answers] if isinstance(answers, str) else answers
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-        raise UsageError(f'{where}: "output" must be a text, or a list of texts')
+        raise UsageError(f'{where}: expected "output" to be a string or a list of strings')
     split = entry.get("split") or ""
     if not isinstance(split, str):
-        raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
+        raise UsageError(f'{where}: expected "split" to be a string, got {json.dumps(split)}')
     texts = tuple(answer.strip() for answer in answers if answer.strip())
     if texts:  # an entry without any is named
         for _ in range(len(answers) - len(texts)):
@@ -116,14 +116,14 @@ def _item(entry: Any, where: str, number: int) -> Item:
 
 def _prompt(entry: dict[str, Any], where: str) -> str:
     if "prompt" in entry and "instruction" in entry:
-        raise UsageError(f'{where}: both "prompt" and "instruction"; keep one of them')
+        raise UsageError(f'{where}: both "prompt" and "instruction" are set; remove one of them')
     for key in ("prompt", "instruction", "input"):
         if not isinstance(entry.get(key, ""), str):
-            raise UsageError(f'{where}: "{key}" must be a text, not {json.dumps(entry[key])[:60]}')
+            raise UsageError(f'{where}: expected "{key}" to be a string, got {json.dumps(entry[key])[:60]}')
     if entry.get("prompt"):
         return str(entry["prompt"])
     if not entry.get("instruction"):
-        raise UsageError(f'{where}: no "instruction" and no "prompt"{nearest("instruction", entry) if entry else ""}')
+        raise UsageError(f'{where}: missing "instruction" or "prompt"{nearest("instruction", entry) if entry else ""}')
     template = WITH_INPUT if entry.get("input") else WITHOUT_INPUT
     return template.format(instruction=entry["instruction"], input=entry.get("input"))
 

@@ -48,7 +48,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     folder = picture_folder(options, home)
     if plain_suffix(path) == ".json":
         if options.text("bytes"):
-            raise UsageError(f"{options.spec}: bytes= is for JSON lines, and this is a JSON list; leave it out")
+            raise UsageError(f"{options.spec}: bytes= applies to JSON lines, but this file is a JSON list; remove it")
         content = _records(read_json(path))
         if isinstance(content, list) and content and isinstance(content[0], dict) and "subreddit" in content[0]:
             folder = picture_folder(options, home.parent / "images", home / "images", home)
@@ -64,7 +64,7 @@ def _span(options: Options) -> tuple[int, int] | None:
         return None
     found = re.fullmatch(r"(\d{1,18})-(\d{1,18})", written)
     if not found or int(found[1]) > int(found[2]):
-        raise UsageError(f"{options.spec}: bytes={written} is not like bytes=0-4096")
+        raise UsageError(f"{options.spec}: expected a byte range such as bytes=0-4096, got bytes={written}")
     return int(found[1]), int(found[2])
 
 
@@ -99,7 +99,9 @@ def _records(content: Any) -> Any:
 def _merged(content: Any, folder: Path, path: Path, missing: Skipped) -> list[Item]:
     """Returns the items of a JSON list."""
     if not isinstance(content, list):
-        raise UsageError(f"{path}: a JSON list of records was expected; type coco:{path} or karpathy:{path}")
+        raise UsageError(
+            f"{path}: expected a JSON list of records; for other layouts, use coco:{path} or karpathy:{path}"
+        )
     items: dict[str, Item] = {}
     for number, entry in enumerate(content, start=1):
         where = f"{path}, entry {number}"
@@ -110,7 +112,7 @@ def _merged(content: Any, folder: Path, path: Path, missing: Skipped) -> list[It
             continue
         before = items.setdefault(item.id, item)
         if before.picture.name != item.picture.name:
-            raise UsageError(f"{path}: the id {item.id!r} stands for {before.picture.name} and for {item.picture.name}")
+            raise UsageError(f"{path}: {before.picture.name} and {item.picture.name} have the same id {item.id!r}")
         if before is not item:
             items[item.id] = replace(before, references=(*before.references, *item.references))
     return list(items.values())
@@ -120,7 +122,7 @@ def _parsed(line: str, where: str) -> Any:
     try:
         return parse_json(line)
     except ValueError as error:
-        raise UsageError(f"{where}: not JSON ({error})") from None
+        raise UsageError(f"{where}: invalid JSON ({error})") from None
 
 
 def _picture(entry: dict[str, Any], where: str) -> Any:
@@ -134,21 +136,21 @@ def _picture(entry: dict[str, Any], where: str) -> Any:
 def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None) -> Item:
     """The item of a record; ``cell``: the picture that the record holds, where it holds one."""
     if not isinstance(entry, dict):
-        raise UsageError(f'{where}: a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}} was expected')
+        raise UsageError(f'{where}: expected a JSON object such as {{"image": "a.jpg", "captions": ["a dog"]}}')
     image = _picture(entry, where)
     if "subreddit" in entry and "image_id" in entry:  # as RedCaps' own program calls what it fetches
         image = f"{entry['subreddit']}/{entry['image_id']}.jpg"
     if not isinstance(image, str) or not image:
         hint = nearest("image", entry) if entry else ""
-        raise UsageError(f'{where}: no "image" with the picture\'s path{hint}')
+        raise UsageError(f'{where}: missing key "image" with the picture\'s path{hint}')
     encoded = is_base64(image)
     name = Path(cell.name if cell else where).name if encoded else image
     id_ = entry.get("id", record_id(entry, where) or name if encoded else name)
     if not isinstance(id_, str | int) or isinstance(id_, bool) or id_ == "":
-        raise UsageError(f'{where}: "id" must be a text or a whole number, not {json.dumps(id_)}')
+        raise UsageError(f'{where}: expected "id" to be a string or an integer, got {json.dumps(id_)}')
     split = entry.get("split") or entry.get("set_name") or ""
     if not isinstance(split, str):
-        raise UsageError(f'{where}: "split" must be a text, not {json.dumps(split)}')
+        raise UsageError(f'{where}: expected "split" to be a string, got {json.dumps(split)}')
     captions = _captions(entry, where)
     if encoded:
         picture = cell or BytesPicture(decode_base64(image), where)
@@ -161,7 +163,7 @@ def _item(entry: Any, where: str, folder: Path, cell: EncodedCell | None = None)
 
 def _captions(entry: dict[str, Any], where: str) -> tuple[str, ...]:
     if "captions" in entry and "caption" in entry:
-        raise UsageError(f'{where}: both "captions" and "caption"; keep one of them')
+        raise UsageError(f'{where}: both "captions" and "caption" are set; remove one of them')
     if "captions" not in entry and "caption" not in entry:
         return clean_captions([entry[key] for key in text_keys(DATA_KEYS, entry)], where, entry)
     return clean_captions(entry.get("captions", entry.get("caption")), where, entry)
@@ -178,17 +180,19 @@ READERS.register(
     Reader(
         name="jsonl",
         factory=read,
-        help="a JSON object a line: image, captions, id, split; or a JSON list of them",
-        keys={**IMAGES, "bytes": "`0-4096`: the lines that begin in these bytes; a line begins at the first"},
+        help="one JSON object per line with image, captions, id and split, or a JSON list of them",
+        keys={**IMAGES, "bytes": "`0-4096`: only the lines that begin within this byte range"},
         layouts=(
             (
-                'JSON lines: `{"image": "1.jpg", "captions": ["a dog"], "id": "1", "split": "train"}`, or a JSON list '
-                "of such records",
+                (
+                    'JSON lines: `{"image": "1.jpg", "captions": ["a dog"], "id": "1", '
+                    '"split": "train"}`, or a JSON list of such records'
+                ),
                 "`data.jsonl` or `jsonl:data.jsonl`",
             ),
             ("TextCaps", "`TextCaps_0.1_val.json?images=train_images`"),
             (
-                "RedCaps: one of its files, and what could be downloaded",
+                "RedCaps: one of its files, and the downloaded pictures",
                 "`annotations/abandoned_2017.json?images=images`",
             ),
             ('LLaVA\'s training data: `[{"id", "image", "conversations"}]`', "`llava.json?images=FOLDER`"),

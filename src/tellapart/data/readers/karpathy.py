@@ -30,7 +30,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of the file."""
     content = read_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UsageError(f'{path}: not Karpathy\'s JSON: an object with "images" was expected')
+        raise UsageError(f'{path}: not Karpathy\'s JSON; expected an object with "images"')
     homes = [path.parent / name for name in FOLDERS]
     records = [image for image in content["images"] if isinstance(image, dict)]
     names = (f"{image.get(key) or '.'}/{image.get('filename')}" for image in records for key in ("filepath", ""))
@@ -43,10 +43,10 @@ def _item(image: Any, where: str, folder: Path) -> Item:
     if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
         raise UsageError(f'{where} has no "filename"')
     if not isinstance(image.get("split", ""), str):
-        raise UsageError(f'{where}: "split" must be a text')
+        raise UsageError(f'{where}: expected "split" to be a string')
     sentences = image.get("sentences", [])
     if not isinstance(sentences, list) or not all(isinstance(s, dict) and "raw" in s for s in sentences):
-        raise UsageError(f'{where}: "sentences" must be a list of objects with "raw"')
+        raise UsageError(f'{where}: expected "sentences" to be a list of objects with "raw"')
     picture = picture_in(folder, f"{image.get('filepath') or '.'}/{image['filename']}")
     flat = picture_in(folder, image["filename"])  # many copies of COCO have all pictures in one folder
     return Item(

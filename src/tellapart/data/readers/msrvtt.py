@@ -35,7 +35,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of ``videos``, else of first mention in the sentences; of a folder, file by file."""
     files = [path / name for name in FILES if (path / name).is_file()] if path.is_dir() else [path]
     if not files:
-        raise UsageError(f"{path}: no {' or '.join(FILES)} in this folder; name the file: msrvtt:{path}/FILE.json")
+        raise UsageError(f"{path}: no {' or '.join(FILES)} in this folder; specify the file: msrvtt:{path}/FILE.json")
     return finish_items([item for file in files for item in _items(file, options)], options, str(path))
 
 
@@ -71,13 +71,13 @@ def _content(path: Path) -> Any:
     try:
         return [parse_json(line) for line in text.split("\n") if line.strip()]
     except ValueError as error:
-        raise UsageError(f"{path}: neither JSON nor a JSON object a line ({error})") from None
+        raise UsageError(f"{path}: expected JSON or one JSON object per line ({error})") from None
 
 
 def _entries(entries: Any, where: str) -> Iterable[tuple[dict[str, Any], str]]:
     for number, entry in enumerate(entries if isinstance(entries, list) else [None]):
         if not isinstance(entry, dict) or not isinstance(entry.get("video_id"), str):
-            raise UsageError(f'{where}[{number}]: an object with "video_id" was expected; is this MSR-VTT?')
+            raise UsageError(f'{where}[{number}]: expected an object with "video_id"; is this MSR-VTT?')
         yield entry, f"{where}[{number}]"
 
 
@@ -85,7 +85,9 @@ def _texts(entry: dict[str, Any], where: str) -> list[str]:
     found = next((entry[key] for key in TEXT_KEYS if key in entry), None)
     texts = [found] if isinstance(found, str) else found
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UsageError(f"{where}: no text under {', '.join(TEXT_KEYS)}; there are: {', '.join(entry)}")
+        raise UsageError(
+            f"{where}: expected a text under one of {', '.join(TEXT_KEYS)}; available keys: {', '.join(entry)}"
+        )
     return texts
 
 

@@ -63,7 +63,7 @@ class Msvd(LineSource):
         """See `LineSource`."""
         name, description = record
         if not description.strip():
-            raise UsageError(f"{where}: 'NAME description' was expected, found {name[:40]!r}")
+            raise UsageError(f"{where}: expected 'NAME description', got {name[:40]!r}")
         paths = [self._folder / (name + suffix) for suffix in SUFFIXES]
         path = next((path for path in paths if path.is_file()), paths[0])
         return Item(name, ClipFile(path), clean_captions(description, where), self._splits.get(name, ""))
@@ -86,7 +86,7 @@ def _header(path: Path) -> list[str]:
         names = next(csv_records(Lines(file, path), ","), [])
     for name in NEEDED:
         if name not in names:
-            raise UsageError(f"{path}: no column '{name}'; there are: {', '.join(names) or 'none at all'}")
+            raise UsageError(f"{path}: no column '{name}'; available columns: {', '.join(names) or 'none'}")
     return names
 
 
@@ -103,7 +103,7 @@ def _by_mapping(path: Path) -> dict[str, str]:
         if not name:
             continue
         if not mapped.startswith("vid") or not mapped[3:].isdecimal():
-            raise UsageError(f"{path}, line {number}: 'NAME vid1' was expected, found {line[:40]!r}")
+            raise UsageError(f"{path}, line {number}: expected 'NAME vid1', got {line[:40]!r}")
         place = int(mapped[3:])
         splits[name] = "train" if place <= TRAIN else "val" if place <= TRAIN + VALIDATION else "test"
     return splits
@@ -114,7 +114,7 @@ READERS.register(
         name="msvd",
         factory=read,
         help="MSVD's clips",
-        keys={**IMAGES, "language": "of the descriptions in the CSV; default `English`"},
+        keys={**IMAGES, "language": "language of the descriptions in the CSV; default: `English`"},
         layouts=(
             (
                 "MSVD: `AllVideoDescriptions.txt` or the corpus as CSV, and a folder of clips",

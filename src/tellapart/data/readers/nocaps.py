@@ -35,8 +35,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     files = _files(path, options)
     items = [item for file in files for item in read_file(file, options, missing, of_domain)]
     if wanted and not seen & wanted:
-        there = ", ".join(sorted(str(name) for name in seen if name)) or "none at all"
-        raise UsageError(f"{options.spec}: no picture of domain={options.text('domain')}; domains there are: {there}")
+        there = ", ".join(sorted(str(name) for name in seen if name)) or "none"
+        raise UsageError(f"{options.spec}: no picture has domain={options.text('domain')}; available domains: {there}")
     return finish_items(items, options, str(path), missing)
 
 
@@ -44,7 +44,7 @@ def _domains(options: Options) -> set[str]:
     names = [name.strip() for name in options.text("domain").split(",") if name.strip()]
     for name in names:
         if name not in DOMAINS and name not in DOMAINS.values():
-            raise UsageError(f"{options.spec}: no domain '{name}'{nearest(name, DOMAINS)}")
+            raise UsageError(f"{options.spec}: unknown domain '{name}'{nearest(name, DOMAINS)}")
     return {DOMAINS.get(name, name) for name in names}
 
 
@@ -53,7 +53,7 @@ def _files(path: Path, options: Options) -> list[Path]:
         return [path]
     files = sorted([*path.glob("nocaps*.json"), *path.glob("annotations/nocaps*.json")])
     if not files:
-        raise UsageError(f"{path}: no nocaps*.json in this folder; name the file: nocaps:{path}/FILE.json")
+        raise UsageError(f"{path}: no nocaps*.json in this folder; specify the file: nocaps:{path}/FILE.json")
     return [file for file in files if split_from_name(file.name) in options.splits] or files
 
 
@@ -61,8 +61,8 @@ READERS.register(
     Reader(
         name="nocaps",
         factory=read,
-        help="nocaps, all of it or by domain",
+        help="nocaps, all domains or some",
         keys={**IMAGES, "domain": "`in`, `near`, `out`, or several: `near,out`"},
-        layouts=(("nocaps, all of it or by domain", "`nocaps:nocaps_val_4500_captions.json?domain=near,out`"),),
+        layouts=(("nocaps, all domains or some", "`nocaps:nocaps_val_4500_captions.json?domain=near,out`"),),
     )
 )

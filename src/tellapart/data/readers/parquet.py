@@ -51,7 +51,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     if path.is_dir():
         files = files_below(path, "**/*.parquet")
         if not files:
-            raise UsageError(f"{path}: no *.parquet in this folder or below it")
+            raise UsageError(f"{path}: no *.parquet in this folder or its subfolders")
     else:
         files = expand_pattern(path)
     schema = _first_schema(files)
@@ -162,7 +162,7 @@ class Cursor:
         names = self._file.schema_arrow.names
         for column in columns:
             if column not in names:
-                raise UsageError(f"{path}: no column '{column}'; there are: {', '.join(names)}")
+                raise UsageError(f"{path}: no column '{column}'; available columns: {', '.join(names)}")
         found = self._file.metadata
         self._bounds = [0]  # the first row of every row group, and the end
         for group in range(found.num_row_groups):
@@ -210,7 +210,7 @@ def _damage_is_a_picture_error(path: Path) -> Iterator[None]:
     try:
         yield
     except (arrow.ArrowException, OSError, StopIteration) as error:
-        raise PictureError(f"{path}: damaged or not Parquet ({first_line(error)})") from None
+        raise PictureError(f"{path}: damaged, or not a Parquet file ({first_line(error)})") from None
 
 
 def _first_schema(files: Sequence[Path]) -> Any:
@@ -269,12 +269,12 @@ READERS.register(
     Reader(
         name="parquet",
         factory=read,
-        help="Parquet: pictures, paths or addresses in a column",
+        help="Parquet: pictures, paths or URLs in a column",
         keys=COLUMN_KEYS,
         needs=("parquet",),
         layouts=(
             (
-                'Parquet: bytes, `{"bytes", "path"}`, paths or addresses in a column',
+                'Parquet: bytes, `{"bytes", "path"}`, paths or URLs in a column',
                 "`data.parquet`, `'parquet:train-*.parquet'`, `parquet:folder`",
             ),
         ),

@@ -22,18 +22,18 @@ from tellapart.scenes import Scenes
 from tellapart.types import Item
 
 INTEGER_KEYS = {
-    "n": "how many scenes; default 500",
-    "seed": "default 0",
-    "size": "pixels a side",
-    "family": "how many scenes that differ in one attribute stand together",
-    "references": "of each scene",
-    "frames": "of a clip; default 1, a picture",
+    "n": "number of scenes; default: 500",
+    "seed": "default: 0",
+    "size": "width and height in pixels",
+    "family": "size of groups of scenes that differ in one attribute",
+    "references": "number of references per scene",
+    "frames": "number of frames per clip; default: 1, a picture",
 }
 KEYS = {
     **INTEGER_KEYS,
-    "detail": "how often a reference names a detail, 0 to 1",
+    "detail": "probability that a reference mentions a detail, 0 to 1",
     "full": "`true`: references are full descriptions, the plainest wording first",
-    "stills": "`true`: the frames of clips as pictures of their own",
+    "stills": "`true`: each frame of a clip is a separate picture",
 }
 DEFAULT_N = 500
 MAX_CACHED = 10_000  # items of worlds up to this size are cached
@@ -43,7 +43,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items whose ``truth`` is the scene itself. ``path`` is the domain's name."""
 
     if len(options.splits) > 1:
-        raise UsageError(f"{options.spec}: scenes have one split at a time")
+        raise UsageError(f"{options.spec}: scenes can only have one split at a time")
     wanted: dict[str, Any] = {key: options.integer(key, 0) for key in INTEGER_KEYS if key in options.values}
     if "detail" in options.values:
         wanted["detail"] = options.number("detail", 0.0)
@@ -54,12 +54,14 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         wanted["domain"] = str(path)
     scenes = Scenes(**{"n": DEFAULT_N, **wanted})
     if (full := options.text("full")) not in ("", "true"):
-        raise UsageError(f"{options.spec}: full={full} is neither left out nor true; type full=true")
+        raise UsageError(f"{options.spec}: full={full}: expected full=true; remove it to turn it off")
     if full:
         wanted["full"] = True
     stills = options.text("stills")
     if stills not in ("", "true") or (stills and scenes.frames == 1):
-        raise UsageError(f"{options.spec}: stills=true takes the frames of clips apart; type frames=4&stills=true")
+        raise UsageError(
+            f"{options.spec}: stills=true splits clips into frames, so it requires frames; use frames=4&stills=true"
+        )
     make = items_of if len(scenes) <= MAX_CACHED else items_of.__wrapped__
     return make(tuple(sorted({"n": len(scenes), **wanted}.items())), bool(stills)), Skipped()
 
@@ -77,9 +79,9 @@ READERS.register(
     Reader(
         name="scenes",
         factory=read,
-        help="the synthetic world; the path is a domain",
+        help="synthetic scenes; the path is a domain",
         keys=KEYS,
         needs_path=False,
-        layouts=(("scenes of the synthetic world, nothing on disk", "`scenes:plain?split=test&n=500&seed=0`"),),
+        layouts=(("synthetic scenes, generated without files", "`scenes:plain?split=test&n=500&seed=0`"),),
     )
 )

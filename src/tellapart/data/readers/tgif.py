@@ -48,7 +48,7 @@ class Tgif(LineSource):
         url, tab, sentence = record.partition("\t")
         name = url_file_name(url)
         if not tab or not name:
-            raise UsageError(f"{where}: 'https://….gif<TAB>sentence' was expected, found {record[:40]!r}")
+            raise UsageError(f"{where}: expected 'https://….gif<TAB>sentence', got {record[:40]!r}")
         captions = clean_captions(sentence, where)
         return Item(name, picture_in(self._folder, name), captions, self._splits.get(name, ""))
 

@@ -75,10 +75,10 @@ class Shards:
                             missing.add(f"{shard}#{_key(members[0])}", str(error))
                             continue
                         for other in _pictures(members)[1:]:
-                            missing.add(f"{shard}#{other.name}", f"not the picture of its sample {_key(other)}")
+                            missing.add(f"{shard}#{other.name}", f"not the picture of the sample {_key(other)}")
                         yield (place * SHARD + start, number), item
             except (tarfile.TarError, OSError) as error:
-                missing.add(str(shard), f"damaged, read up to there: {getattr(error, 'strerror', None) or error}")
+                missing.add(str(shard), f"damaged; read up to this point: {getattr(error, 'strerror', None) or error}")
 
     def read(self, places: Iterable[RowPosition]) -> Iterator[Item]:
         """See `RowSource`. Going on in the same shard does not open it again."""
@@ -98,7 +98,7 @@ class Shards:
                     found = next(going)
                 yield _item(file, self._shards[shard], found[1])
         except (tarfile.TarError, OSError, StopIteration) as error:
-            raise UsageError(f"{self._shards[shard]}: has changed since it was opened ({error})") from None
+            raise UsageError(f"{self._shards[shard]}: the file has changed since it was opened ({error})") from None
         finally:
             if file is not None:
                 file.close()
@@ -129,7 +129,7 @@ def _members(file: BinaryIO, start: int) -> Iterator[tarfile.TarInfo]:
         try:
             member = tar.next()
         except (MemoryError, OverflowError, ValueError):  # a long name or extended header of terabytes
-            raise tarfile.ReadError(f"no header that can be read at byte {tar.offset:,}") from None
+            raise tarfile.ReadError(f"no readable header at byte {tar.offset:,}") from None
         if member is None:
             break
         tar.members.clear()  # type: ignore[attr-defined]
@@ -168,12 +168,12 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
     picture = pictures[0]
     if len(pictures) > 1 and not _is_plain(picture):
         names = ", ".join(sorted(PurePosixPath(member.name).name for member in pictures))
-        raise UsageError(f"several pictures, {names}; expected one, or one that is called as its sample is")
+        raise UsageError(f"several pictures, {names}; expected one, or one with the name of the sample")
     if not picture.isfile():
-        raise UsageError("a link; expected the picture: pack it with tar --dereference --hard-dereference")
+        raise UsageError("a link instead of a picture; create the archive with tar --dereference --hard-dereference")
     if picture.issparse() or picture.size > MAX_FILE_BYTES:
         sparse = "a sparse member of " if picture.issparse() else ""
-        raise UsageError(f"{sparse}{picture.size:,} bytes; expected a whole picture of at most {MAX_FILE_BYTES:,}")
+        raise UsageError(f"{sparse}{picture.size:,} bytes; expected a complete picture of at most {MAX_FILE_BYTES:,}")
     texts = {suffix: _text(file, by_suffix[suffix]) for suffix in TEXTS if suffix in by_suffix}
     record = _record(texts.pop(".json", "{}"))
     plain = [line for text in texts.values() for line in text.splitlines() if line.strip()]
@@ -187,19 +187,19 @@ def _item(file: BinaryIO, shard: Path, members: list[tarfile.TarInfo]) -> Item:
 def _text(file: BinaryIO, member: tarfile.TarInfo) -> str:
     suffix = Path(member.name).suffix
     if member.size > LONGEST_TEXT:
-        raise UsageError(f"{suffix}: {member.size:,} bytes of text; at most {LONGEST_TEXT:,} are expected")
+        raise UsageError(f"{suffix}: expected at most {LONGEST_TEXT:,} bytes of text, got {member.size:,}")
     file.seek(member.offset_data)
     try:
         return decode_text(file.read(member.size))
     except UnicodeDecodeError as error:
-        raise UsageError(f"{suffix}: not UTF-8 (byte {error.start:,})") from None
+        raise UsageError(f"{suffix}: not valid UTF-8 (byte {error.start:,})") from None
 
 
 def _record(text: str) -> dict[str, Any]:
     try:
         record = parse_json(text)
     except ValueError as error:
-        raise UsageError(f".json: not JSON ({error})") from None
+        raise UsageError(f".json: invalid JSON ({error})") from None
     return record if isinstance(record, dict) else {"captions": record}
 
 
@@ -240,7 +240,7 @@ def refuse_compressed(file: BinaryIO, shard: Path) -> None:
     """Raises `UsageError` with instructions to unpack a compressed shard."""
     program = COMPRESSED.get(file.read(2))
     if program:
-        raise UsageError(f"{shard}: compressed, so that no picture can be read at its place; type: {program} {shard}")
+        raise UsageError(f"{shard}: compressed archives do not allow random access; run: {program} {shard}")
 
 
 READERS.register(
