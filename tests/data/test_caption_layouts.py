@@ -550,8 +550,8 @@ def test_of_a_record_with_both_captions_and_references_each_reader_takes_its_own
 def test_eval_says_how_it_matched(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "c.json").write_text(LAYOUTS["COCO results"][1])
     results = run_eval(EvalOptions([tmp_path / "c.json"], data=f"folder:{photos}", metrics=["length"]))
-    how = "by the number in the file name, such as '391895' is 'COCO_val2014_000000391895.jpg'"
-    assert results.notes == [f"c: 3 of 3 matched with the data {how}"]
+    how = "by the number in the file name, for example '391895' is 'COCO_val2014_000000391895.jpg'"
+    assert results.notes == [f"c: matched 3 of 3 captions with the data {how}"]
 
 
 def test_pictures_of_one_name_in_two_folders_are_told_apart_by_their_folder() -> None:

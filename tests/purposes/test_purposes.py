@@ -120,7 +120,9 @@ def test_what_a_set_has_in_common_is_left_out_and_the_rest_is_grammatical() -> N
     assert kept.edited(DOG)["1.jpg"].text == "photo of ohwx, a dog is running through the grass, film"
     assert kept.edited(DOG)["3.jpg"].text == "photo of ohwx, a dog sitting on a couch, film"
     few = {key: DOG[key] for key in list(DOG)[:4]}
-    assert not any(one.left_out for one in maker.evidence(few)), "four captions are no evidence"
+    assert not any(one.left_out for one in maker.evidence(few)), (
+        "four captions are too few to determine what the set has in"
+    )
 
 
 @pytest.mark.parametrize(
@@ -295,7 +297,10 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
 def test_a_packet_keeps_comments_and_carriage_returns() -> None:
     written = xmp.with_texts(described("old"), {xmp.ALT: "a\r\nb"}, "a")
     again = xmp.with_texts(written, {xmp.LONG: "more"}, "a")
-    assert all(f"<!-- {each} -->" in again for each in ("before", "of a person", "after"))
+    assert all(
+        f"<!-- {each} -->" in again
+        for each in ("before", "hand-written texts that belong to other pictures, such as '", "after")
+    )
     source = ElementTree.fromstring(again.strip("\ufeff")).find(".//{http://purl.org/dc/elements/1.1/}source")
     assert source is not None and source.text == "a\r\nb" and alt_of(again) == "a\r\nb"
 
@@ -404,7 +409,7 @@ def test_alt_texts_of_a_folder(cli: Cli, tiny_captioner: Path, folder: Path, tmp
                 shown = subprocess.run([exiftool, "-s3", "-AltTextAccessibility", path], capture_output=True, text=True)
                 assert shown.stdout.strip() == text
     assert {path.name: path.read_bytes() for path in folder.glob("*.jpg")} == before
-    assert f"to review them, type: tellapart review {folder} {out}" in done.err
+    assert f"to review them, run: tellapart review {folder} {out}" in done.err
     stored = CaptionStore.open(folder, out).captions().values()
     kinds = {kind for one in stored for kind, _ in one.doubts}
     assert "shortened" in kinds and "doubtful" in kinds, "the second is the captioner's own"
@@ -532,12 +537,12 @@ def test_two_languages_stand_side_by_side_with_who_wrote_them(cli: Cli, folder: 
     packet = xmp.with_languages(xmp.read_sidecar(folder / "06.xmp"), {(xmp.ALT, "de"): "von Hand"}, "06.xmp")
     (folder / "06.xmp").write_text(packet, encoding="utf-8")
     done = cli(*german)
-    assert "1 pictures have an alt text of another origin, which stays: 06.jpg" in done.err
+    assert "1 pictures already have an alt text from another source" in done.err
     assert xmp.languages_of(xmp.read_sidecar(folder / "06.xmp"), "")[xmp.ALT, "de"] == "von Hand"
     # One file has one language.
     line = cli(*german[:-2], out["en"]).line
-    assert "its texts are in 'en', and --language is de; name a file for each language" in line
-    assert "expected a code such as de" in cli(*german[:4], "--language", "german!", *german[6:]).line
+    assert "are in 'en'; use one file per language, such as -o" in line
+    assert "expected a language code such as de or pt-BR" in cli(*german[:4], "--language", "german!", *german[6:]).line
 
 
 def test_long_texts_of_other_languages_are_cut_at_commas_or_words() -> None:
@@ -553,7 +558,7 @@ def test_a_sidecar_of_another_program_is_named(cli: Cli, folder: Path, tmp_path:
     other = xmp.with_texts("", {}, "").encode()
     (folder / "03.jpg.xmp").write_bytes(other)
     done = cli("alt-text", folder, "--model", "scenes", "-o", tmp_path / "alt.jsonl", "--embed")
-    assert done.status == 0 and "1 pictures also have a sidecar of another program" in done.err, done.err
+    assert done.status == 0 and "1 pictures also have a sidecar written by another program" in done.err, done.err
     assert "03.jpg.xmp" in done.err and (folder / "03.jpg.xmp").read_bytes() == other and (folder / "03.xmp").is_file()
 
 
@@ -596,7 +601,7 @@ def test_a_list_of_file_names_needs_names_that_are_text(cli: Cli, tiny_captioner
         ["lora", folder, "--model", tiny_captioner, "--trigger", "tok"],
         ["caption", tiny_captioner, folder, "-o", folder / "metadata.jsonl"],
     ):
-        assert "its name is not in UTF-8, and metadata.jsonl" in cli(*typed).line
+        assert "the file name is not valid UTF-8, as metadata.jsonl requires" in cli(*typed).line
     assert sorted(folder.iterdir()) == before
 
 
@@ -610,12 +615,15 @@ def test_a_text_that_a_person_changed_stays_and_is_embedded(cli: Cli, folder: Pa
     for _ in range(2):  # and once more
         done = cli(*typed, "--characters", 30, "--embed")
         assert done.status == 0, done.err
-        assert "1 texts were changed" in done.err and records(out)[2]["caption"] == "what a person sees"
+        assert (
+            "were edited by hand and were kept; pass --replace-edited to" in done.err
+            and records(out)[2]["caption"] == "what a person sees"
+        )
     alt = {row["id"]: alt_of((folder / row["id"]).with_suffix(".xmp").read_text(encoding="utf-8")) for row in rows}
     assert alt == {row["id"]: row["caption"] for row in records(out)} and alt[rows[2]["id"]] == "what a person sees"
     out.write_text("no JSON\n")
-    assert "alt.jsonl: a line is not as this command writes it" in cli(*typed).err
-    assert "alt.jsonl: a line is not as this command writes it" in cli(*typed, "--overwrite").err
+    assert "alt.jsonl has a line that this command cannot parse" in cli(*typed).err
+    assert "alt.jsonl has a line that this command cannot parse" in cli(*typed, "--overwrite").err
     done = cli(*typed, "--replace-edited")
     assert done.status == 0 and records(out)[2]["caption"] != "what a person sees"
     assert "no JSON" in records(tmp_path / "alt.jsonl.replaced.jsonl")[0]["text"]
@@ -642,7 +650,7 @@ def test_texts_that_were_reviewed_stay_and_are_embedded(cli: Cli, folder: Path, 
         saved = review.write({number: {**fields, "version": rows[number]["version"]}}, "edit")
         assert not saved.conflicts and "doubts" not in review.row(number)
     done = cli(*typed[:-3], 60, *typed[-2:], "--embed")
-    assert done.status == 0 and "texts were changed in" in done.err, done.err
+    assert done.status == 0 and "were edited by hand and were kept; pass --replace-edited to" in done.err, done.err
     after = {one.id: one for one in CaptionStore.open(folder, out).captions().values()}
     assert after["00.jpg"].text == "a person's & <b>text</b>" and after["01.jpg"].text == rows[1]["text"]
     assert after["02.jpg"].text == "" and not any(after[f"{n:02}.jpg"].doubts for n in (0, 1, 2))
@@ -667,16 +675,17 @@ def test_one_picture_is_printed(cli: Cli, tiny_captioner: Path, folder: Path) ->
 def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
     typed = ("lora", folder, "--model", "scenes", "--decoding", "beams=1", "--trigger", "ohwx thing")
     done = cli(*typed, "--dry-run")
-    assert done.status == 0 and "stays" in done.out and "no text is written yet" in done.err, done.err
+    assert (
+        done.status == 0
+        and "stays" in done.out
+        and "nothing was written; run the command again without --dry-run" in done.err
+    ), done.err
     assert not list(folder.glob("*.txt")) and not (folder / "metadata.jsonl").exists()
     (folder / "03.txt").write_text("a person wrote this\n")
     done = cli(*typed)
     assert done.status == 0 and "0 captions written, 12 already done" in done.err
-    assert "1 .txt files were written or edited by a person: they stay" in done.err
-    assert (
-        "1 of these do not have the trigger 'ohwx thing', so the generator does not learn it from them: 03.txt"
-        in done.err
-    )
+    assert "1 .txt files were written or edited by hand and were kept" in done.err
+    assert "1 of these do not contain the trigger 'ohwx thing', so the" in done.err
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert rows["03.jpg"] == "a person wrote this" and len(rows) >= 10
     for name, text in rows.items():
@@ -693,7 +702,7 @@ def test_a_folder_for_an_image_generator(cli: Cli, folder: Path) -> None:
     assert all(again[name].startswith("zwx") and again[name].endswith(" on film") for name in others)
     (folder / "metadata.jsonl").write_text('{"file_name": "03.jpg", "text": "by hand"}\n')
     done = cli(*typed)
-    assert done.status == 2 and "metadata.jsonl: was not written by this command, or changed since" in done.err
+    assert done.status == 2 and "metadata.jsonl was not written by this command, or has" in done.err
 
 
 def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, folder: Path, tmp_path: Path) -> None:
@@ -725,7 +734,7 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         texts = {len(item.references) for item in packed.values()}
         assert max(texts) == 3 and all(item.references[0].startswith("ohwx") for item in packed.values())
         done = cli(*typed, "-o", out)
-        assert done.status == 2 and "is there already; type --overwrite" in done.err
+        assert done.status == 2 and "already exists; pass --overwrite, or choose another file" in done.err
     rows = datasets.load_dataset(
         "parquet", data_files=str(tmp_path / "lora.parquet"), split="train", cache_dir=str(tmp_path / "hf")
     )
@@ -736,18 +745,24 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
 @pytest.mark.parametrize(
     ("typed", "message"),
     [
-        ("lora", "type --trigger NAME"),
+        ("lora", "lora requires --trigger NAME, the word that the generator"),
         ("lora --trigger x --embed", "No such option: --embed"),
-        ("alt-text", "type -o alt.jsonl"),
-        ("alt-text -o alt.txt", "texts go to a .jsonl or .csv file"),
-        ("alt-text -o a.jsonl --captions a.csv", "two sources of captions"),
-        ("lora --trigger x --length-mix 0.5,0.2", "three shares that add up to 1"),
+        ("alt-text", "missing output file for the alt texts; use -o alt.jsonl, or"),
+        ("alt-text -o alt.txt", "expected a .jsonl or .csv file"),
+        ("alt-text -o a.jsonl --captions a.csv", "--captions and --model cannot be combined; remove one of them"),
+        ("lora --trigger x --length-mix 0.5,0.2", "expected three fractions that add up to 1, such as 0.2,0.5,0.3"),
         ("lora --trigger x --keep a@hat", "expected single words"),
         ("lora --trigger x --seed 1", "--seed requires --length-mix"),
-        ("lora --trigger x --include a@hat --avoid hat", "'hat' is to stay, and --avoid"),
+        (
+            "lora --trigger x --include a@hat --avoid hat",
+            "--avoid hat: this word is also to be kept; remove it from one",
+        ),
         ("lora --trigger x --extension .jpg", "expected .txt or .caption"),
-        ("lora --trigger x --extension .txt -o a.tar", "-o a.tar is one file"),
-        ("lora --trigger x --decoding samples=3 -o a.csv", "has one text of each picture"),
+        ("lora --trigger x --extension .txt -o a.tar", "--extension applies to text files beside the pictures and"),
+        (
+            "lora --trigger x --decoding samples=3 -o a.csv",
+            "a CSV file holds one text per picture, but some pictures have",
+        ),
         ("lora --trigger x --decoding samples=1", "--decoding samples=1: expected at least 2"),
         ("lora --trigger x --decoding sample=3", "no setting 'sample'; did you mean 'samples'?"),
         ("alt-text -o - --doubtful", "--doubtful asks a captioner on this machine, and needs a file of texts"),
@@ -777,7 +792,7 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     lora = ("lora", folder, "--trigger", "ohwx", "--common", 1)
     for trigger in ("ohwx", "zwx"):
         done = cli(*lora[:3], trigger, *lora[4:])
-        assert done.status == 0 and "1 .txt files were written or edited by a person" in done.err, done.err
+        assert done.status == 0 and "1 .txt files were written or edited by hand and are kept" in done.err, done.err
         texts = {path.stem: path.read_text().strip() for path in folder.glob("*.txt")}
         assert texts.pop("03") == captions["03"]
         assert texts == {key: f"{trigger}, {text}" for key, text in captions.items() if key != "03"}
@@ -796,10 +811,10 @@ def test_captions_that_are_there_need_no_model(cli: Cli, folder: Path, tmp_path:
     assert cli(*lora).status == 0 and (folder / "03.txt").read_text() == f"ohwx, {captions['03']}\n"
     (tmp_path / "mine.csv").write_text("file,caption\nphotos/01.jpg,the first\nother.jpg,of another\n")
     done = cli("alt-text", folder, "--captions", tmp_path / "mine.csv", "-o", tmp_path / "few.jsonl")
-    assert done.status == 0 and "1 captions are of no picture" in done.err, done.err
+    assert done.status == 0 and "1 captions do not belong to any picture of" in done.err, done.err
     assert records(tmp_path / "few.jsonl") == [{"id": "01.jpg", "caption": "the first"}]
     (tmp_path / "bare").mkdir()
     Image.new("RGB", (8, 8)).save(tmp_path / "bare" / "a.png")
     line = cli("lora", tmp_path / "bare", "--trigger", "ohwx").line
-    assert "its pictures have no captions; type --captions FILE, or --model NAME" in line
+    assert "the pictures have no captions; pass --captions FILE, or" in line
     assert "--prompt requires --model" in cli(*lora, "--prompt", "x").line

@@ -16,30 +16,35 @@ class SourceOptions:
     captions: Annotated[
         Path | None,
         typer.Option(
-            help="Captions of the pictures, in any layout that eval reads. Default: those in the folder.",
+            help=("Captions of the pictures, in any layout that eval reads. Default: the captions in the folder."),
             dir_okay=False,
         ),
     ] = None
     model: Annotated[
-        str | None, typer.Option(help="Caption the pictures first: a captioner's name, or openai:MODEL@URL.")
+        str | None,
+        typer.Option(help=("Caption the pictures first with this captioner: a name or path, or openai:MODEL@URL.")),
     ] = None
-    prompt: Annotated[str | None, typer.Option(help="Prompt of --model; may have fields, as in caption.")] = None
+    prompt: Annotated[str | None, typer.Option(help="Prompt for --model; may contain fields, as in caption.")] = None
     decoding: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KEY=VALUE",
-            help="Decoding of --model: beams=5, max_tokens=60, consensus=48, samples=3, temperature=0.7, … Repeatable.",
+            help=(
+                "Decoding settings for --model: beams=5, max_tokens=60, consensus=48, samples=3, "
+                "temperature=0.7, … Repeatable."
+            ),
         ),
     ] = None
     overwrite: Annotated[
         bool,
         typer.Option(
-            "--overwrite", help="Caption again (--model), and replace copies. Texts that a person wrote or edited stay."
+            "--overwrite",
+            help=("Caption again (with --model), and replace copies. Hand-written and edited texts are kept."),
         ),
     ] = False
     replace_edited: Annotated[
         bool,
-        typer.Option("--replace-edited", help="Replace texts that a person wrote or edited; a backup is kept."),
+        typer.Option("--replace-edited", help="Replace texts that were written or edited by hand; a backup is kept."),
     ] = False
 
 
@@ -49,23 +54,27 @@ class AltTextOptions(SourceOptions):
 
     out: Annotated[
         str | None,
-        typer.Option("--out", "-o", help="Write to alt.jsonl or alt.csv; - prints. Default: print a single text."),
+        typer.Option(
+            "--out",
+            "-o",
+            help=("Write to alt.jsonl or alt.csv, or to standard output with -. Default: print a single text."),
+        ),
     ] = None
     language: Annotated[
-        str, typer.Option(metavar="CODE", help="Language of the captions, kept as xml:lang in XMP: de, pt-BR.")
+        str, typer.Option(metavar="CODE", help="Language of the captions, written to XMP as xml:lang: de, pt-BR.")
     ] = ""
     characters: Annotated[int, typer.Option(min=20, help="Maximum characters of an alt text.")] = 125
-    long: Annotated[bool, typer.Option("--long", help="Also keep the whole caption where it says more.")] = False
+    long: Annotated[bool, typer.Option("--long", help="Also keep the whole caption if it says more.")] = False
     doubtful: Annotated[
         bool,
-        typer.Option("--doubtful", help="Mark words that --model finds as likely in other pictures, for review."),
+        typer.Option("--doubtful", help="Mark words that --model finds equally likely for other pictures, for review."),
     ] = False
     embed: Annotated[
         bool, typer.Option("--embed", help="Write alt texts to PICTURE.xmp beside each picture (IPTC).")
     ] = False
     copies: Annotated[
         Path | None,
-        typer.Option(help="Write copies of the pictures, alt texts inside, to this folder.", file_okay=False),
+        typer.Option(help="Write copies of the pictures, with alt texts embedded, to this folder.", file_okay=False),
     ] = None
 
 
@@ -73,26 +82,32 @@ class AltTextOptions(SourceOptions):
 class LoraOptions(SourceOptions):
     """Options of ``tellapart lora``."""
 
-    trigger: Annotated[str | None, typer.Option(help="Word that the generator is to learn. Required.")] = None
+    trigger: Annotated[str | None, typer.Option(help="Word that the generator should learn. Required.")] = None
     out: Annotated[
         str | None,
         typer.Option(
             "--out",
             "-o",
-            help="Write one file: .jsonl, .csv, or with the pictures .parquet, .tar. "
-            "Default: text files beside the pictures, and metadata.jsonl.",
+            help=(
+                "Write a single file: .jsonl or .csv, or .parquet or .tar, which include the "
+                "pictures. Default: text files beside the pictures, and metadata.jsonl."
+            ),
         ),
     ] = None
     extension: Annotated[
         str | None, typer.Option(help="Suffix of the text files: .txt or .caption. Default: .txt.")
     ] = None
     common: Annotated[
-        float, typer.Option(min=0.1, max=1.0, help="Leave out what more than this share of the captions says.")
+        float,
+        typer.Option(min=0.1, max=1.0, help=("Remove words that occur in more than this fraction of the captions.")),
     ] = 0.5
-    keep: Annotated[str | None, typer.Option(metavar="WORDS", help="Never leave out these words: hat,red.")] = None
-    avoid: Annotated[str | None, typer.Option(metavar="WORDS", help="Always leave out these words.")] = None
+    keep: Annotated[str | None, typer.Option(metavar="WORDS", help="Words that are never removed: hat,red.")] = None
+    avoid: Annotated[str | None, typer.Option(metavar="WORDS", help="Words that are always removed.")] = None
     include: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="Never leave out these words, and add them where missing.")
+        str | None,
+        typer.Option(
+            metavar="WORDS", help=("Words that are never removed, and that are added to captions that lack them.")
+        ),
     ] = None
     prefix: Annotated[str | None, typer.Option(help="Text before the trigger.")] = None
     suffix: Annotated[str | None, typer.Option(help="Text after each caption.")] = None
@@ -100,5 +115,7 @@ class LoraOptions(SourceOptions):
         str | None,
         typer.Option(metavar="SHARES", help="Fractions of short, medium and long captions, e.g. 0.2,0.5,0.3."),
     ] = None
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of --length-mix. Default: 0.")] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be left out, and write no text.")] = False
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed for --length-mix. Default: 0.")] = None
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help=("Show which words would be removed, without writing any text."))
+    ] = False

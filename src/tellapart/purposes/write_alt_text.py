@@ -51,8 +51,9 @@ def write_alt_texts(
         else:
             path = _checked_path(out)
         if options.doubtful and (options.model is None or is_server(options.model) or out == "-"):
-            raise UsageError("--doubtful asks a captioner on this machine, and needs a file of texts; type --model "
-                             "NAME and -o alt.jsonl, too, or leave it out")  # fmt: skip
+            raise UsageError(
+                "--doubtful requires a local captioner and an output file; add --model NAME and -o alt.jsonl"
+            )
         refuse_other_language(path, language)
         check_files(items, path, own, replaces, beside=None, mixed=True, copies=folders)
         stack.enter_context(locked(path.parent, wait=False, name=f".{path.name}.lock"))
@@ -64,13 +65,16 @@ def write_alt_texts(
             say(line)
         edited, changed = with_edits(path, edited, replaces, items)
         if changed:
-            say(f"{len(changed):,} texts were changed in {path} since: they stay; --replace-edited replaces them")
+            say(
+                f"{len(changed):,} texts in {path} were edited by hand and were kept; pass "
+                "--replace-edited to replace them"
+            )
         if out == "-":
             with stdout_errors():
                 sys.stdout.write(json_lines(items, edited))
         else:
             run = new_run("alt-text", source.author)
-            say(f"{write_lines(path, items, edited, own, run, changed):,} texts in {path}")
+            say(f"wrote {write_lines(path, items, edited, own, run, changed):,} texts to {path}")
             captioner = source.captioner() if options.doubtful and source.captioner is not None else None
             doubts = find_doubts(dataset, edited, changed, language, captioner)
             store_doubts(path, dataset, doubts, source.by_id, source.author, run)
@@ -79,24 +83,24 @@ def write_alt_texts(
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))
         if out != "-":
             named = pictures[0] if len(pictures) == 1 else "FOLDER"
-            say(f"{len(doubts):,} of {len(items):,} texts are doubtful; to review them, type: "
+            say(f"{len(doubts):,} of {len(items):,} texts are doubtful; to review them, run: "
                 f"{shlex.join(['tellapart', 'review', named, str(path)])}")  # fmt: skip
 
 
 def _checked_path(out: str | None) -> Path:
     """Returns the output file. Raises `UsageError` if its format cannot hold the texts."""
     if out is None:
-        raise UsageError("no file to write alt texts to; type -o alt.jsonl, or -o - to print them")
+        raise UsageError("missing output file for the alt texts; use -o alt.jsonl, or -o - to print them")
     path = Path(out)
     if path.suffix.lower() not in (".jsonl", ".csv"):
-        raise UsageError(f"{path}: texts go to a .jsonl or .csv file")
+        raise UsageError(f"-o {path}: expected a .jsonl or .csv file")
     return path
 
 
 def checked_language(code: str) -> str:
     """Validates a language code (BCP 47) and returns it. Raises `UsageError` for anything else."""
     if code and not re.fullmatch(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*", code):
-        raise UsageError(f"--language {code}: expected a code such as de or pt-BR")
+        raise UsageError(f"--language {code}: expected a language code such as de or pt-BR")
     return code
 
 
@@ -105,10 +109,15 @@ def _embed(dataset: Dataset, edited: Mapping[str, Edited], own: OwnFiles, settin
     done, folder = embed(list(dataset), edited, own, settings), settings.folder
     where = "beside the pictures" if folder is None else f"in {folder}"
     copies = f"{done.copies:,} copies of pictures and " if folder is not None else ""
-    say(f"{copies}{done.sidecars:,} .xmp files {where}")
+    say(f"wrote {copies}{done.sidecars:,} .xmp files {where}")
     if done.others:
-        say(f"{len(done.others):,} pictures also have a sidecar of another program, which stays as it is: "
-            f"{', '.join(done.others[:3])}; such programs (darktable) do not read the new .xmp")  # fmt: skip
+        say(
+            f"{len(done.others):,} pictures also have a sidecar written by another program such as "
+            f"darktable, which will not read the new .xmp: {', '.join(done.others[:3])}; these "
+            "sidecars are unchanged"
+        )
     if done.stayed:
-        say(f"{len(done.stayed):,} pictures have an alt text of another origin, which stays: "
-            f"{', '.join(done.stayed[:3])}; --replace-edited replaces it")  # fmt: skip
+        say(
+            f"{len(done.stayed):,} pictures already have an alt text from another source, which was "
+            f"kept: {', '.join(done.stayed[:3])}; pass --replace-edited to replace it"
+        )

@@ -50,8 +50,10 @@ def write_lora(
         stack.enter_context(locked(place.path.parent, wait=False, name=f".{place.path.name}.lock"))
         source = read_source(options, dataset, place.path, own, device, precision)
         if place.path.suffix.lower() == ".csv" and any(len(texts) > 1 for texts in source.by_id.values()):
-            raise UsageError(f"{place.path}: has one text of each picture, and there are several captions; type "
-                             "-o texts.jsonl")  # fmt: skip
+            raise UsageError(
+                f"-o {place.path}: a CSV file holds one text per picture, but some pictures have "
+                "several captions; use -o texts.jsonl"
+            )
         captions = source.flat
         single = maker.edited(captions)
         edited = several(single)
@@ -60,20 +62,23 @@ def write_lora(
         shares = maker.evidence(captions)
         show([one for n, one in enumerate(shares) if one.left_out or n < SHOWN], len(captions))
         if len(edited) < LEAST:
-            say(f"{len(edited)} captions are no evidence of what a set has in common; only --avoid leaves words out")
+            say(
+                f"{len(edited)} captions are too few to determine what the set has in common; only "
+                "words in --avoid are removed"
+            )
         pairs = [(captions[key], one.text) for key, one in single.items() if one.text]
         for before, after in pairs[: SHOWN if options.dry_run else 3]:
             say(f"{before} → {after}")
         if options.dry_run:
-            say("no text is written yet; the same command without --dry-run goes on with these captions")
+            say("nothing was written; run the command again without --dry-run to write these texts")
             return
         lines: list[str] = []
         if place.suffix is not None:
             log_captions(items, place.path, source.by_id)
             edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger, source.author)
         count = write_lines(place.path, items, edited, own, new_run("lora", source.author))
-        also = f" and in a {place.suffix} beside each picture" if place.suffix is not None else ""
-        for line in (f"{count:,} texts in {place.path}{also}", *lines):
+        also = f" and to a {place.suffix} file beside each picture" if place.suffix is not None else ""
+        for line in (f"wrote {count:,} texts to {place.path}{also}", *lines):
             say(line)
 
 
@@ -88,26 +93,31 @@ class Destination:
     def of(cls, options: LoraOptions, items: Sequence[Item], pictures: Sequence[str]) -> Destination:
         """Returns the destination that the options name. Raises `UsageError` if it cannot hold the texts."""
         if options.out == "-":
-            raise UsageError("lora looks at all captions; leave out -o -, or type --dry-run to see examples")
+            raise UsageError(
+                "-o -: lora processes all captions together and cannot stream them; remove -o -, or "
+                "pass --dry-run to see examples"
+            )
         if options.out is None:
             refuse_scattered(items, pictures)
             suffix = f".{(options.extension or 'txt').lstrip('.')}"
             return cls(common_folder(items) / "metadata.jsonl", suffix)
         path, packed = Path(options.out), sorted(PACKED)
         if path.suffix.lower() not in (".jsonl", ".csv", *packed):
-            raise UsageError(f"{path}: texts go to a .jsonl or .csv file" + "".join(f", or {one}" for one in packed))
+            raise UsageError(f"-o {path}: expected a .jsonl or .csv file" + "".join(f", or {one}" for one in packed))
         if options.extension is not None:
-            raise UsageError(f"--extension is for text files beside the pictures, and -o {path} is one file; leave "
-                             "it out")  # fmt: skip
+            raise UsageError(
+                "--extension applies to text files beside the pictures and cannot be combined with "
+                f"-o {path}; remove it"
+            )
         return cls(path, None)
 
 
 def lora_captions(options: LoraOptions) -> LoraCaptions:
     """Returns the `LoraCaptions` for the options. Raises `UsageError` for invalid values."""
     if not (options.trigger or "").strip():
-        raise UsageError("lora needs the word that the generator is to learn; type --trigger NAME")
+        raise UsageError("lora requires --trigger NAME, the word that the generator should learn")
     if options.seed is not None and options.length_mix is None:
-        raise UsageError("--seed requires --length-mix; leave it out")
+        raise UsageError("--seed requires --length-mix; add it, or remove --seed")
     if options.extension is not None and f".{options.extension.lstrip('.')}" not in (".txt", ".caption"):
         raise UsageError(f"--extension {options.extension}: expected .txt or .caption")
     avoid = _words(options.avoid, "--avoid")
@@ -124,14 +134,14 @@ def lora_captions(options: LoraOptions) -> LoraCaptions:
         tuple(dict.fromkeys(phrases)),
     )
     if both := sorted(maker.kept & avoid):
-        raise UsageError(f"'{both[0]}' is to stay, and --avoid leaves it out; leave it out of one of them")
+        raise UsageError(f"--avoid {both[0]}: this word is also to be kept; remove it from one of the options")
     return maker
 
 
 def _words(typed: str | None, option: str) -> frozenset[str]:
     words = frozenset(word.strip().lower() for word in (typed or "").split(",") if word.strip())
     if wrong := next((word for word in sorted(words) if " " in word), None):
-        raise UsageError(f"{option} {wrong!r}: expected single words with commas between, such as hat,red")
+        raise UsageError(f"{option} {wrong!r}: expected single words separated by commas, such as hat,red")
     return words
 
 
@@ -143,5 +153,5 @@ def _shares(typed: str | None) -> tuple[float, float, float] | None:
     except ValueError:
         short = medium = long = -1.0
     if min(short, medium, long) < 0 or not 0.99 <= short + medium + long <= 1.01:
-        raise UsageError(f"--length-mix {typed}: expected three shares that add up to 1, such as 0.2,0.5,0.3")
+        raise UsageError(f"--length-mix {typed}: expected three fractions that add up to 1, such as 0.2,0.5,0.3")
     return short, medium, long
