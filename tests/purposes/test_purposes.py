@@ -125,6 +125,24 @@ def test_what_a_set_has_in_common_is_left_out_and_the_rest_is_grammatical() -> N
     )
 
 
+def test_a_common_phrase_is_left_out_and_its_words_stay_elsewhere() -> None:
+    """A part of a phrase counts only where it stands outside of it."""
+    barns = {f"{n}.jpg": f"a red barn with {what}" for n, what in enumerate(("a red car", "a dog", "two men", "snow"))}
+    barns |= {"4.jpg": "a field with red flowers", "5.jpg": "a horse by a red barn"}
+    shares = {one.word: one for one in LoraCaptions("ohwx").evidence(barns)}
+    assert shares["red barn"].left_out and shares["red barn"].count == 5 and "barn" not in shares
+    assert shares["red"].count == 2 and not shares["red"].left_out
+    texts = {key: one.text for key, one in LoraCaptions("ohwx").edited(barns).items()}
+    assert texts["0.jpg"] == "ohwx with a red car" and texts["4.jpg"] == "ohwx, a field with red flowers"
+    assert texts["5.jpg"] == "ohwx, a horse"
+    kept = LoraCaptions("ohwx", keep=frozenset({"red"}))
+    assert kept.edited(barns)["0.jpg"].text == "ohwx, red, with a red car"
+    avoided = {
+        one.word for one in LoraCaptions("ohwx", common=1, avoid=frozenset({"red"})).evidence(barns) if one.left_out
+    }
+    assert avoided == {"red"}
+
+
 @pytest.mark.parametrize(
     ("caption", "expected"),
     [

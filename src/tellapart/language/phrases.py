@@ -479,8 +479,37 @@ def word_key(caption: str, word: Word) -> str:
     return singular(text) if word.kind in ("head", "modifier") else text
 
 
-def without_words(caption: str, left_out: Set[str], subject: str) -> str:
+LONGEST_PHRASE = 4  # content words
+
+
+def word_runs(caption: str) -> list[list[tuple[str, Word]]]:
+    """Returns the content words of a caption with their keys, in runs that no stop, comma or relation interrupts."""
+    runs: list[list[tuple[str, Word]]] = [[]]
+    end = 0
+    for word in content_words(caption):
+        if word.kind == "relation" or re.search(r"[^\w\s'’-]", caption[end : word.start]):
+            runs.append([])
+        end = word.end
+        if word.kind != "relation":
+            runs[-1].append((word_key(caption, word), word))
+    return [run for run in runs if run]
+
+
+def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set[int]:
+    """Returns the indices of the words of a run that belong to one of these phrases."""
+    spans = ((start, size) for size in range(2, LONGEST_PHRASE + 1) for start in range(len(keys) - size + 1))
+    return {
+        place
+        for start, size in spans
+        if tuple(keys[start : start + size]) in phrases
+        for place in range(start, start + size)
+    }
+
+
+def without_words(caption: str, left_out: Set[str], subject: str, phrases: Set[tuple[str, ...]] = frozenset()) -> str:
     """Returns the caption without the content words of these keys (`word_key`), as far as it stays grammatical.
+
+    phrases: sequences of keys, whose words are left out only where they stand in this order (`word_runs`).
 
     A modifier is left out alone; a phrase after a preposition, a conjunction or a comma, and a participle with its
     object, where all words of it are; the noun phrase that a sentence begins with becomes ``subject``. A word that
@@ -489,15 +518,18 @@ def without_words(caption: str, left_out: Set[str], subject: str) -> str:
     """
     parts = []
     for number, sentence in enumerate(sentences(caption)):
-        made = _without_words(sentence, left_out, subject)
+        made = _without_words(sentence, left_out, subject, phrases)
         if not number or re.sub(r"\W+", " ", made).strip() not in ("", re.sub(r"\W+", " ", subject).strip()):
             parts.append(made)
     return " ".join(parts)
 
 
-def _without_words(sentence: str, left_out: Set[str], subject: str) -> str:
-    words = content_words(sentence)
-    out = [word_key(sentence, word) in left_out and word.kind != "relation" for word in words]
+def _without_words(sentence: str, left_out: Set[str], subject: str, phrases: Set[tuple[str, ...]]) -> str:
+    words, starts = content_words(sentence), set[int]()
+    for run in word_runs(sentence):
+        inside = places_in_phrases([key for key, _ in run], phrases)
+        starts |= {word.start for place, (key, word) in enumerate(run) if key in left_out or place in inside}
+    out = [word.start in starts for word in words]
     if not any(out):
         return sentence
     phrases = _places_joined(_phrases(_colours_joined(_placed_tokens(sentence, words, out))))

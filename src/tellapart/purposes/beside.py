@@ -60,14 +60,15 @@ def write_beside(
     targets = files_beside(items, suffix)
     stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
                      run=new_run("lora", author))  # fmt: skip
+    captions = {item.id: len(item.references) for item in items}
     there, several, bare, empty = dict(edited), list[str](), list[str](), list[str]()
     for key, path in targets.items() if not replaces.edited else ():
         if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
             lines = [" ".join(line.split()) for line in text_of(path).splitlines() if line.strip()]
-            listed = key in edited and "\n" in edited[key].text
+            listed = captions[key] > 1 or (key in edited and "\n" in edited[key].text)
             text = "\n".join(lines) if listed else _joined_lines(lines)
             there[key] = Edited(text, accepted=True)
-            several += [path.name] if len(lines) > 1 and not listed else []
+            several += [path.name] if len(lines) > 1 else []
             bare += [path.name] if text and not has_phrase(text, trigger) else []
             empty += [path.name] if not text else []
     people = [key for key, one in there.items() if one.accepted]
@@ -89,8 +90,8 @@ def write_beside(
         )
     if several:
         said.append(
-            f"{len(several):,} of these have several lines, but kohya's scripts only read the first: "
-            f"{_some(several)}; join the lines"
+            f"{len(several):,} of these have several lines, of which kohya's scripts only read the first, or with "
+            f"enable_wildcard a random one: {_some(several)}; join lines that belong to one caption"
         )
     return there, said
 

@@ -6,31 +6,34 @@ the suffix and the included phrases.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from tellapart.boost.stages import unusable
-from tellapart.language.english import FUNCTION_WORDS
-from tellapart.language.phrases import without_words, word_key
-from tellapart.language.words import content_words
+from tellapart.language.english import FUNCTION_WORDS, singular
+from tellapart.language.phrases import LONGEST_PHRASE, places_in_phrases, without_words, word_runs
+from tellapart.language.words import sentences
 from tellapart.purposes.texts import Edited, has_phrase, shortened, without_openings
 from tellapart.utils.rng import RandomStream
 
 COMMON = 0.5  # a word in more than this fraction of captions describes the whole set
 LEAST = 5  # captions; fewer do not show what a set has in common
+Key = tuple[str, ...]
 LENGTHS = (1 / 3, 2 / 3, 1.0)  # of short, medium and long captions, as fractions of the whole caption
 
 
 @dataclass(frozen=True)
 class WordShare:
-    """Number and share of the captions that contain a word, and the word's most frequent form.
+    """Number and share of the captions that contain a word or a phrase, and its most frequent form.
 
-    ``key``: the key that groups the word's forms (`word_key`).
+    Words are not counted where they are part of a phrase that is left out. ``key``: the key that groups the forms
+    (`word_key`), one for each word.
     """
 
-    key: str
+    key: Key
     word: str
     count: int
     share: float
@@ -67,32 +70,39 @@ class LoraCaptions:
         return self.keep | {word for phrase in self.include for word in phrase.lower().split()}
 
     def evidence(self, captions: Mapping[str, str]) -> list[WordShare]:
-        """Returns the content words of the captions, most frequent first, and marks those that are removed."""
-        usable = [without_openings(text)[0] for text in captions.values() if not unusable(text)]
-        count, forms = Counter[str](), Counter[tuple[str, str]]()
-        for text in usable:
-            found = [word for word in content_words(text) if word.kind != "relation"]
-            count.update({word_key(text, word) for word in found})
-            forms.update((word_key(text, word), text[word.start : word.end].lower()) for word in found)
+        """Returns the content words and phrases of the captions, and marks those that are removed.
+
+        The most frequent ones are first; phrases are listed only if they are removed. A phrase is up to
+        `LONGEST_PHRASE` content words in a row. A part of a longer phrase counts only where it stands outside of it,
+        so "red barn" in all captions leaves "red" in "a red car".
+        """
+        runs = [_runs(text) for text in captions.values() if not unusable(text)]
         pictures = len({key.partition("\n")[0] for key, text in captions.items() if not unusable(text)})
-        form: dict[str, str] = {}
-        for (key, word), _ in forms.most_common():
-            form.setdefault(key, word)
+        least = self.common * len(runs) if pictures >= LEAST else math.inf
+        forms, shares, phrases = Counter[tuple[Key, str]](), dict[Key, int](), set[Key]()
+        for size in range(LONGEST_PHRASE, 0, -1):
+            count = Counter[Key]()
+            for caption in runs:
+                said = {one for run in caption for one in _parts(run, size, phrases)}
+                forms.update(said)
+                count.update({key for key, _ in said})
+            if size > 1:
+                count = Counter({key: times for key, times in count.items() if times > least and self._keeps_no(key)})
+                phrases |= count.keys()
+            shares |= count
+        form_of: dict[Key, str] = {}
+        for (key, form), _ in forms.most_common():
+            form_of.setdefault(key, form)
         return [
-            WordShare(
-                key,
-                form[key],
-                times,
-                times / len(usable),
-                self._is_left_out({key, form[key]}, times, len(usable), pictures),
-            )
-            for key, times in sorted(count.items(), key=lambda pair: (-pair[1], pair[0]))
+            WordShare(key, form_of[key], times, times / len(runs), self._is_left_out(key, form_of[key], times > least))
+            for key, times in sorted(shares.items(), key=lambda pair: (-pair[1], pair[0]))
         ]
 
-    def _is_left_out(self, names: set[str], times: int, captions: int, pictures: int) -> bool:
-        if names & self.kept:
-            return False
-        return bool(names & self.avoid) or (pictures >= LEAST and times > self.common * captions)
+    def _keeps_no(self, words: Iterable[str]) -> bool:
+        return self.kept.isdisjoint(words) and {singular(word) for word in self.kept}.isdisjoint(words)
+
+    def _is_left_out(self, key: Key, form: str, is_common: bool) -> bool:
+        return self._keeps_no({*key, form}) and (is_common or not self.avoid.isdisjoint({*key[:1], form}))
 
     def edited(self, captions: Mapping[str, str]) -> dict[str, Edited]:
         """Returns the text of each caption, without what all captions have in common.
@@ -102,10 +112,11 @@ class LoraCaptions:
         out = {one.key for one in self.evidence(captions) if one.left_out}
         return {key: self._edited(key, caption, out) for key, caption in captions.items()}
 
-    def _edited(self, key: str, caption: str, out: set[str]) -> Edited:
+    def _edited(self, key: str, caption: str, out: set[Key]) -> Edited:
         if why := unusable(caption):
             return Edited("", (("no text", why),))
-        text = without_words(without_openings(caption)[0], out, self.trigger)
+        words = {one[0] for one in out if len(one) == 1}
+        text = without_words(without_openings(caption)[0], words, self.trigger, out)
         if self.lengths is not None:
             part = RandomStream("length-mix", self.seed, key).weighted_choice(LENGTHS, self.lengths)
             text = shortened(text, int(part * len(text)), whole_phrases=True)[0]
@@ -120,3 +131,21 @@ class LoraCaptions:
         if self.suffix:
             text = text.rstrip(". ") + ("" if re.match(r"[^\w\s]", self.suffix) else " ") + self.suffix
         return Edited(text)
+
+
+Run = Sequence[tuple[str, str, int, int]]  # content words in a row: key, sentence, start and end in it
+
+
+def _runs(caption: str) -> list[Run]:
+    found = sentences(without_openings(caption)[0])
+    return [[(key, part, word.start, word.end) for key, word in run] for part in found for run in word_runs(part)]
+
+
+def _parts(run: Run, size: int, phrases: Set[Key]) -> Iterator[tuple[Key, str]]:
+    """Yields the key and the text of ``size`` words in a row, unless all of them are part of these phrases."""
+    keys = [key for key, *_ in run]
+    taken = places_in_phrases(keys, phrases)
+    for start in range(len(run) - size + 1):
+        if not taken.issuperset(range(start, start + size)):
+            (_, text, begin, _), (_, _, _, end) = run[start], run[start + size - 1]
+            yield tuple(keys[start : start + size]), text[begin:end].lower()

@@ -109,6 +109,9 @@ class LoraOptions(SourceOptions):
             metavar="WORDS", help=("Words that are never removed, and that are added to captions that lack them.")
         ),
     ] = None
+    scorer: Annotated[
+        str | None, typer.Option(help="Scorer that also names words which fit nearly all pictures, for --avoid.")
+    ] = None
     prefix: Annotated[str | None, typer.Option(help="Text before the trigger.")] = None
     suffix: Annotated[str | None, typer.Option(help="Text after each caption.")] = None
     length_mix: Annotated[

@@ -14,12 +14,14 @@ from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.purposes.beside import common_folder, refuse_scattered, write_beside
 from tellapart.purposes.files import check_files
+from tellapart.purposes.findings import findings, words_that_fit_all
 from tellapart.purposes.lists import write_lines
 from tellapart.purposes.lora import LEAST, LoraCaptions, WordShare
 from tellapart.purposes.options import LoraOptions
 from tellapart.purposes.packed import PACKED
 from tellapart.purposes.source import log_captions, read_source
 from tellapart.purposes.texts import SHOWN, several, without_text
+from tellapart.review.models import open_models
 from tellapart.types import Item
 from tellapart.utils.files import locked
 from tellapart.utils.messages import say
@@ -61,6 +63,10 @@ def write_lora(
             say(line)
         shares = maker.evidence(captions)
         show([one for n, one in enumerate(shares) if one.left_out or n < SHOWN], len(captions))
+        if options.scorer is not None:
+            finder, _ = open_models(options.scorer, None, device, dataset)
+            for line in words_that_fit_all(shares, captions, finder, options.scorer):
+                say(line)
         if len(edited) < LEAST:
             say(
                 f"{len(edited)} captions are too few to determine what the set has in common; only "
@@ -70,6 +76,8 @@ def write_lora(
         for before, after in pairs[: SHOWN if options.dry_run else 3]:
             say(f"{before} → {after}")
         if options.dry_run:
+            for line in findings(items, {key: one.text for key, one in edited.items()}, place.suffix):
+                say(line)
             say("nothing was written; run the command again without --dry-run to write these texts")
             return
         lines: list[str] = []
@@ -77,8 +85,9 @@ def write_lora(
             log_captions(items, place.path, source.by_id)
             edited, lines = write_beside(items, edited, own, replaces, place.suffix, maker.trigger, source.author)
         count = write_lines(place.path, items, edited, own, new_run("lora", source.author))
+        found = findings(items, {key: one.text for key, one in edited.items()}, place.suffix)
         also = f" and to a {place.suffix} file beside each picture" if place.suffix is not None else ""
-        for line in (f"wrote {count:,} texts to {place.path}{also}", *lines):
+        for line in (f"wrote {count:,} texts to {place.path}{also}", *lines, *found):
             say(line)
 
 

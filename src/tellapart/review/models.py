@@ -51,6 +51,13 @@ class FitFinder:
             self._texts |= dict(zip(new, rows, strict=True))
         return np.stack([self._texts[text] for text in texts])
 
+    def cosines(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Returns the ids of the N readable pictures, and cosine_CN of C texts with them."""
+        with self._lock:
+            image_ND = self._encode()
+            cosine_CN = self._text_features(texts) @ image_ND.T if texts else np.zeros((0, len(image_ND)))
+            return list(self._places), cosine_CN
+
     def fits(self, id_: str, text: str, count: int) -> tuple[list[tuple[str, float]], int]:
         """Returns the pictures that the scorer finds most similar to a text, with their cosine, best first.
 

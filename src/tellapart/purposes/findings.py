@@ -1,0 +1,106 @@
+"""Findings about training captions: lengths, token budgets, tags that contradict prose, and phrases that fit all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+import transformers
+
+from tellapart.captions.writers import SHOWN
+from tellapart.data.pictures import FilePicture
+from tellapart.language.tags import contradictions, tags_and_prose
+from tellapart.purposes.beside import text_of
+from tellapart.purposes.lora import WordShare
+from tellapart.purposes.texts import has_phrase
+from tellapart.review.models import FitFinder
+from tellapart.types import Item
+
+# Text encoders of image generators: name, tokens without start and end, repository of its tokenizer.
+ENCODERS = (("CLIP", 75, "openai/clip-vit-large-patch14"), ("T5", 512, "google/t5-v1_1-xxl"))
+LENGTHS = (10, 30)  # words: up to which a text is short, and up to which it is medium
+FREQUENT, FITS_ALL = 0.2, 0.6  # share of captions that say a word; share of the other pictures that it fits
+PIECE = 9  # letters; a longer word is estimated as several tokens
+
+
+def findings(items: Sequence[Item], texts: Mapping[str, str], suffix: str | None) -> Iterator[str]:
+    """Yields a line per finding.
+
+    Args:
+        texts: by id, one per line.
+        suffix: that of the text files; tags may lie in the file with the other suffix beside each picture.
+    """
+    lines = {id_: [line for line in text.split("\n") if line.strip()] for id_, text in texts.items()}
+    words = [len(line.split()) for some in lines.values() for line in some]
+    if words:
+        short, long = sum(n <= LENGTHS[0] for n in words), sum(n > LENGTHS[1] for n in words)
+        shares = (round(100 * n / len(words)) for n in (short, len(words) - short - long, long))
+        mix = "; ".join(f"{what}: {next(shares)} %" for what in (f"up to {LENGTHS[0]}", f"up to {LENGTHS[1]}", "more"))
+        yield f"words per text: {min(words)} to {max(words)}, median {round(float(np.median(words)))}; {mix}"
+    for name, budget, repository in ENCODERS:
+        count, estimated = token_counter(repository)
+        if over := [id_ for id_, some in lines.items() if any(count(line) > budget for line in some)]:
+            how = f" (estimated: no tokenizer {repository} on this machine)" if estimated else ""
+            yield (f"{len(over):,} texts are longer than the {budget} tokens of {name}{how}, and the rest is not read: "
+                   f"{some_of(over)}; shorten them, or raise the trainer's limit")  # fmt: skip
+    wrong = {item.id: said for item in items if (said := _contradictions(item, lines.get(item.id, []), suffix))}
+    if wrong:
+        shown = [f"{id_} ({'; '.join(said)})" for id_, said in wrong.items()]
+        yield f"{len(wrong):,} pictures have tags that contradict their prose: {some_of(shown)}; mend one of the two"
+
+
+def words_that_fit_all(
+    shares: Sequence[WordShare], captions: Mapping[str, str], finder: FitFinder, scorer: str
+) -> Iterator[str]:
+    """Yields a line per frequent word that the captions of some pictures omit although it fits these pictures too.
+
+    A word fits a picture if its cosine is at least that of the lowest quarter of the pictures whose captions say it.
+    """
+    said: dict[str, str] = {}
+    for key, text in captions.items():
+        id_ = key.partition("\n")[0]
+        said[id_] = f"{said.get(id_, '')} {text}"
+    some = [one for one in shares if not one.left_out and one.share >= FREQUENT and len(one.key) == 1][:SHOWN]
+    ids, cosine_CN = finder.cosines([one.word for one in some])
+    for one, cosine_N in zip(some, cosine_CN, strict=True):
+        says_N = np.array([has_phrase(said.get(id_, ""), one.word) for id_ in ids])
+        if says_N.any() and not says_N.all():
+            fits = float((cosine_N[~says_N] >= np.quantile(cosine_N[says_N], 0.25)).mean())
+            if fits >= FITS_ALL:
+                yield (f"“{one.word}” is in {100 * one.share:.0f} % of the captions, and {scorer} finds it in "
+                       f"{100 * fits:.0f} % of the other pictures, too; --avoid {one.word} leaves it out")  # fmt: skip
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Joins the first names."""
+    return ", ".join(names[:SHOWN]) + (", …" if len(names) > SHOWN else "")
+
+
+def _contradictions(item: Item, lines: Sequence[str], suffix: str | None) -> list[str]:
+    parts = [tags_and_prose(line) for line in lines]
+    other = {".caption": ".txt", ".txt": ".caption"}.get(suffix or "")
+    if other is not None and isinstance(item.picture, FilePicture):
+        parts.append(tags_and_prose(text_of(item.picture.path.with_suffix(other))))
+    tags = [tag for some, _ in parts for tag in some]
+    return contradictions(tags, " . ".join(prose for _, prose in parts)) if tags else []
+
+
+def token_counter(repository: str) -> tuple[Callable[[str], int], bool]:
+    """Returns a function that counts tokens without start and end, and whether it only estimates.
+
+    Uses a tokenizer of Hugging Face's cache; downloads nothing.
+    """
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            repository, local_files_only=True, trust_remote_code=False
+        )
+    except (OSError, ValueError, ImportError):
+        return estimated_tokens, True
+    return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]), False
+
+
+def estimated_tokens(text: str) -> int:
+    """Estimates the tokens of an English text: one for each word and mark, more for long words."""
+    pieces = re.findall(r"\w+|[^\w\s]", text)
+    return sum(1 + (len(piece) - 1) // PIECE for piece in pieces)

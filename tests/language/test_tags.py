@@ -1,0 +1,33 @@
+"""Captions that combine tags with prose."""
+
+import pytest
+
+from tellapart.language.tags import contradictions, tags_and_prose
+
+
+def test_tags_are_short_parts_between_commas() -> None:
+    assert tags_and_prose("1girl, red dress, outdoors, a woman walks on a beach.") == (
+        ["1girl", "red dress", "outdoors"],
+        "a woman walks on a beach.",
+    )
+    prose = "A man in a red hat, a blue shirt, and boots."
+    assert tags_and_prose(prose) == ([], prose)
+
+
+@pytest.mark.parametrize(
+    ("tags", "prose", "expected"),
+    [
+        (["red dress", "outdoors"], "a woman in a blue dress stands in a garden", ["colour of dress: red, blue"]),
+        (["red dress"], "a woman in a red dress", []),
+        (["red dress"], "a woman in a dress by a blue car", []),
+        (["red and white dress"], "a woman in a white dress", []),
+        (["two dogs"], "three dogs on a lawn", ["number of dog: 2, 3"]),
+        (["2dogs"], "two dogs on a lawn", []),
+        (["outdoors"], "a man sits indoors by a window", ["“outdoors”, “indoors”"]),
+        (["night"], "a street by day, and at night", []),
+        (["no hat"], "a man wearing a hat", ["“no hat”, “hat”"]),
+        (["no hat"], "a man without a hat", []),
+    ],
+)
+def test_contradictions_between_tags_and_prose(tags: list[str], prose: str, expected: list[str]) -> None:
+    assert contradictions(tags, prose) == expected

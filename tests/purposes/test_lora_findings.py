@@ -1,0 +1,82 @@
+"""What `tellapart lora` says of a set: lengths, tokens, contradictions, and words that fit all pictures."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import Cli
+from transformers import AutoTokenizer
+
+from tellapart.purposes.findings import estimated_tokens, token_counter, words_that_fit_all
+from tellapart.purposes.lora import LoraCaptions
+from tellapart.scenes import Scenes
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "photos").mkdir()
+    for number, scene in enumerate(Scenes(6, split="test", seed=3)):
+        scene.image().save(tmp_path / "photos" / f"{number}.jpg")
+    return tmp_path / "photos"
+
+
+def test_a_set_is_described(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    texts = {f"{n}.jpg": f"a ball {'near a very small house ' * n}in number {n}" for n in range(6)}
+    texts["5.jpg"] = "word " * 90 + "end"
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": k, "caption": v}) + "\n" for k, v in texts.items()))
+    (folder / "0.txt").write_text("ball, outdoors, two houses\n")
+    typed = ("lora", folder, "--captions", tmp_path / "a.jsonl", "--trigger", "ohwx", "--common", 1)
+    done = cli(*typed, "--extension", "caption", "--dry-run")
+    assert done.status == 0 and "words per text: 6 to 92, median" in done.err, done.err
+    assert "1 texts are longer than the 75 tokens of CLIP (estimated: no tokenizer openai/clip" in done.err
+    assert "of T5" not in done.err and "contradict" not in done.err
+    (folder / "0.caption").write_text("ohwx, a ball in a house, indoors at night\n")
+    done = cli(*typed, "--extension", "caption")
+    assert "1 pictures have tags that contradict their prose: 0.jpg (“outdoors”, “indoors”)" in done.err, done.err
+
+
+def test_files_with_several_lines_are_several_captions(cli: Cli, folder: Path) -> None:
+    """As kohya's scripts read them, where the folder's files are no prose that goes on over lines."""
+    for n in range(6):
+        (folder / f"{n}.txt").write_text(f"a ball {n}\na round thing {n}\n" if n else "\n")
+    done = cli("lora", folder, "--trigger", "ohwx")
+    assert "1 of these are empty, so their pictures will be trained on without a caption: 0.txt" in done.err, done.err
+    assert "5 of these have several lines, of which kohya's scripts only read the first, or with" in done.err
+    rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
+    assert {row["file_name"]: row["text"] for row in rows}["2.jpg"] == ["a ball 2", "a round thing 2"]
+
+
+def test_a_tokenizer_on_this_machine_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tiny_captioner: Path
+) -> None:
+    count, estimated = token_counter(str(tiny_captioner))
+    text = "a red circle on the grass"
+    tokenizer = AutoTokenizer.from_pretrained(tiny_captioner)
+    assert not estimated and count(text) == len(tokenizer(text, add_special_tokens=False)["input_ids"])
+    count, estimated = token_counter("nobody/no-such-tokenizer")
+    assert estimated and count(text) == 6 and estimated_tokens("extraordinarily red.") == 4
+
+
+class Finder:
+    """Cosines as a scorer would give them: every picture has a dog, and half of them a hat."""
+
+    def cosines(self, texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
+        rows = {"dog": [0.3, 0.31, 0.32, 0.3, 0.31, 0.32], "hat": [0.1, 0.3, 0.1, 0.3, 0.1, 0.3]}
+        return [f"{n}.jpg" for n in range(6)], np.array([rows.get(text, [0.0] * 3 + [0.5] * 3) for text in texts])
+
+
+def test_words_that_fit_all_pictures_are_named() -> None:
+    captions = {f"{n}.jpg": ("a dog" if n < 3 else "a puppy") + (" in a hat" if n % 2 else "") for n in range(6)}
+    shares = LoraCaptions("ohwx").evidence(captions)
+    lines = list(words_that_fit_all(shares, captions, Finder(), "clip"))  # type: ignore[arg-type]
+    assert lines == [
+        "“dog” is in 50 % of the captions, and clip finds it in 67 % of the other pictures, too; --avoid dog leaves it "
+        "out"
+    ]
+
+
+def test_a_scorer_is_asked(cli: Cli, folder: Path) -> None:
+    done = cli("lora", folder, "--model", "scenes", "--trigger", "ohwx", "--scorer", "scenes", "--dry-run")
+    assert done.status == 0 and "nothing was written" in done.err, done.err
