@@ -506,10 +506,10 @@ def places_in_phrases(keys: Sequence[str], phrases: Set[tuple[str, ...]]) -> set
     }
 
 
-def without_words(caption: str, left_out: Set[str], subject: str, phrases: Set[tuple[str, ...]] = frozenset()) -> str:
+def without_words(caption: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]] = frozenset()) -> str:
     """Returns the caption without the content words of these keys (`word_key`), as far as it stays grammatical.
 
-    phrases: sequences of keys, whose words are left out only where they stand in this order (`word_runs`).
+    sequences: several keys each, whose words are left out only where they stand in this order (`word_runs`).
 
     A modifier is left out alone; a phrase after a preposition, a conjunction or a comma, and a participle with its
     object, where all words of it are; the noun phrase that a sentence begins with becomes ``subject``. A word that
@@ -518,16 +518,16 @@ def without_words(caption: str, left_out: Set[str], subject: str, phrases: Set[t
     """
     parts = []
     for number, sentence in enumerate(sentences(caption)):
-        made = _without_words(sentence, left_out, subject, phrases)
+        made = _without_words(sentence, left_out, subject, sequences)
         if not number or re.sub(r"\W+", " ", made).strip() not in ("", re.sub(r"\W+", " ", subject).strip()):
             parts.append(made)
     return " ".join(parts)
 
 
-def _without_words(sentence: str, left_out: Set[str], subject: str, phrases: Set[tuple[str, ...]]) -> str:
+def _without_words(sentence: str, left_out: Set[str], subject: str, sequences: Set[tuple[str, ...]]) -> str:
     words, starts = content_words(sentence), set[int]()
     for run in word_runs(sentence):
-        inside = places_in_phrases([key for key, _ in run], phrases)
+        inside = places_in_phrases([key for key, _ in run], sequences)
         starts |= {word.start for place, (key, word) in enumerate(run) if key in left_out or place in inside}
     out = [word.start in starts for word in words]
     if not any(out):
