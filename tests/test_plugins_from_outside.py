@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from child import run_commands
+from command_line import Done
 
 from tellapart.captioners import CAPTIONERS, load_captioner
 from tellapart.errors import UsageError
@@ -94,10 +95,8 @@ POINTS = {
 }
 
 
-@pytest.fixture
-def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A package as pip leaves it in a folder on Python's path."""
-    folder = tmp_path / "site"
+def install(folder: Path) -> Path:
+    """Writes a package as pip leaves it in a folder on Python's path."""
     info = folder / "outside-1.0.dist-info"
     info.mkdir(parents=True)
     (folder / "outside.py").write_text(CODE)
@@ -109,19 +108,19 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             for line in (f"[tellapart.{group}]", *(f"{name} = outside:{what}" for name, what in points.items()))
         )
     )
-    monkeypatch.syspath_prepend(folder)
-    yield folder
+    return folder
+
+
+@pytest.fixture
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package on the path of this process."""
+    monkeypatch.syspath_prepend(install(tmp_path / "site"))
+    yield
     sys.modules.pop("outside", None)
 
 
-def run(outside: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """The command in a process of its own: the schema of recipes is built when it is imported."""
-    script = f"import sys; sys.path.insert(0, {str(outside)!r}); from tellapart.cli import main; main()"
-    command = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250)
-
-
-def test_the_registries_have_the_parts(outside: Path) -> None:
+@pytest.mark.usefixtures("outside")
+def test_the_registries_have_the_parts() -> None:
     assert (OBJECTIVES.find("hinge").title, OBJECTIVES.find("hinge").direction) == ("hinge loss", "lower")
     assert REWARDS.find("brevity").title == "brevity"
     assert REWARDS.find("shout").help == "Share of captions that end with a mark."
@@ -131,17 +130,10 @@ def test_the_registries_have_the_parts(outside: Path) -> None:
         REWARDS.find("gone")
 
 
-def test_captioners_and_scorers_load_by_name_without_an_option(outside: Path) -> None:
+@pytest.mark.usefixtures("outside")
+def test_captioners_and_scorers_load_by_name_without_an_option() -> None:
     assert type(load_captioner("wrapped?model=scenes")) is type(load_captioner("scenes"))
     assert load_scorer("wrapped").name == "scenes"
-
-
-@pytest.mark.long
-def test_help_and_errors_name_them(outside: Path) -> None:
-    text = " ".join(run(outside, "finetune", "--help").stdout.replace("│", " ").split())
-    assert "hinge" in text and "brevity" in text and "shout" in text
-    line = run(outside, "finetune", "scenes", "scenes:plain?n=40", "-o", "x", "--objective", "hingee").stderr
-    assert "no objective is called 'hingee'; did you mean 'hinge'?" in line
 
 
 RECIPE = """
@@ -170,32 +162,51 @@ decoding = {kind = "greedy", max_tokens = 8}
 """
 
 
+OBJECTIVES_TYPED = {
+    "loss": 'kind = "hinge"\nmargin = 0.1',
+    "rewards": REWARDED,
+    "wrong_key": 'kind = "hinge"\nmargins = 1',
+    "wrong_argument": 'kind = "reinforce"\nrewards = [{kind = "shout", marks = "?"}]',
+}
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Done]]:
+    """What commands leave in a process of their own, for the schema of recipes is built when it is imported."""
+    folder = tmp_path_factory.mktemp("outside")
+    commands: dict[str, list[object]] = {
+        "help": ["finetune", "--help"],
+        "wrong_name": ["finetune", "scenes", "scenes:plain?n=40", "-o", folder / "x", "--objective", "hingee"],
+    }
+    for name, objective in OBJECTIVES_TYPED.items():
+        (folder / f"{name}.toml").write_text(RECIPE.format(objective=objective))
+        commands[name] = ["train", folder / f"{name}.toml", "--out", folder / name]
+    for name in ("loss", "rewards"):
+        commands[f"report of {name}"] = ["report", folder / name, "-o", folder / f"{name}.html"]
+    return folder, dict(zip(commands, run_commands(*commands.values(), path=[install(folder / "site")]), strict=True))
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("objective", "reported"),
-    [('kind = "hinge"\nmargin = 0.1', "hinge"), (REWARDED, "brevity")],
-    ids=["loss", "rewards"],
-)
+def test_help_and_errors_name_them(typed: tuple[Path, dict[str, Done]]) -> None:
+    text = " ".join(typed[1]["help"].out.replace("│", " ").split())
+    assert "hinge" in text and "brevity" in text and "shout" in text
+    assert "no objective is called 'hingee'; did you mean 'hinge'?" in typed[1]["wrong_name"].line
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "reported"), [("loss", "hinge"), ("rewards", "brevity")])
 def test_a_recipe_trains_with_them_and_the_report_names_them(
-    outside: Path, tmp_path: Path, objective: str, reported: str
+    typed: tuple[Path, dict[str, Done]], name: str, reported: str
 ) -> None:
-    (tmp_path / "outside.toml").write_text(RECIPE.format(objective=objective))
-    done = run(outside, "train", tmp_path / "outside.toml", "--out", tmp_path / "run")
-    assert done.returncode == 0, done.stderr
-    assert "reward 'gone' of the installed package outside cannot be loaded" in done.stderr
-    made = run(outside, "report", tmp_path / "run", "-o", tmp_path / "page.html")
-    assert made.returncode == 0, made.stderr
-    assert reported in (tmp_path / "page.html").read_text()
+    folder, done = typed
+    assert done[name].status == 0, done[name].err
+    assert "reward 'gone' of the installed package outside cannot be loaded" in done["help"].err + done["loss"].err
+    assert done[f"report of {name}"].status == 0, done[f"report of {name}"].err
+    assert reported in (folder / f"{name}.html").read_text()
 
 
 @pytest.mark.long
-def test_a_wrong_key_and_a_wrong_argument_are_one_line(outside: Path, tmp_path: Path) -> None:
-    def refusal(objective: str) -> str:
-        (tmp_path / "outside.toml").write_text(RECIPE.format(objective=objective))
-        done = run(outside, "train", tmp_path / "outside.toml", "--out", tmp_path / "run")
-        assert done.returncode == 2, done.stderr
-        return done.stderr.strip().splitlines()[-1]
-
-    assert "unknown key 'objective.margins'; did you mean 'margin'?" in refusal('kind = "hinge"\nmargins = 1')
-    line = refusal('kind = "reinforce"\nrewards = [{kind = "shout", marks = "?"}]')
-    assert "reward 'shout': its call (marks='?') failed: TypeError" in line
+def test_a_wrong_key_and_a_wrong_argument_are_one_line(typed: tuple[Path, dict[str, Done]]) -> None:
+    assert "unknown key 'objective.margins'; did you mean 'margin'?" in typed[1]["wrong_key"].line
+    assert "reward 'shout': its call (marks='?') failed: TypeError" in typed[1]["wrong_argument"].line
+    assert {typed[1][name].status for name in ("wrong_key", "wrong_argument")} == {2}

@@ -210,3 +210,12 @@ def _bag(where: str, row: Any) -> Bag:
 
 def _whole(id_: Any) -> bool:
     return str(id_).isascii() and str(id_).isdigit()
+
+
+def check_sizes(sizes: Sequence[int]) -> list[int]:
+    """Returns the distinct sizes, ascending. Raises `UsageError` for a size below two."""
+    if not sizes or min(sizes) < 2:
+        raise UsageError(
+            f"bag sizes: expected sizes of at least 2, such as 3,5,7, got {', '.join(map(str, sizes)) or 'no size'}"
+        )
+    return sorted(set(sizes))

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from tellapart import __version__
-from tellapart.bags.file import Bag, BagsFile, Header
+from tellapart.bags.file import Bag, BagsFile, Header, check_sizes
 from tellapart.data import Dataset
 from tellapart.data.caption_files import read_caption_file
 from tellapart.data.caption_matching import KnownIds, align_lists, match_captions
@@ -385,15 +385,6 @@ def mine_dataset(
         near.recall, __version__, max_cosine_of,
     )  # fmt: skip
     return MinedBags(BagsFile(header, bags), items, image_ND)
-
-
-def check_sizes(sizes: Sequence[int]) -> list[int]:
-    """Returns the distinct sizes, ascending. Raises `UsageError` for a size below two."""
-    if not sizes or min(sizes) < 2:
-        raise UsageError(
-            f"bag sizes: expected sizes of at least 2, such as 3,5,7, got {', '.join(map(str, sizes)) or 'no size'}"
-        )
-    return sorted(set(sizes))
 
 
 def item_captions(items: Sequence[Item], captions: str) -> list[list[str]]:

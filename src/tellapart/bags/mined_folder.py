@@ -15,9 +15,9 @@ import numpy as np
 from tellapart import __version__
 from tellapart.bags.clusters import sizes_for
 from tellapart.bags.curation import CuratedBags, curate, recall
-from tellapart.bags.file import FORMAT, KIND, Header
+from tellapart.bags.file import FORMAT, KIND, Header, check_sizes
 from tellapart.bags.large import LargeSearch, Spread
-from tellapart.bags.mine import check_max_cosine, check_sizes
+from tellapart.bags.mine import check_max_cosine
 from tellapart.bags.row_files import disk_errors
 from tellapart.bags.shards import FeatureShards, Ids
 from tellapart.errors import TellapartError, UsageError

@@ -32,7 +32,7 @@ from types import TracebackType
 from tellapart.boost.types import Answer, Request, Stage
 from tellapart.errors import TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import write_errors
+from tellapart.utils.files import lock_or_say, write_errors
 from tellapart.utils.messages import parse_json, say
 
 CACHE_KB = 512
@@ -231,8 +231,6 @@ class Ledger:
         """Holds the file lock between processes."""
         try:
             import fcntl
-
-            from tellapart.utils.files import lock_or_say
         except ImportError:  # no file locks on this system: only one process per ledger
             yield
             return

@@ -24,6 +24,7 @@ from tellapart.cli.output import show
 from tellapart.cli.workers import encode_ahead
 from tellapart.data import open_many
 from tellapart.errors import UsageError, need_extra
+from tellapart.evaluation import benchmark_card
 from tellapart.utils.files import check_output, locked, write_output
 from tellapart.utils.messages import say, typed_command
 
@@ -196,10 +197,8 @@ def _mine_features(
 
 def sizes_of(size: str) -> list[int]:
     """``3,5,7`` as numbers. Raises `UsageError`."""
-    from tellapart.bags import mine as mining
-
     try:
-        return mining.check_sizes([int(part) for part in size.split(",") if part.strip()])
+        return bag_file.check_sizes([int(part) for part in size.split(",") if part.strip()])
     except ValueError:
         raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
 
@@ -226,7 +225,6 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a benchmark from pictures: bags.jsonl, 3.json, 5.json, …, pictures.jsonl, and a card."""
-    from tellapart.evaluation import benchmark_card
 
     for file in ("bags.jsonl", "pictures.jsonl", *CARDS, *(f"{each}.json" for each in sizes_of(size))):
         check_output(out / file)
@@ -304,7 +302,6 @@ def card(
     as_json: Json = False,
 ) -> None:
     """Write the card of a file of bags, as Markdown and HTML."""
-    from tellapart.evaluation import benchmark_card
     from tellapart.features import store as feature_store
     from tellapart.scorers import load_scorer
 
@@ -454,7 +451,6 @@ def table(mined: MinedBags) -> rich.table.Table:
 
 def card_table(card: Card) -> rich.table.Table:
     """A card as a table."""
-    from tellapart.evaluation import benchmark_card
 
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{card.name}: {card.file.header.pictures:,} pictures")
     for column in benchmark_card.COLUMNS:
@@ -466,7 +462,6 @@ def card_table(card: Card) -> rich.table.Table:
 
 def write_card(card: Card, folder: Path) -> None:
     """Write card.md and card.html."""
-    from tellapart.evaluation import benchmark_card
 
     for name, text in zip(CARDS, (benchmark_card.markdown(card), benchmark_card.page(card)), strict=True):
         write_output(folder / name, text)

@@ -66,9 +66,8 @@ def check(
         listener = load_scorer(scorer, device)
     if captioner is not None:
         from tellapart.captioners import load_captioner
-        from tellapart.models.devices import resolve_device
 
-        speaker = load_captioner(captioner, resolve_device(device), "fp32")
+        speaker = load_captioner(captioner, device, "fp32")
     found = check_captions(file, dataset, references=known, language_name=language, scorer=listener, captioner=speaker)
     show(found.to_json(), found.table, as_json)
     if report is not None:

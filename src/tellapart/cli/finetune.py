@@ -80,14 +80,13 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Train a captioner on your pictures. Interrupted runs resume when you repeat the command."""
-    from tellapart.models import ranks
-    from tellapart.models.devices import running_on
+    from tellapart.models import devices, ranks
     from tellapart.training.finetune import run_finetune
     from tellapart.training.plan import plan
 
     if private and push_to_hub is None:
         raise UsageError("--private needs --push-to-hub USER/NAME; add that, or leave --private out")
-    with running_on(device):
+    with devices.running_on(device):
         in_processes(nproc)
         ranks.start()
         recipe = plan(

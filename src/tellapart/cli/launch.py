@@ -41,7 +41,6 @@ def in_processes(count: int | None) -> None:
     """
     import torch
     from torch.distributed.elastic import multiprocessing
-    from torch.distributed.elastic.multiprocessing import errors
     from torch.distributed.launcher import api
 
     if count is None or count == 1 or os.environ.get(LAUNCHED):
@@ -63,7 +62,7 @@ def in_processes(count: int | None) -> None:
     handlers = {number: signal.getsignal(number) for number in signals}  # the launcher leaves its own behind
     try:
         api.elastic_launch(config, sys.executable)("-m", "tellapart", *sys.argv[1:])
-    except errors.ChildFailedError as error:
+    except multiprocessing.errors.ChildFailedError as error:
         raise _Failed(*explained(error.failures)) from None
     except multiprocessing.SignalException as error:
         if error.sigval == signal.SIGINT:

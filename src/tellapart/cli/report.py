@@ -87,10 +87,9 @@ def changes(
     only: list[OnlyRight] = []
     if scorer is not None:
         from tellapart.features.store import FeatureStore
-        from tellapart.models.devices import resolve_device
         from tellapart.scorers import load_scorer
 
-        model = load_scorer(scorer, resolve_device(device))
+        model = load_scorer(scorer, device)
         image_ND = np.asarray(FeatureStore().features(items, model.encoder))
         text_ND, more_ND = (model.text_features(own).cpu().numpy() for own in (first, second))
         retrieval, only = find_only_right(ids, first, second, (text_ND, more_ND, image_ND))
@@ -129,12 +128,7 @@ def tokens(
     device: Device = "auto",
 ) -> None:
     """Draw the loss of each token of a caption under MLE and SMILE (paper 1, figure 5)."""
-    import torch
-
-    from tellapart.captioners import load_captioner
-    from tellapart.evaluation.word_values import token_losses
-    from tellapart.features.store import FeatureStore
-    from tellapart.features.views import make_view
+    from tellapart.evaluation.word_values import losses_of
 
     check_output(out, ".svg")
     items = {item.id: item for item in open_data(data)}
@@ -144,9 +138,7 @@ def tokens(
     text = caption or next(iter(item.references), None)
     if not text or not text.strip():
         raise UsageError(f"'{item.id}' has no references; type the caption: --caption 'a dog on a lawn'")
-    captioner = load_captioner(model, device)
-    view = make_view(captioner, FeatureStore(), progress=False)
-    losses = token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
+    losses = losses_of(model, item, text, device)
     write_output(out, draw_token_losses(text, losses))
     names = ("token", "mle", "smile", "likeliest", "p")
     shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss of each token in nats")

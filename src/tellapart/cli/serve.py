@@ -48,29 +48,32 @@ def serve(
     need_extra("serve", "the endpoint", "starlette", "uvicorn")
     from tellapart.captioners import load_captioner
     from tellapart.inference.serve import Service, create_app, plain_pictures
-    from tellapart.models.decoding import Decoding
-    from tellapart.models.devices import resolve_device, resolve_precision
+    from tellapart.models import decoding, devices
     from tellapart.scorers import load_scorer
-    from tellapart.utils.web import bind, own_origins
-    from tellapart.utils.web import serve as serve_app
+    from tellapart.utils import web
 
     key = os.environ.get(KEY) or None
     if host is not None and key is None:
         raise UsageError(f"--host {host}: others can reach the server there; set a key first: export {KEY}=…")
-    listener = bind(port)
-    place = resolve_device(device)
-    captioner = load_captioner(model, place, resolve_precision(precision, place))
+    listener = web.bind(port)
+    place = devices.resolve_device(device)
+    captioner = load_captioner(model, place, devices.resolve_precision(precision, place))
     beam: Any = {"kind": "beam", "beams": beams} if beams > 1 else {}
-    decoding = Decoding(max_tokens=max_tokens, **beam)
     others = list(open_data(contrast))[:CONTRASTS] if contrast else plain_pictures()
     if len(others) < 2:
         raise UsageError(f"--contrast {contrast}: {len(others)} picture; expected at least two")
-    service = Service(captioner, decoding, load_scorer(scorer, place) if scorer else None, key, others)
+    service = Service(
+        captioner,
+        decoding.Decoding(max_tokens=max_tokens, **beam),
+        load_scorer(scorer, place) if scorer else None,
+        key,
+        others,
+    )
     own = listener.getsockname()[1]
-    hosts = frozenset(origin.partition("://")[2] for origin in own_origins(own)) | ({host} if host else frozenset())
+    hosts = frozenset(origin.partition("://")[2] for origin in web.own_origins(own)) | ({host} if host else frozenset())
 
     def ready(address: str) -> None:
         needs = "requests need the key" if key else "no key is asked for"
         say(f"{captioner.name} is served at {address}v1 ({needs}; Ctrl-C ends it)")
 
-    serve_app(create_app(service, own, hosts), listener, ready)
+    web.serve(create_app(service, own, hosts), listener, ready)

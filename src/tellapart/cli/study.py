@@ -82,8 +82,7 @@ def serve(
     """Serve the study page until Ctrl-C. Repeat the command to continue."""
     need_extra("study", "the study's page", "starlette", "uvicorn")
     from tellapart.study.server import create_app as web_app
-    from tellapart.utils.web import bind
-    from tellapart.utils.web import serve as serve_page
+    from tellapart.utils import web
 
     if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
         raise UsageError(
@@ -98,7 +97,7 @@ def serve(
             f"{folder}/study.toml: {', '.join(open_keys)} {'is' if len(open_keys) == 1 else 'are'} not written yet "
             "(TODO); write what participants should read, or look at the page first with --preview"
         )
-    listener = bind(port)
+    listener = web.bind(port)
     with tempfile.TemporaryDirectory(prefix="tellapart-preview-") as temporary:
         location = str(Path(temporary) / "answers.sqlite") if preview else store
         with open_store(study, location) as answers:
@@ -114,7 +113,7 @@ def serve(
                 if recruitment.link_key:
                     say(f"link for a recruiting platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
 
-            serve_page(web_app(session, listener.getsockname()[1], public_url), listener, ready)
+            web.serve(web_app(session, listener.getsockname()[1], public_url), listener, ready)
 
 
 @app.command()

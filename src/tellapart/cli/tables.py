@@ -27,7 +27,9 @@ from tellapart.utils.options import fill_in
 
 if TYPE_CHECKING:
     from replication.tables import MeasuredTable
-    from tellapart.recipe.tables import Figure, Given, Plan, Step
+    from tellapart.recipe.tables import Figure, Given, Plan, Step, StepEstimate
+
+    Costs = Sequence[tuple[Step, StepEstimate | None]]  # as `estimates` yields them
 
 app = App()
 
@@ -96,7 +98,7 @@ def tables(
 
     Models, captions and results of earlier commands are reused. Interrupted runs resume when you repeat the command.
     """
-    from tellapart.recipe.tables import find_tables, make_plan
+    from tellapart.recipe.tables import estimates, find_tables, machine_speed, make_plan
 
     chosen = find_tables(names or [])
     if options.world == "scenes":
@@ -115,8 +117,10 @@ def tables(
             raise UsageError(f"--captions, --captioner: no row here is of system '{system}'{nearest(system, known)}")
     if options.dry_run:
         last = typed_command().replace(" --dry-run", "") + "  # prints what these commands measured"
-        texts = (*map(dry_text, plans), last)
-        show({"tables": [dry_json(plan) for plan in plans]}, lambda: "\n\n".join(texts), as_json)
+        speed, costs = machine_speed(), [list(estimates(plan)) for plan in plans]
+        texts = (*(dry_text(plan, cost, speed) for plan, cost in zip(plans, costs, strict=True)), last)
+        values = [dry_json(plan, cost) for plan, cost in zip(plans, costs, strict=True)]
+        show({"tables": values}, lambda: "\n\n".join(texts), as_json)
         return
     run_plans(plans, ["--device", device] if device != "auto" else [])
     show({"tables": [as_values(plan) for plan in plans]}, lambda: rich.console.Group(*map(as_rich, plans)), as_json)
@@ -153,13 +157,12 @@ def on_scenes(
 ) -> None:
     """Runs the tables of paper 2 that have a miniature. Raises `UsageError` where one that was named has none."""
     _find_replication()
-    from replication import cores
-    from replication.ndlb import TABLES
+    from replication import cores, ndlb
+    from replication import tables as miniatures
     from replication.seeds import parse_seeds
-    from replication.tables import run_tables
     from tellapart.models.devices import running_on
 
-    known = {(2, str(table.number)): table.number for table in TABLES}
+    known = {(2, str(table.number)): table.number for table in ndlb.TABLES}
     for number, id in chosen if named else ():
         if (number, id) not in known:
             some = ", ".join(f"2:{number}" for number in known.values())
@@ -167,7 +170,7 @@ def on_scenes(
     numbers = [known[one] for one in chosen if one in known]
     seed_numbers = parse_seeds(seeds, "tables").numbers
     with running_on(device):
-        measured = run_tables(numbers, seed_numbers, workers=cores(), settings=precision_settings(precision))
+        measured = miniatures.run_tables(numbers, seed_numbers, workers=cores(), settings=precision_settings(precision))
     show_tables(measured, as_json)
 
 
@@ -204,14 +207,11 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
         raise TellapartError(f"this command ended with exit status {done.returncode}: {step.typed()}")
 
 
-def dry_json(plan: Plan) -> dict[str, Any]:
+def dry_json(plan: Plan, costs: Costs) -> dict[str, Any]:
     """Returns a table's commands, estimates and what is missing as JSON values."""
-    from tellapart.recipe.tables import estimates
-
     rows = [{"row": row.system, "labels": list(row.labels)} for row in plan.rows]
     commands = [
-        {"command": step.typed(), "done": step.done, **({} if cost is None else cost.to_json())}
-        for step, cost in estimates(plan)
+        {"command": step.typed(), "done": step.done, **({} if cost is None else cost.to_json())} for step, cost in costs
     ]
     return {
         "table": f"{plan.paper.number}:{plan.table.id}",
@@ -223,17 +223,14 @@ def dry_json(plan: Plan) -> dict[str, Any]:
     }
 
 
-def dry_text(plan: Plan) -> str:
+def dry_text(plan: Plan, costs: Costs, speed: float) -> str:
     """Returns a table's commands in lines that a shell takes, estimates and what is missing as comments."""
-    from tellapart.recipe.tables import estimates, machine_speed
-
-    speed = machine_speed()
     lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
     lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
     lines += [f"# {note}" for note in plan.notes()]
     lines += [f"# needs {path}: {why}" for path, why in plan.needed_files().items()]
     hours = 0.0
-    for step, cost in estimates(plan):
+    for step, cost in costs:
         note = "" if cost is None else f"  # about {cost.text(speed)}"
         hours += 0 if cost is None or step.done else cost.flops / speed / 3600
         lines.append(step.typed() + ("  # done" if step.done else note))

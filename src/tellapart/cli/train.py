@@ -40,16 +40,14 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a model from a recipe, evaluate it before and after, and write a report."""
-    from tellapart.models import ranks
-    from tellapart.models.devices import running_on
+    from tellapart.models import devices, ranks
     from tellapart.recipe.reading import find_recipe, read_recipe
-    from tellapart.training.runs import adoptions
-    from tellapart.training.runs import train as run_training
+    from tellapart.training import runs
 
-    with running_on(device):
+    with devices.running_on(device):
         in_processes(nproc)
         ranks.start()
         config = read_recipe(find_recipe(recipe), [*(settings or []), *precision_settings(precision)])
-        run = run_training(config, out, resume=resume, overwrite=overwrite, adopted=adoptions(adopt or [], config))
+        run = runs.train(config, out, resume=resume, overwrite=overwrite, adopted=runs.adoptions(adopt or [], config))
     if ranks.is_main():
         show_run(run.folder, as_json)

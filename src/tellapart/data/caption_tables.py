@@ -27,7 +27,6 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
     try:
         import openpyxl
-        from openpyxl.utils.exceptions import InvalidFileException
     except ModuleNotFoundError:
         raise MissingExtra("excel", "reading Excel files") from None
     try:
@@ -43,7 +42,7 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     except FileNotFoundError:
         raise UsageError(f"{path}: file not found; expected the path of a caption file") from None
     except (
-        *(OSError, zipfile.BadZipFile, InvalidFileException, ParseError),
+        *(OSError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, ParseError),
         *(KeyError, IndexError, ValueError, TypeError),  # raised by openpyxl if parts of the file are damaged
     ) as error:
         raise UsageError(f"{path}: damaged, or not an Excel file ({str(error).splitlines()[0] or error!r})") from None
@@ -142,7 +141,6 @@ def _without_bytes(schema: Any, name: str) -> str:
 def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Reads all columns without bytes; with ``names`` only the matching texts, the id and the picture."""
     try:
-        import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise MissingExtra("parquet", "reading Parquet") from None

@@ -18,7 +18,6 @@ from tellapart.errors import MissingExtra, TellapartError, UsageError
 from tellapart.evaluation.chosen_metrics import choose
 from tellapart.evaluation.context import EvalContext, EvalInputs
 from tellapart.evaluation.judgements import Judgements, read_judgements
-from tellapart.evaluation.models import load_scorers
 from tellapart.evaluation.options import JudgeInputs
 from tellapart.evaluation.published_agreement import PUBLISHED, published_tau
 from tellapart.evaluation.side_files import read_object_inputs
@@ -429,6 +428,8 @@ def _with_pictures(judgements: Judgements, data: str, scorer: str | None) -> tup
     items = {item.id: item for item in rows.values() if item is not None}
     distinct = list(items.values())
     notes: list[str] = []
+    from tellapart.evaluation.models import load_scorers
+
     models, readable = load_scorers([scorer] if scorer else [], distinct, notes)
     if readable is not None and len(readable) < len(distinct):
         raise UsageError(f"{len(distinct) - len(readable):,} judged pictures cannot be read; give whole pictures")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from tellapart.evaluation.test_sets import CandidateSets, retrieve, whole_sets
 from tellapart.metrics.statistics import Interval, mean_interval
 from tellapart.report.album import Album
 from tellapart.report.template import template
-from tellapart.scorers import Scorer
 from tellapart.types import Item
+
+if TYPE_CHECKING:
+    from tellapart.scorers import Scorer
 
 BINS = 10  # bins of a histogram
 REFERENCES = 5  # references per picture over which human recall is averaged

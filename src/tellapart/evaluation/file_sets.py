@@ -17,18 +17,16 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tellapart.bags.file import Bag, read_bags, read_truematch
 from tellapart.data.readers.imagecode import image_sets, is_layout
 from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.evaluation.test_sets import CandidateSets
 from tellapart.utils.messages import parse_json
-
-if TYPE_CHECKING:
-    from tellapart.bags.file import Bag
 
 
 @dataclass(frozen=True)
@@ -95,7 +93,6 @@ class FileSets:
 
 def read_sets(path: Path) -> list[FileSets]:
     """Reads the sets of a file, or of a folder with TrueMatch's files. Raises `UsageError` for unknown layouts."""
-    from tellapart.bags.file import read_bags, read_truematch
 
     path = Path(path)
     if path.is_dir():
@@ -147,7 +144,6 @@ def _by_size(bags: Iterable[Bag], origin: str) -> list[FileSets]:
 
 def _frames(path: Path, value: dict[str, Any]) -> list[FileSets]:
     """Returns pairs (and bags of four) of frames of one shot."""
-    from tellapart.bags.file import Bag
 
     try:
         pairs = [entry["frames"] for entry in value["pairs"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tellapart.data import Dataset, open_data
@@ -19,7 +20,6 @@ from tellapart.evaluation.matching import (
     with_ids,
     with_references,
 )
-from tellapart.evaluation.models import load_models
 from tellapart.evaluation.options import EvalOptions
 from tellapart.evaluation.prepare import make_context
 from tellapart.evaluation.side_files import (
@@ -115,7 +115,13 @@ def run_eval(options: EvalOptions) -> Results:
     kept, inputs, notes = read_files(options)
     try:
         check_metrics(kept, inputs)
-        inputs, hardware = load_models(options, inputs, notes)
+        hardware: dict[str, str] = {}
+        if options.models:
+            from tellapart.evaluation.models import load_models
+
+            inputs, hardware = load_models(options, inputs, notes)
+        else:
+            inputs = replace(inputs, judge=options.judge.open())
         if inputs.items is not None:
             kept = {name: {item.id: own[item.id] for item in inputs.items} for name, own in kept.items()}
         results = evaluate(kept, inputs)

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
+import torch
 
 from tellapart.data import Skipped
 from tellapart.errors import UsageError
+from tellapart.evaluation import text_models
 from tellapart.evaluation.context import CandidateInputs, EvalInputs
 from tellapart.evaluation.file_sets import HARD
 from tellapart.evaluation.options import EvalOptions
+from tellapart.features.store import FeatureStore
+from tellapart.models import devices
+from tellapart.models import names as model_names
+from tellapart.scorers import Scorer, load_scorer
 from tellapart.types import Item
 from tellapart.utils.messages import detail
-
-if TYPE_CHECKING:
-    import torch
-
-    from tellapart.scorers import Scorer
-
 
 M = TypeVar("M")
 
@@ -34,10 +34,6 @@ def load_scorers(
     precision: str = "auto",
 ) -> tuple[list[tuple[Scorer, np.ndarray]], Sequence[Item] | None]:
     """Loads scorers with their features of the items. Leaves out items with unreadable pictures, with a note."""
-    from tellapart.features.store import FeatureStore
-    from tellapart.models import names as model_names
-    from tellapart.scorers import load_scorer
-
     if not names or items is None:
         return [], items
 
@@ -58,8 +54,6 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
 
     A hard pool only loses the unreadable pictures; other sets with such a picture are left out.
     """
-    from tellapart.features.store import FeatureStore
-
     given = inputs.candidates
     others = FeatureStore().readable(given.items, scorer.encoder) if given.items else []
     lost = {item.id for item in (*(inputs.items or ()), *given.items)} - {item.id for item in (*items, *others)}
@@ -76,11 +70,6 @@ def readable_candidates(inputs: EvalInputs, items: Sequence[Item], scorer: Score
 def load_models(options: EvalOptions, inputs: EvalInputs, notes: list[str]) -> tuple[EvalInputs, dict[str, str]]:
     """Returns the inputs with loaded models and readable pictures, and the hardware that the models run on."""
     others = options.eval_scorers or []
-    if not options.models:
-        return replace(inputs, judge=options.judge.open()), {}
-    from tellapart.evaluation import text_models
-    from tellapart.models import devices
-
     on = (options.device, options.precision)
     names = [name for name in (options.scorer, *others) if name is not None]
     scorers, items = load_scorers(names, inputs.items, notes, *on)

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.captioners import Captioner
+from tellapart.captioners import Captioner, load_captioner
+from tellapart.features.store import FeatureStore
+from tellapart.features.views import make_view
 from tellapart.language.words import Word
 from tellapart.objectives.smile import subset_mask
 from tellapart.rewards.paid_words import JudgedWords, PaidWords, WordEffects
 from tellapart.rewards.speaker import Speaker
 from tellapart.scorers import Scorer
-from tellapart.types import Batch, Rollout, Rows, in_mode
+from tellapart.types import Batch, Item, Rollout, Rows, in_mode
 
 
 def add_word_values(
@@ -56,6 +58,13 @@ def add_word_values(
                 [word.start, word.end, round(float(judged.near_RW[r, w]), 3), round(float(judged.gate_RW[r, w]), 3)]
                 for w, word in _written(judged, r)
             ]
+
+
+def losses_of(model: str, item: Item, text: str, device: str = "auto") -> list[tuple[str, float, float, str, float]]:
+    """Loads a captioner by name and computes `token_losses` of a caption of a picture."""
+    captioner = load_captioner(model, device)
+    view = make_view(captioner, FeatureStore(), progress=False)
+    return token_losses(captioner, torch.as_tensor(view.rows([item])[:]), text)
 
 
 def token_losses(captioner: Captioner, visual: torch.Tensor, text: str) -> list[tuple[str, float, float, str, float]]:

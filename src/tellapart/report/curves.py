@@ -217,12 +217,3 @@ def charts(log: TrainingLog) -> tuple[list[Chart], list[Chart]]:
 def _validation_chart(log: TrainingLog, key: str) -> Chart:
     name = "R@1" if key == "recall@1" else log.labels.get(key, key)
     return draw(f"validation {key}", f"Validation {name}", log.validation[key], log.best_step)
-
-
-def _range(values: Sequence[float]) -> tuple[float, float]:
-    margin = 0.08 * (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0
-    return min(values) - margin, max(values) + margin
-
-
-def _both(recall: str, value: float, cost: float) -> str:
-    return f"{recall} {value_text(value)}, CIDEr {value_text(cost)}"

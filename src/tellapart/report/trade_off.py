@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tellapart.metrics.results import Results
 from tellapart.metrics.statistics import Interval
 from tellapart.report.comparable import test_conditions
-from tellapart.report.curves import PlotFrame, _both, _range, nice_ticks, path, value_text
+from tellapart.report.curves import PlotFrame, nice_ticks, path, value_text
 from tellapart.report.folder import RunFolder
 from tellapart.report.shown import ShownMetric, metric_of
 from tellapart.report.verdict import compare, main_metric
@@ -188,3 +188,12 @@ def _draw(measured: str, of_runs: Sequence[Measured | None], names: Sequence[str
 def _path(spots: Sequence[Spot]) -> str:
     """Returns an SVG path through the spots; "" for a single spot."""
     return path((spot.x, spot.y) for spot in spots) if len(spots) > 1 else ""
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    margin = 0.08 * (max(values) - min(values)) or abs(values[0]) * 0.1 or 1.0
+    return min(values) - margin, max(values) + margin
+
+
+def _both(recall: str, value: float, cost: float) -> str:
+    return f"{recall} {value_text(value)}, CIDEr {value_text(cost)}"

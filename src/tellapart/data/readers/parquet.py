@@ -258,7 +258,6 @@ def _first_is_base64(files: Sequence[Path], column: str) -> bool:
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise MissingExtra("parquet", "reading Parquet") from None

@@ -129,7 +129,6 @@ def _csv(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
 
 def _parquet(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
     try:
-        import pyarrow
         import pyarrow.parquet
     except ModuleNotFoundError:
         raise MissingExtra("parquet", "writing Parquet") from None
