@@ -97,7 +97,9 @@ def test_mostly_unreadable_pictures_are_exit_status_1(cli: Cli, tiny_captioner: 
     for number in range(1, 9):
         (folder / f"bad{number}.png").write_text("Dear all")
     done = cli(*command)
-    assert done.status == 1 and "9 of 10 pictures could not be read, more than half" in done.err.splitlines()[-1]
+    assert (
+        done.status == 1 and "9 of 10 pictures could not be read, which is more than half" in done.err.splitlines()[-1]
+    )
     assert len(out.read_text().splitlines()) == 1
 
 

@@ -184,7 +184,7 @@ def test_eval_takes_the_bags(cli: Cli, photos: Path, tiny_scorer: Path, tmp_path
     [
         (["--size", "40"], "bags of 40 need at least 40 distinct pictures, got 30 (and 1 copies)"),
         (["--size", "1,3"], "bag sizes: expected sizes of at least 2, such as 3,5,7, got 1, 3"),
-        (["--size", "three"], "--size three: expected whole numbers with commas"),
+        (["--size", "three"], "--size three: expected integers separated by commas, such as"),
         (["--size", ","], "bags of no size"),
         (["--captions", "nowhere.json"], "nowhere.json: no such file"),
         (["--max-cosine", "-0.99"], "all bags exceed a cosine of -0.99"),

@@ -234,9 +234,12 @@ def test_the_command_writes_bags_with_ids_in_bounded_memory(
         assert [bag.ids for bag in bags] == [bag.ids for bag in expected]
     assert (file.header.sizes, file.header.pictures, file.header.recall) == ((3, 5), N, 1.0)
     assert not out.with_name("bags.jsonl.work").exists(), "what was made on the way is gone"
-    assert "leave DATA and --scorer out" in cli("bags", "mine", "photos", "--features", folder).line
-    assert "--memory-gb is of --features" in cli("bags", "mine", "photos", "--scorer", "x", "--memory-gb", 2).line
-    assert "name pictures and --scorer, or --features FOLDER" in cli("bags", "mine").line
+    assert (
+        "--features cannot be combined with DATA or --scorer; remove"
+        in cli("bags", "mine", "photos", "--features", folder).line
+    )
+    assert "--memory-gb requires --features" in cli("bags", "mine", "photos", "--scorer", "x", "--memory-gb", 2).line
+    assert "nothing to mine; pass pictures and --scorer, or --features" in cli("bags", "mine").line
 
 
 @pytest.fixture
@@ -298,7 +301,7 @@ def test_of_copies_the_first_is_used(
     mine_folder(folder, tmp_path / "plain.jsonl", [3], pictures=pictures, progress=False)
     found, plain = (read_bags(tmp_path / f"{name}.jsonl") for name in ("copies", "plain"))
     assert found.header.left_out == {"copies": 4} and found.header.pictures == N
-    assert mined.to_json()["left_out"] == {"copies": 4} and "4 copies left out" in mined.lines()[0]
+    assert mined.to_json()["left_out"] == {"copies": 4} and "excluding 4 copies" in mined.lines()[0]
     if pictures is None:
         assert found.bags == plain.bags
     ids = [id_ for bag in found.bags for id_ in bag.ids]

@@ -64,7 +64,7 @@ def test_broken_text_is_asked_again_then_set_aside(cli: Cli, server: FaultServer
     out = tmp_path / "b.jsonl"
     for repeat in range(2):  # the ledger holds the bad answers: the repeat asks nothing, and ends as well
         status, _, err = boost(cli, server, out)
-        assert status == 1 and "stage describe has no good answer about any of 3 items (3 broken text" in err
+        assert status == 1 and "stage describe has no usable answer for any of 3 items (3 broken text" in err
         assert len(asked) == 3 + 2 * 3 and repeat in (0, 1)
     for row in rows(out):
         assert row["captions"] == [GOOD] and row["stages"] == {"blend": GOOD}
@@ -95,7 +95,7 @@ def test_workers_end_with_the_same_error(cli: Cli, server: FaultServer, tmp_path
         (tmp_path / name).mkdir()
         status, _, err = boost(cli, server, tmp_path / name / "b.jsonl", *options)
         lines.append((status, err.splitlines()[-1].replace(f"/{name}/", "/")))
-    assert lines[0] == lines[1] and lines[0][0] == 1 and "stage describe has no good answer" in lines[0][1]
+    assert lines[0] == lines[1] and lines[0][0] == 1 and "stage describe has no usable answer for any of" in lines[0][1]
 
 
 @pytest.mark.parametrize(("bad", "instead"), [("describe", "blend"), ("blend", "describe"), ("", "")])
@@ -106,7 +106,7 @@ def test_a_stage_without_a_good_answer_leaves_the_captions_of_the_others(
     out = tmp_path / "b.jsonl"
     status, told, err = boost(cli, server, out, "--json")
     summary = json.loads(told)
-    assert status == 1 and err.splitlines()[-1].startswith(f"tellapart: stage {bad or 'blend'} has no good answer")
+    assert status == 1 and err.splitlines()[-1].startswith("or change the prompt with --prompts")
     assert summary["captions_of"] == instead and summary["boosted"] == (3 if instead else 0)
     for row in rows(out):
         assert row["captions"] == ([GOOD] if instead else row["references"])

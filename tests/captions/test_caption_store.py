@@ -384,7 +384,7 @@ def test_a_run_of_alt_text_is_undone(cli: Cli, folder: Path) -> None:
     assert texts(store)["0.jpg"] == "A dog on a lawn" and texts(store)["2.jpg"].endswith("number two.")
     assert not store.caption("0.jpg").is_persons and store.caption("2.jpg").is_persons
     done = cli("captions", "undo", folder, "--captions", alt)
-    assert "5 captions are as before" in done.err
+    assert "restored 5 captions" in done.err
     assert texts(CaptionStore.open(folder, alt)) == {
         f"{n}.jpg": f"A dog on a lawn by a lake, number {'two' if n == 2 else n}." for n in range(6)
     }

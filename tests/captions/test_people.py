@@ -81,7 +81,7 @@ def test_overwrite_leaves_text_files_of_people(cli: Cli, folder: Path, tmp_path:
     hidden = {path.name for path in folder.iterdir() if path.suffix not in (".jpg", ".txt")}
     assert hidden == {FILE_NAME}, "one file of ours"
     done = cli("captions", "undo", folder)
-    assert "1 change undone: 2 captions are as before" in done.err
+    assert "restored 2 captions" in done.err
     assert [(folder / f"{n}.txt").read_text() for n in (1, 2)] == ["by hand", "edited\n"]
 
 
@@ -282,7 +282,7 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
     for more in (LORA, (*LORA, "--dry-run")):
         line = purpose(cli, "lora", folder, *more).line
         assert re.search(
-            r"0\.bmp and \S*0\.jpg would share \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
+            r"0\.bmp and \S*0\.jpg would both use \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
         )
         assert "3.txt: not UTF-8 (byte 2); convert it to UTF-8" in line
     assert sorted(folder.iterdir()) == before

@@ -78,14 +78,14 @@ def test_the_command_reads_photos_and_files(tmp_path: Path, tiny_scorer: Path) -
     arguments = ["report", "changes", str(tmp_path / "before.json"), str(tmp_path / "after.json")]
     arguments += ["--data", f"folder:{tmp_path / 'photos'}"]
     error = CliRunner().invoke(whole_app(), arguments).exception
-    assert isinstance(error, UsageError) and "give them with --references" in str(error)
+    assert isinstance(error, UsageError) and "CIDEr requires references, but some pictures have none; add" in str(error)
     arguments += ["--references", str(tmp_path / "references.json"), "--scorer", str(tiny_scorer)]
     done = CliRunner().invoke(whole_app(), [*arguments, "--json"])
     found = json.loads(done.stdout)
     assert [(fall["before"], fall["kind"]) for fall in found["falls"]] == [("a cat", "hallucinated")]
     assert found["kinds"] == {"better": 0, "equal": 0, "hallucinated": 1} and sum(found["retrieval"].values()) == 3
     shown = CliRunner().invoke(whole_app(), arguments).stdout
-    assert "CIDEr falls on 1 of 3 pictures" in shown and "a brown horse" in shown
+    assert "CIDEr decreases on 1 of 3 pictures" in shown and "a brown horse" in shown
     (tmp_path / "after.json").write_text(json.dumps(records[:2]))
     arguments = arguments[: arguments.index("--scorer")]
     error = CliRunner().invoke(whole_app(), arguments).exception

@@ -94,7 +94,7 @@ def test_the_file_is_written_as_its_name_ends_or_as_the_option_says(cli: Cli, fi
     [
         (("--out", "r.xlsx"), "r.xlsx: cannot tell the format from this name; expected .json .csv .md .tex .txt"),
         (("--format", "html"), "unknown format 'html'; expected one of table, markdown, latex, csv, json"),
-        (("--json", "--format", "csv"), "--json and --format csv contradict each other"),
+        (("--json", "--format", "csv"), "--json and --format csv cannot be combined; remove one of them"),
         (("--per-caption", "p.txt"), "p.txt: expected a name that ends in .jsonl or .csv"),
         (("--report", "page.pdf"), "page.pdf: expected a name that ends in .html or .htm"),
         (("--out", "."), "Invalid value for '--out' / '-o': File '.' is a directory"),

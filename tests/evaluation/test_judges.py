@@ -283,6 +283,6 @@ def test_the_commands(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         )
         assert shown.status == 0 and "arena by gpt-x" in shown.out
     assert (
-        "needs a judge; add --llm-judge"
+        "an arena requires a judge; add --llm-judge"
         in cli("eval", "--captions", "one.jsonl", "--references", "references.jsonl", "--metrics", "clair").line
     )

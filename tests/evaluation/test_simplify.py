@@ -135,4 +135,8 @@ def test_captions_that_name_nothing_are_an_error(tmp_path: Path) -> None:
     error = (
         CliRunner().invoke(whole_app(), ["data", "simplify", str(tmp_path / "captions.txt"), "-o", str(out)]).exception
     )
-    assert isinstance(error, UsageError) and "none of 2 captions names anything" in str(error) and not out.exists()
+    assert (
+        isinstance(error, UsageError)
+        and "no subject was found in any of 2 captions, so nothing was" in str(error)
+        and not out.exists()
+    )

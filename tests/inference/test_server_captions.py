@@ -243,7 +243,10 @@ def test_price_prompt_and_key(
     name = f"openai:m@{server.url}?key=MY_KEY&in=2.5&prompt=Was siehst du%3F&out=10"
     done = cli("caption", name, str(tmp_path / "photos"), "-o", str(tmp_path / "a.jsonl"), "--batch-size", "3")
     assert done.status == 0, done.err
-    before, after = done.err.index("openai:m: 12 requests expected, at most 24 with"), done.err.index("12 answers of")
+    before, after = (
+        done.err.index("openai:m: 12 requests expected, at most 24 with"),
+        done.err.index("12 server answers"),
+    )
     assert before < after
     assert "about 12,036 tokens in and up to 3,072 out, at most 24,072 and 6,144; cost up to 0.06, at most" in done.err
     assert "(1,200 tokens in, 120 out, cost 0.00)" in done.err
@@ -276,7 +279,7 @@ def test_wrong_models_addresses_and_options_are_one_line(
             "--decoding",
             "temperature=0.5",
         ): "--decoding temperature requires sampling; add --best-of 10 --scorer MODEL, --consensus",
-        ("--workers", "2"): "a server has its own workers; leave out --workers and --ray, or raise --batch-size",
+        ("--workers", "2"): "--workers and --ray require a local model; remove them, or",
     }.items():
         assert expected in cli("caption", "openai:m@http://127.0.0.1:9/v1", folder, "-o", out, *options).line
     assert "on which server?" in cli("caption", "openai:m", folder, "-o", out).line

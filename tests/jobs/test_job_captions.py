@@ -91,9 +91,9 @@ def test_without_ray_a_line_says_what_to_install(
     ("options", "line"),
     [
         (("--best-of", 3, "--scorer", "scenes", "--workers", 2), "--best-of compares each picture with all others"),
-        (("--estimate",), "--estimate is for many workers; type --workers 2 or --ray"),
-        (("--price", 2, "--workers", 2), "--price is for --estimate"),
-        (("--workers", 2, "--estimate", "--overwrite"), "--estimate keeps what is there; leave out --overwrite"),
+        (("--estimate",), "--estimate requires multiple workers; add --workers 2 or"),
+        (("--price", 2, "--workers", 2), "--price requires --estimate; add it, or remove --price"),
+        (("--workers", 2, "--estimate", "--overwrite"), "--estimate does not change existing results, so it cannot be"),
     ],
 )
 def test_what_has_no_effect_is_refused(cli: Cli, options: tuple[object, ...], line: str, photos: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_damaged_shard_and_replaced_pictures_are_done_again(cli: Cli, tiny_cap
     (photos / "09.jpg").write_bytes(photo(99, 48, 32))
     again = cli(*command, "-o", out)
     assert again.status == 0 and "2 of 4 shards already done" in again.err
-    assert "shard 0 is done again" in again.err and "some of its pictures were replaced; shard 2 is done" in again.err
+    assert "repeating shard 0" in again.err and "some of its pictures were replaced; shard 2 is done" in again.err
     assert [part.stat().st_mtime_ns != time for part, time in zip(parts, before, strict=True)] == [1, 0, 1, 0]
 
     assert cli(*command, "-o", tmp_path / "anew.jsonl").status == 0
@@ -243,7 +243,7 @@ def test_the_plain_command_notices_pictures_replaced_since_a_job(
 
     listed = next(Path(f"{out}.job").glob("parts-*/000001.pictures"))
     listed.write_text("")
-    assert "shard 1 is done again" in cli(*shared).err
+    assert "repeating shard 1" in cli(*shared).err
     assert len(Provenance.open(Path(out)).rows) == 8
     assert cli("job", "merge", f"{out}.job").status == 0
     assert "0 captions written, 8 already done" in cli(*plain).err

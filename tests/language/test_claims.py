@@ -76,7 +76,18 @@ def test_places_are_those_of_the_caption() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", " ", "...", "and of the", "\ud800", "🐶 🐱", "a" * 5000, "1,000,000 2.5 %", "a " * 400]
+    "text",
+    [
+        "",
+        " ",
+        "...",
+        "and the other ranks were stopped; saved checkpoints are kept",
+        "\ud800",
+        "🐶 🐱",
+        "a" * 5000,
+        "1,000,000 2.5 %",
+        "a " * 400,
+    ],
 )
 def test_any_text_is_read(text: str) -> None:
     found = extract(text)

@@ -783,7 +783,7 @@ def test_several_captions_words_to_include_and_files_of_both_kinds(cli: Cli, fol
         ),
         ("lora --trigger x --decoding samples=1", "--decoding samples=1: expected at least 2"),
         ("lora --trigger x --decoding sample=3", "no setting 'sample'; did you mean 'samples'?"),
-        ("alt-text -o - --doubtful", "--doubtful asks a captioner on this machine, and needs a file of texts"),
+        ("alt-text -o - --doubtful", "--doubtful requires a local captioner and an output file"),
     ],
 )
 def test_options_without_effect_are_refused(

@@ -53,7 +53,7 @@ def test_every_shipped_recipe_is_listed_with_one_line(cli: Cli) -> None:
 
 def test_show_prints_the_file_and_refuses_an_unknown_name(cli: Cli) -> None:
     assert cli("recipes", "show", "scenes_smile").out == (SHIPPED / "scenes_smile.toml").read_text()
-    assert "no shipped recipe is called 'nothing'" in cli("recipes", "show", "nothing").line
+    assert "no included recipe is named 'nothing'; run tellapart recipes" in cli("recipes", "show", "nothing").line
 
 
 def test_train_takes_a_name(cli: Cli) -> None:

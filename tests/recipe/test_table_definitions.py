@@ -202,12 +202,12 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
     [
         (("1:1", "--rows", "blip-smlie"), "table 1:1 has no row 'blip-smlie'; did you mean 'blip-smile'"),
         (("1:1", "--captions", "capenrich=none.jsonl"), "there is no file none.jsonl"),
-        (("1:1", "--captions", "capenrich"), "cannot read --captions capenrich; expected SYSTEM=…"),
+        (("1:1", "--captions", "capenrich"), "--captions capenrich: expected SYSTEM=…"),
         (("1:1", "--captioner", "capenrih=m:f"), "no row here is of system 'capenrih'; did you mean 'capenrich'?"),
-        (("1:1",), "which is not there; see all that it needs: tellapart tables 1:1 --dry-run"),
+        (("1:1",), "which does not exist; to list all required files, run"),
         (("2:3", "--seeds", "dev"), "--seeds requires --world scenes"),
         (("2:3", "--world", "scenes", "--dry-run"), "require the papers' data"),
-        (("3:1", "--world", "scenes"), "table 3:1 has no miniature on scenes; known: 2:2, 2:3, 2:5, 2:7"),
+        (("3:1", "--world", "scenes"), "table 3:1 has no version on scenes; available: 2:2, 2:3, 2:5, 2:7"),
     ],
 )
 def test_what_cannot_run_is_one_line(cli: Cli, words: tuple[str, ...], line: str) -> None:

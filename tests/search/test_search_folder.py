@@ -109,5 +109,5 @@ def test_the_command_prints_hits_figures_and_a_page(cli: Cli, folder: Path, tmp_
         "search", folder, "--queries", tmp_path / "queries.csv", "--scorer", "scenes", "--report", page, "--overwrite"
     )
     assert "both, fused" in done.out and "number 1" in page.read_text()
-    assert "type one of them" in cli("search", folder).line
+    assert "expected either words to search for, or --queries FILE" in cli("search", folder).line
     assert "--device requires --scorer" in cli("search", folder, "x", "--device", "cpu").line

@@ -193,7 +193,7 @@ def test_from_pictures_to_the_table(
     assert done.status == 0 and re.search(r"human +\d+\.\d \[", done.out) and (tmp_path / "s" / "report.html").is_file()
     done = cli("study", "forget", "s", "--id", "SIMULATED0.0", "--store", "s/simulated/answers.sqlite")
     assert done.status == 0 or "no participant" in done.err
-    assert "forget whom?" in cli("study", "forget", "s").line
+    assert "nothing to delete; pass --id IDENTIFIER, or --all-ids to" in cli("study", "forget", "s").line
     assert cli("study", "forget", "s", "--all-ids", "--store", "s/simulated/answers.sqlite").status == 0
     assert open_study(tmp_path / "s").quota == 3
 
@@ -219,15 +219,21 @@ def test_a_small_study_says_that_pictures_are_reserved(
         (("simulate", "nothing"), "not the folder of a study"),
         (("plan", "guess", "--difference", "0.1"), "a study of 'guess'"),
         (("plan", "pick", "--difference", "0.7"), "expected both systems between 0 and 1"),
-        (("plan", "pick", "--difference", "0.1", "--budget", "100"), "--budget needs"),
-        (("plan", "compare", "--difference", "0.1", "--base", "0.6"), "--base has no effect on compare"),
+        (("plan", "pick", "--difference", "0.1", "--budget", "100"), "--budget requires"),
+        (
+            ("plan", "compare", "--difference", "0.1", "--base", "0.6"),
+            "--base cannot be combined with compare, where equal systems",
+        ),
         (("plan", "pick", "--difference", "0.1", "--seed", "-1"), "-1 is not in the range"),
         (("simulate", "s", "--think", "nan"), "--think nan: expected a finite number"),
         (("simulate", "rate", "--effect", "simle=0.5"), "no system 'simle'"),
-        (("plan", "pick", "--difference", "0.1", "--items", "ten"), "--items ten: expected whole numbers"),
-        (("serve", "nothing", "--public-url", "https://x.org/path"), "an address without a path"),
+        (
+            ("plan", "pick", "--difference", "0.1", "--items", "ten"),
+            "--items ten: expected integers separated by commas, such as",
+        ),
+        (("serve", "nothing", "--public-url", "https://x.org/path"), "expected a URL without a path, such as"),
         (("create", "rate", "nowhere"), "nowhere"),
-        (("serve", "s", "--preview", "--store", "x"), "--preview keeps nothing"),
+        (("serve", "s", "--preview", "--store", "x"), "--preview saves nothing, so it cannot be combined with"),
         (("simulate", "s", "--effect", "simle=0.5"), "did you mean 'smile'"),
         (("simulate", "s", "--random", "0.9", "--hasty", "0.2"), "leave some participants careful"),
         (("simulate", "s", "--url", "ftp://x"), "expected an address such as"),

@@ -539,7 +539,7 @@ def test_kill_9_takes_no_answer_that_was_acknowledged(made: Study, tmp_path: Pat
         assert server.stderr is not None
         line = server.stderr.readline()
         found = re.search(r"http://127\.0\.0\.1:\d+", line)
-        assert found and "6 participants wanted" in line, line
+        assert found and "study for 6 participants at" in line, line
         return server, found[0]
 
     server, url = serve(0)

@@ -226,7 +226,8 @@ def test_what_is_on_the_hub_and_what_is_not(tiny_recipe: dict[str, Any], tiny_ca
 
 def test_private_alone_is_refused(cli: Cli, photos: Path, tmp_path: Path) -> None:
     assert (
-        "--private needs --push-to-hub" in cli("finetune", "scenes", photos, "-o", tmp_path / "out", "--private").line
+        "--private requires --push-to-hub USER/NAME; add it, or remove"
+        in cli("finetune", "scenes", photos, "-o", tmp_path / "out", "--private").line
     )
 
 

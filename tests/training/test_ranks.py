@@ -223,7 +223,7 @@ def test_a_rank_that_dies_ends_the_run_with_one_line_and_one_process_goes_on(
     assert time.monotonic() - begin < 60
     assert process.returncode == 1
     last = errors.strip().splitlines()[-1]
-    assert last.startswith("tellapart: rank 1 of the run was ended by SIGKILL")
+    assert last.startswith("tellapart: rank 1 was terminated by SIGKILL")
     assert "Traceback" not in errors
     done = subprocess.run(
         [*train, "--resume", "--set", "training.steps=600"],
@@ -263,7 +263,7 @@ def test_the_cause_is_told_and_not_what_followed_from_it() -> None:
     lost = Failure(1, 10, line="RuntimeError: gloo", lost=True, traceback="")
     stopped, killed = Failure(-15, 9), Failure(-9, 12)
     own = Failure(2, 11, line="no such column", lost=False, traceback="")
-    assert explained({0: lost, 1: killed, 2: stopped})[0].startswith("rank 1 of the run was ended by SIGKILL")  # type: ignore[dict-item]
+    assert explained({0: lost, 1: killed, 2: stopped})[0].startswith("rank 1 was terminated by SIGKILL")  # type: ignore[dict-item]
     assert explained({0: lost, 1: own, 2: stopped}) == ("no such column", 2)  # type: ignore[dict-item]
     with pytest.raises(KeyboardInterrupt):
         explained({0: Failure(INTERRUPTED, 10, line="stopped", lost=False, traceback="")})  # type: ignore[dict-item]

@@ -90,7 +90,9 @@ class Command(TyperCommand):
             if "" in values:
                 raise UsageError(f"{param.opts[0]} '': expected the name of a {param.type.name}")
             if "-" in values:
-                expected = "expected a name, for this is neither stdin nor stdout; a file that is called so is ./-"
+                expected = (
+                    "a file name is required, because this is neither stdin nor stdout; for a file named -, use ./-"
+                )
                 raise UsageError(f"{param.opts[0]} -: {expected}")
         if not ctx.resilient_parsing:
             ctx.call_on_close(set_output_rules)  # no rule of this command is one of the next in this process
@@ -231,4 +233,4 @@ def refuse_repeats(command: Any, ctx: Any, args: list[str]) -> None:
         flag = param.is_flag and not param.secondary_opts
         if count > 1 and not (param.multiple or param.count or flag):
             names = "/".join((*param.opts[:1], *param.secondary_opts[:1]))
-            raise UsageError(f"{names} is typed {count} times and takes one value; leave one of them")
+            raise UsageError(f"{names} was passed {count} times but takes a single value; remove the others")

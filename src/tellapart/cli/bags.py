@@ -122,7 +122,9 @@ def mine(
             help="Mean cluster size (requires --features). [default: 5,000, or all up to 25,000]",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file mined with other settings.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that was mined with other settings.")
+    ] = False,
     device: Device = "auto",
     precision: ExactPrecision = "auto",
     options: WorkerOptions,
@@ -140,15 +142,15 @@ def mine(
         kept |= {"--device and --precision": (device, precision) != ("auto", "auto")}
         for option, given in kept.items():
             if given:
-                raise UsageError(f"{option}: of pictures, and --features compares what is on disk; leave it out")
+                raise UsageError(f"{option} applies to pictures and cannot be combined with --features; remove it")
         if data or scorer:
-            raise UsageError("--features says what is compared; leave DATA and --scorer out")
+            raise UsageError("--features cannot be combined with DATA or --scorer; remove them")
         _mine_features(features, out, size, max_cosine, memory_gb, cluster_size, overwrite, options, as_json)
         return
     if memory_gb is not None or cluster_size is not None:
-        raise UsageError(f"{'--cluster-size' if memory_gb is None else '--memory-gb'} is of --features; leave it out")
+        raise UsageError(f"{'--cluster-size' if memory_gb is None else '--memory-gb'} requires --features; remove it")
     if not data or scorer is None:
-        raise UsageError("mine what? name pictures and --scorer, or --features FOLDER")
+        raise UsageError("nothing to mine; pass pictures and --scorer, or --features FOLDER")
     if options.wanted:
         encode_ahead(scorer, data, str(out), options, device=device, precision=precision)
     model = Model(scorer, device, precision)
@@ -200,7 +202,7 @@ def sizes_of(size: str) -> list[int]:
     try:
         return bag_file.check_sizes([int(part) for part in size.split(",") if part.strip()])
     except ValueError:
-        raise UsageError(f"--size {size}: expected whole numbers with commas, such as 3,5,7") from None
+        raise UsageError(f"--size {size}: expected integers separated by commas, such as 3,5,7") from None
 
 
 @app.command()
@@ -281,7 +283,9 @@ def pool(
         say(line)
     made = {"pool": str(out), "pictures": len(found.items), "targets": found.asked}
     show(
-        made, lambda: f"{out}: {len(found.items):,} pictures that look like {found.asked:,}; see --distractors", as_json
+        made,
+        lambda: f"{out}: found {len(found.items):,} look-alikes for {found.asked:,} pictures; see --distractors",
+        as_json,
     )
 
 
@@ -338,7 +342,7 @@ def mined_from(
     from tellapart.bags import mine as mining
 
     if max_cosine_pairs and max_cosine is None:
-        raise UsageError("--max-cosine-pairs needs --max-cosine, such as 0.8; add that, or leave both out")
+        raise UsageError("--max-cosine-pairs requires --max-cosine, such as 0.8; add it, or remove --max-cosine-pairs")
     from tellapart.scorers import load_scorer
 
     sizes = sizes_of(size)
@@ -393,8 +397,10 @@ def review(
         listener = bind(port)
 
         def ready(address: str) -> None:
-            say(f"{len(session.bags):,} bags; review them at {address} (Ctrl-C ends it; decisions are in "
-                f"{session.store.path})")  # fmt: skip
+            say(
+                f"{len(session.bags):,} bags; review them at {address} (press Ctrl-C to stop; "
+                f"decisions are saved in {session.store.path})"
+            )
             if open_page:
                 webbrowser.open(address)
 
@@ -417,8 +423,10 @@ def export(
 
     done = export_review(bags, decisions or decisions_of(bags), out, keep)
     kappa = "" if done.kappa is None else f"; κ {done.kappa:.2f}"
-    line = (f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
-            f"by {', '.join(done.reviewers)}{kappa}")  # fmt: skip
+    line = (
+        f"{out}: {done.kept:,} bags kept, {done.dropped:,} dropped, {done.undecided:,} undecided; "
+        f"reviewers: {', '.join(done.reviewers)}{kappa}"
+    )
     show(done.to_json(), lambda: line, as_json)
 
 
@@ -439,7 +447,7 @@ def summary(mined: MinedBags) -> dict[str, Any]:
 def table(mined: MinedBags) -> rich.table.Table:
     """The mined bags as a table."""
     header = mined.file.header
-    copies = "".join(f", {count:,} {what} left out" for what, count in header.left_out.items())
+    copies = "".join(f", {count:,} {what} excluded" for what, count in header.left_out.items())
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=f"{header.pictures:,} pictures{copies}")
     for column in ("bag", "bags", "pictures", "most alike", "least alike"):
         shown.add_column(column, justify="right")

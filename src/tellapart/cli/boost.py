@@ -38,13 +38,16 @@ class BoostOptions:
 
     out: Annotated[Path, typer.Option("--out", "-o", help="Boosted data set.", dir_okay=False)] = Path("boosted.jsonl")
     llm: Annotated[
-        str | None, typer.Option(help="LLM that blends: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")
+        str | None,
+        typer.Option(help=("LLM for the blend stage: openai:MODEL@URL, local:FOLDER, or scripted (for scenes).")),
     ] = None
     mllm: Annotated[
         str | None,
-        typer.Option(help="Model that describes pictures: a VLM, named as --llm; local:CAPTIONER; or file:CAPTIONS."),
+        typer.Option(
+            help=("Model that describes pictures: a VLM, in the same form as --llm; local:CAPTIONER; or file:CAPTIONS.")
+        ),
     ] = None
-    stages: Annotated[str, typer.Option(help="Stages to run, with commas.")] = "blend,describe,holistic"
+    stages: Annotated[str, typer.Option(help="Stages to run, separated by commas.")] = "blend,describe,holistic"
     per_reference: Annotated[
         bool,
         typer.Option(
@@ -57,10 +60,16 @@ class BoostOptions:
     ] = None
     shard: Annotated[str, typer.Option(metavar="I/N", help="Only the I-th of N parts; see job merge.")] = "1/1"
     in_flight: Annotated[int, typer.Option(min=1, max=1024, help="Maximum number of concurrent requests.")] = 16
-    ledger: Annotated[Path | None, typer.Option(help="File that keeps answers. Default: RESULT.ledger.jsonl.")] = None
+    ledger: Annotated[
+        Path | None, typer.Option(help=("File that stores the answers. Default: RESULT.ledger.jsonl."))
+    ] = None
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Also count its tokens: a folder or hub name. The paper's: openai/clip-vit-base-patch32."),
+        typer.Option(
+            help=(
+                "Also count tokens of this tokenizer: a folder or hub name. In the paper: openai/clip-vit-base-patch32."
+            )
+        ),
     ] = None
 
     @property
@@ -78,9 +87,7 @@ def boost(
     precision: InferencePrecision = "auto",
     overwrite: Annotated[
         bool,
-        typer.Option(
-            "--overwrite", help="Begin the job of --workers anew, and replace files that somebody changed since."
-        ),
+        typer.Option("--overwrite", help="Restart the job of --workers, and replace files that were edited since."),
     ] = False,
     job: JobOptions,
     as_json: Json = False,
@@ -93,10 +100,10 @@ def boost(
     check_out(out)
     local = any((spec or "").startswith("local:") for spec in (options.llm, options.mllm))
     if (device, precision) != ("auto", "auto") and not local:
-        raise UsageError("--device and --precision require a local model; type --mllm local:FOLDER, or leave them out")
+        raise UsageError("--device and --precision require a local model; pass --mllm local:FOLDER, or remove them")
     if job.wanted:
         if part != (1, 1) or options.ledger is not None:
-            raise UsageError("with --workers, shards and ledgers are the job's own; leave out --shard and --ledger")
+            raise UsageError("--workers manages its own shards and ledgers; remove --shard and --ledger")
         _by_workers(data, options, device, precision, overwrite, job, as_json)
         return
     dataset = open_many(data)
@@ -114,8 +121,8 @@ def boost(
     dataset.refuse_mostly_unreadable()
     if summary.unanswered:
         raise TellapartError(
-            f"{summary.unanswered:,} of {summary.items:,} items have no answer ({summary.failure}), and keep their own "
-            "captions; the same command requests only these"
+            f"{summary.unanswered:,} of {summary.items:,} items have no answer ({summary.failure}) "
+            "and keep their original captions; run the same command again to request only these"
         )
     if summary.without:
         raise TellapartError(no_answers_message(summary.without[0], summary.captions_of, out, statistics))
@@ -190,11 +197,12 @@ def show_all(value: dict[str, Any], tables: list[Any], statistics: Statistics, o
 def no_answers_message(stage: str, captions_of: str, out: Path, statistics: Statistics) -> str:
     """Why ``stage`` has no usable answer, and which captions the result has instead: those of ``captions_of``."""
     reasons = ", ".join(f"{count:,} {why}" for why, count in statistics.bad[stage].most_common(3))
-    instead = f"those of stage {captions_of}" if captions_of else "people's own"
+    instead = f"those of stage {captions_of}" if captions_of else "the original human captions"
     option = "--mllm" if stage == "describe" else "--llm"
     return (
-        f"stage {stage} has no good answer about any of {statistics.items:,} items ({reasons}); the captions in "
-        f"{out} are {instead}; name another model with {option}, or mend the prompt with --prompts"
+        f"stage {stage} has no usable answer for any of {statistics.items:,} items ({reasons}); "
+        f"the captions in {out} are {instead}; choose another model with {option}, or change the "
+        "prompt with --prompts"
     )
 
 
@@ -202,7 +210,7 @@ def table(summary: Summary) -> rich.table.Table:
     """A job's summary as a table."""
     title = f"{summary.out}: {summary.boosted:,} of {summary.items:,} captions boosted; {summary.retries:,} retries"
     shown = rich.table.Table(box=box.SIMPLE_HEAD, title=title)
-    for column in ("stage", "from the ledger", "asked", "second tries", "rejected", "tokens in", "out", "cost"):
+    for column in ("stage", "from the ledger", "asked", "retries", "rejected", "tokens in", "out", "cost"):
         shown.add_column(column, justify="left" if column == "stage" else "right")
     for name, own in summary.stages.items():
         counts = (own.kept, own.asked, own.second, own.bad, own.prompt_tokens, own.completion_tokens)

@@ -36,7 +36,10 @@ def cache(
 ) -> None:
     """Show the location and size of the feature cache; --remove and --empty delete from it."""
     if empty and remove is not None:
-        raise UsageError("--empty deletes all, --remove one encoder's rows; type one of them")
+        raise UsageError(
+            "--empty and --remove cannot be combined: --empty deletes everything, --remove a single "
+            "encoder; remove one of them"
+        )
     found = (
         describe_cache() if not empty and remove is None else empty_cache() if remove is None else remove_rows(remove)
     )
@@ -61,7 +64,9 @@ def describe_cache() -> tuple[dict[str, Any], Table]:
         ],
     } | {f"{name}_bytes": size for name, size in others.items()}
     title = f"{store.folder}: {whole / 1e9:.2f} GB"
-    table = Table(title=title, caption="tellapart cache --remove NAME deletes one, --empty all")
+    table = Table(
+        title=title, caption=("tellapart cache --remove NAME deletes the features of one encoder, --empty everything")
+    )
     for name in ("encoder", "label", "pictures", "MB", "last used"):
         table.add_column(name, justify="left" if name in ("encoder", "label") else "right", overflow="fold")
     for use in uses:
@@ -83,11 +88,11 @@ def remove_rows(name: str) -> tuple[dict[str, Any], str]:
     if not chosen:
         known = sorted({known for use in uses for known in (use.name, use.label) if known})
         similar = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean '{similar[0]}'?" if similar else f"; tellapart cache lists all {len(uses):,}"
+        hint = f"; did you mean '{similar[0]}'?" if similar else f"; run tellapart cache to list all {len(uses):,}"
         raise UsageError(f"{store.folder}: no encoder '{name}'{hint}")
     freed = sum(store.table.remove(label) for label in chosen)
     value = {"folder": str(store.folder), "removed": chosen, "freed_bytes": freed}
-    return value, f"{store.folder}: {', '.join(chosen)} removed, {freed / 1e9:.2f} GB freed"
+    return value, f"{store.folder}: removed {', '.join(chosen)} and freed {freed / 1000000000.0:.2f} GB"
 
 
 def empty_cache() -> tuple[dict[str, Any], str]:
@@ -99,7 +104,7 @@ def empty_cache() -> tuple[dict[str, Any], str]:
     freed = store.empty() + _size(folders)
     for folder in folders:
         shutil.rmtree(folder)
-    return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: {freed / 1e9:.2f} GB freed"
+    return {"folder": str(store.folder), "freed_bytes": freed}, f"{store.folder}: freed {freed / 1000000000.0:.2f} GB"
 
 
 # What lies in the cache beside features: what it is called in the table, and the names of its folders.

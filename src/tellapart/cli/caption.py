@@ -32,7 +32,9 @@ app = App()
 def caption(
     model: Annotated[
         str,
-        typer.Argument(help="A captioner: folder, run, hub name, 'scenes', or openai:MODEL@URL; MODEL?key=value."),
+        typer.Argument(
+            help=("Captioner: folder, run, hub name, 'scenes', or openai:MODEL@URL. Options follow as MODEL?key=value.")
+        ),
     ],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     *,
@@ -65,7 +67,10 @@ def caption_job(
     out = str(options.out)
     prompts = None if plan.template is None else Prompts.read(plan.template, open_many(pictures), options.fields)
     if check_format(out) != f".{options.format}" and options.format is not None:
-        raise UsageError(f"{out}: with --workers the name says the format; leave out --format {options.format}")
+        raise UsageError(
+            f"--format {options.format} cannot be combined with --workers, which infers the format "
+            f"from {out}; remove it"
+        )
     here = Path(plan.model).expanduser()
     request = caption_request(
         " ".join(pictures), plan.model, plan.decoding, None, None, plan.features, precision, False, prompts
@@ -95,12 +100,17 @@ def caption_job(
 def check_job(plan: CaptionPlan, pictures: Sequence[str], options: CaptionOptions) -> None:
     """Raises `UsageError` for captions that workers cannot write."""
     if plan.served:
-        raise UsageError("a server has its own workers; leave out --workers and --ray, or raise --batch-size")
+        raise UsageError(
+            "--workers and --ray require a local model; remove them, or increase --batch-size for "
+            "more concurrent requests"
+        )
     compared = {"--best-of": options.best_of, "--drop-guesses": options.drop_guesses, "--scorer": options.scorer}
     for name, typed in compared.items():
         if typed:
-            raise UsageError(f"{name} compares each picture with all others, which no worker has; leave it out")
+            raise UsageError(
+                f"{name} compares each picture with all others and is not available with --workers; remove it"
+            )
     if options.out is None or options.out == "-" or options.format == "txt":
-        raise UsageError("with --workers or --ray, captions go to one file; type -o captions.jsonl")
+        raise UsageError("--workers and --ray write captions to a single file; use -o captions.jsonl")
     if plan.template is not None and any(map(is_url, pictures)):
-        raise UsageError("fields of --prompt are filled from files on this machine; copy the pictures here")
+        raise UsageError("the fields of --prompt are read from local files; copy the pictures to this machine")

@@ -22,7 +22,7 @@ from tellapart.utils.messages import for_terminal, say
 
 app = App(
     name="captions",
-    help="The captions of a folder: list them, show who wrote them, and undo changes.",
+    help="Show the captions of a folder and who wrote them, and undo changes.",
     no_args_is_help=True,
 )
 
@@ -32,12 +32,12 @@ def captions() -> None:
     """The group; its help is the app's."""
 
 
-Folder = Annotated[Path, typer.Argument(help="The folder of pictures.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of pictures.")]
 Captions = Annotated[
     Path | None,
     typer.Option(
         "--captions",
-        help="File of captions, or a suffix: .txt, .xmp. [default: what lies in the folder]",
+        help="Caption file, or a suffix: .txt, .xmp. [default: auto-detected in the folder]",
     ),
 ]
 
@@ -56,7 +56,7 @@ def list_captions(folder: Folder, captions: Captions = None, as_json: Json = Fal
 @app.command()
 def history(
     folder: Folder,
-    picture: Annotated[str | None, typer.Argument(help="A picture's id. Default: the changes of the folder.")] = None,
+    picture: Annotated[str | None, typer.Argument(help="Id of a picture. Default: the changes of the folder.")] = None,
     captions: Captions = None,
     as_json: Json = False,
 ) -> None:
@@ -76,7 +76,7 @@ def history(
         show(rows, lambda: _columns(rows), as_json)
         return
     if picture not in store.items:
-        raise UsageError(f"no picture '{picture}' in {folder}{nearest(picture, list(store.items))}")
+        raise UsageError(f"{folder} has no picture '{picture}'{nearest(picture, list(store.items))}")
     versions = [
         {
             "time": _local(version.change.time),
@@ -105,20 +105,20 @@ def undo(
 ) -> None:
     """Undo changes of captions. Captions that were changed since in another program stay."""
     if last is not None and to is not None:
-        raise UsageError("--last counts changes and --to names a time; type one of them")
+        raise UsageError("--last and --to cannot be combined; remove one of them")
     store = CaptionStore.open(folder, captions)
     if moved := store.follow():
-        say(f"{len(moved):,} captions follow their pictures, which were renamed or moved")
+        say(f"moved {len(moved):,} captions along with their renamed or moved pictures")
     ids = store.since(_utc(to)) if to is not None else store.last(last or 1)
     if not ids:
-        say(f"{folder}: no change to undo{f' after {to}' if to else ''}")
+        say(f"{folder}: no changes to undo{f' after {to}' if to else ''}")
         return
     done = store.undo(ids)
     changes = f"{len(ids):,} changes" if len(ids) > 1 else "1 change"
-    say(f"{changes} undone: {len(done.written):,} captions are as before")
+    say(f"undid {changes}: restored {len(done.written):,} captions")
     if done.stayed:
         some = ", ".join(done.stayed[:5]) + (", …" if len(done.stayed) > 5 else "")
-        say(f"{len(done.stayed):,} captions were changed since and stay: {some}")
+        say(f"{len(done.stayed):,} captions have changed since and were kept: {some}")
 
 
 def _utc(typed: str) -> str:

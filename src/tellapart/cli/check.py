@@ -26,21 +26,25 @@ ANY = "any"
 def check(
     captions: Annotated[Path, typer.Argument(help="Caption file, in any layout that eval reads.")],
     pictures: Annotated[
-        str | None, typer.Argument(help="Pictures of the captions, as kind:path?split=test or a folder.")
+        str | None, typer.Argument(help="Pictures of the captions: kind:path?split=test, or a folder.")
     ] = None,
-    references: Annotated[Path | None, typer.Option(help="Reference captions, to find those used as captions.")] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer, to find captions that fit other pictures better.")] = None,
-    captioner: Annotated[str | None, typer.Option(help="Captioner, to find words that fit any picture.")] = None,
+    references: Annotated[
+        Path | None, typer.Option(help=("Reference captions, to detect references that are used as captions."))
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="Scorer, to detect captions that fit other pictures better.")
+    ] = None,
+    captioner: Annotated[str | None, typer.Option(help="Captioner, to detect words that fit any picture.")] = None,
     language: Annotated[str, typer.Option(help="Language of the captions: en, de, fr, es, it, pt, nl, …")] = "en",
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
             metavar="KIND[=PERCENT]",
-            help="Exit with status 1 if this kind of damage exceeds its level; 'any' for all. Repeatable.",
+            help=("Exit with status 1 if this kind of damage exceeds its threshold; 'any' for all kinds. Repeatable."),
         ),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Output page with the fifty worst: .html.", dir_okay=False)
+        Path | None, typer.Option(help="Output page with the fifty worst captions: .html.", dir_okay=False)
     ] = None,
     device: Device = "auto",
     as_json: Json = False,
@@ -55,7 +59,7 @@ def check(
     if report is not None:
         check_output(report, ".html", ".htm")
     if device != "auto" and not (scorer or captioner):
-        raise UsageError("--device is of models; add --scorer MODEL or --captioner MODEL, or leave it out")
+        raise UsageError("--device requires --scorer or --captioner; add one, or remove --device")
     file = read_caption_file(captions)
     known = None if references is None else read_reference_file(references)
     dataset = None if pictures is None else open_data(pictures)
@@ -75,7 +79,7 @@ def check(
         say(f"report: {report}")
     if levels and (loud := found.alarms(levels)):
         rates = ", ".join(f"{name} {100 * found.rate(name):.2f} %" for name in loud)
-        raise TellapartError(f"above the level of --fail-on: {rates}")
+        raise TellapartError(f"the threshold of --fail-on is exceeded: {rates}")
 
 
 def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
@@ -88,11 +92,11 @@ def levels_of(options: list[str] | tuple[str, ...]) -> dict[str, float | None]:
             levels = dict.fromkeys(KINDS) | levels
             continue
         if name not in KINDS:
-            raise UsageError(f"--fail-on {option}: no kind is called '{name}'{nearest(name, [*KINDS, ANY])}")
+            raise UsageError(f"--fail-on {option}: unknown kind '{name}'{nearest(name, [*KINDS, ANY])}")
         try:
             level = levels[name] = float(percent) / 100 if equals else None
         except ValueError:
-            raise UsageError(f"--fail-on {option}: expected a number of per cent after '='") from None
+            raise UsageError(f"--fail-on {option}: expected a percentage after '='") from None
         if level is not None and not 0 <= level <= 1:
-            raise UsageError(f"--fail-on {option}: expected 0 to 100 per cent")
+            raise UsageError(f"--fail-on {option}: expected a percentage from 0 to 100")
     return levels

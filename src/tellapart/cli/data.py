@@ -39,7 +39,7 @@ def kinds(as_json: Json = False) -> None:
     """List the kinds of data sets, for kind:path?key=value."""
 
     rows, broken = kinds_of_data()
-    show(dict(rows), lambda: table_of(("kind", "what it reads"), rows), as_json)
+    show(dict(rows), lambda: table_of(("kind", "description"), rows), as_json)
     for line in broken:
         say(line)
 
@@ -50,20 +50,24 @@ def simplify(
     output: Annotated[Path, typer.Option("--output", "-o", help="Output file, as JSON lines.", dir_okay=False)],
     keep: Annotated[
         str,
-        typer.Option(help="Part to keep: subject ('a girl'), or svo, with verb and object ('a man riding a wave')."),
+        typer.Option(
+            help=("Part to keep: subject ('a girl'), or svo, which adds the verb and object ('a man riding a wave').")
+        ),
     ] = "svo",
     as_json: Json = False,
 ) -> None:
     """Simplify captions to their subject, or to subject, verb and object (paper 1, figure 4b)."""
 
     if keep not in KEPT:
-        raise UsageError(f"--keep is '{keep}'{nearest(keep, KEPT)}; expected {' or '.join(KEPT)}")
+        raise UsageError(f"--keep: expected {' or '.join(KEPT)}, got '{keep}'{nearest(keep, KEPT)}")
     check_output(output)
     check_tagger()
     file = read_reference_file(captions)
     found = simplify_all(file.texts, "subject" if keep == "subject" else "svo")
     if not found.texts:
-        raise UsageError(f"{captions}: none of {found.captions:,} captions names anything; nothing was written")
+        raise UsageError(
+            f"{captions}: no subject was found in any of {found.captions:,} captions, so nothing was written"
+        )
     lines = [
         json.dumps(
             {"id": id_, **_picture(file.files.get(id_, ""), captions, output), **_split(file.splits.get(id_, ""))}
@@ -80,8 +84,8 @@ def simplify(
         "words": round(found.words, 2),
         "output": str(output),
     }
-    text = f"{summary['kept']:,} captions of {found.words:.1f} words in {output}"
-    dropped = f"; {found.dropped:,} name nothing and are left out" if found.dropped else ""
+    text = f"wrote {summary['kept']:,} captions with an average of {found.words:.1f} words to {output}"
+    dropped = f"; skipped {found.dropped:,} without a subject" if found.dropped else ""
     show(summary, lambda: text + dropped, as_json)
 
 
@@ -107,10 +111,8 @@ def encode(
     scorer: Annotated[str, typer.Argument(help="Scorer: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders, picture files, or data sets as kind:path?key=value.")],
     *,
-    out: Annotated[
-        str, typer.Option("--out", "-o", help="Output folder of the features, or its address.")
-    ] = "features",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start again and replace existing features.")] = False,
+    out: Annotated[str, typer.Option("--out", "-o", help="Output folder of the features: a path or URL.")] = "features",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Start over and replace existing features.")] = False,
     device: Device = "auto",
     precision: InferencePrecision = "auto",
     options: JobOptions,
@@ -129,5 +131,5 @@ def encode(
     with encode_job(scorer, pictures, out, options, device=device, precision=precision, overwrite=overwrite) as job:
         counts = job_counts(job)
         count = merge_job(job, out)
-    say(f"{out}: {count:,} rows of {job.shards:,} shards")
+    say(f"{out}: {count:,} rows from {job.shards:,} shards")
     refuse_mostly_unreadable(counts)

@@ -36,7 +36,7 @@ app = App()
 
 @app.command(rich_help_panel=TRAINING)
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder of the run.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Run folder.")] = Path("runs/demo"),
     device: Device = "auto",
     precision: RecipePrecision = "auto",
     as_json: Json = False,
@@ -59,9 +59,10 @@ def run_demo(out: Path, settings: Sequence[str] = ()) -> None:
     from tellapart.training.runs import train
 
     say(
-        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit many pictures. It now\n"
-        "learns what tells a picture apart and is true: short captions made of words that it is sure of in its own\n"
-        "descriptions, of which a scorer chooses the one that finds its picture among look-alikes."
+        "A small captioner, trained on scenes by maximum likelihood, writes captions that fit "
+        "many pictures. It now\nlearns to write captions that are true and distinguish a "
+        "picture: short captions with words that it is certain of in its own\ndescriptions, "
+        "chosen by a scorer that has to find the picture among its look-alikes."
     )
     run = train(read_recipe(find_recipe(RECIPE), settings), out, resume=True)
     for example in examples(run.folder):
@@ -86,7 +87,7 @@ def show_example(folder: Path, example: dict[str, Any]) -> None:
     for name in ("before", "after"):
         answer = example["systems"][name]
         found = ("finds it" if answer["picked"] == example["target"] else "finds another picture") + claims_text(answer)
-        say(f"  {name + ':':8}{answer['caption'] or '(nothing)'}\n          → among its look-alikes the scorer {found}")
+        say(f"  {name + ':':8}{answer['caption'] or '(nothing)'}\n          → among look-alikes, the scorer {found}")
 
 
 def claims_text(answer: dict[str, Any]) -> str:
@@ -96,7 +97,7 @@ def claims_text(answer: dict[str, Any]) -> str:
     if not (claims := answer.get("claims")):
         return ""
     false = ", ".join(f"“{answer['caption'][start:end]}” is {why}" for start, end, why in claims["false"])
-    return f"; {claims['correct']} of {claims['of']} claims right" + (f": {false}" if false else "")
+    return f"; {claims['correct']} of {claims['of']} claims correct" + (f": {false}" if false else "")
 
 
 def draw(image: Image.Image, columns: int = 40) -> None:
@@ -118,7 +119,7 @@ def summary(folder: Path) -> RenderableType:
     results = read_run(folder, describe).results
     comparison = compare(results) if results is not None else None
     if comparison is None:
-        return "nothing was compared"
+        return "there is nothing to compare"
     table = rich.table.Table(box=box.SIMPLE_HEAD)
     for head in ("metric", "chance", comparison.before, comparison.after, "difference", ""):
         table.add_column(head, justify="right" if head not in ("metric", "") else "left")

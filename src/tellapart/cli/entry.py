@@ -34,7 +34,7 @@ def apply_global_options(arguments: list[str], flags: set[str]) -> list[str]:
     """
     for argument in arguments:
         if "\0" in argument or not (argument.isascii() or _encodable(argument)):
-            raise UsageError(f"{argument[:80]!r} holds a character that no file name can hold; leave it out")
+            raise UsageError(f"{argument[:80]!r} contains a character that is not allowed in file names; remove it")
     _apply_verbosity(flags)
     remaining = _without_allowed_code(arguments)
     allow_named_in(remaining)
@@ -63,7 +63,7 @@ def _encodable(argument: str) -> bool:
 def _apply_verbosity(flags: set[str]) -> None:
     """Set the verbosity of this process and of the libraries below it."""
     if {"--quiet", "--verbose"} <= flags:
-        raise UsageError("--quiet and --verbose contradict each other; leave one of them out")
+        raise UsageError("--quiet and --verbose cannot be combined; remove one of them")
     set_verbosity(
         Verbosity.QUIET if "--quiet" in flags else Verbosity.VERBOSE if "--verbose" in flags else Verbosity.NORMAL
     )
@@ -190,7 +190,7 @@ def run(app: typer.Typer, prog_name: str = "tellapart") -> None:
         if os.environ.get(LAUNCHED):
             end_rank(KeyboardInterrupt(), "stopped", INTERRUPTED)
         resume = "the same command with --resume" if arguments[:1] == ["train"] else "the same command"
-        line = f"stopped; what was saved stays, and {resume} goes on"
+        line = f"stopped; everything saved so far is kept, and {resume} resumes"
         fail(line, 128 + _STOPPED_BY[0])
 
 
@@ -238,12 +238,12 @@ def one_line(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}; add --debug to see where"
+        return f"{where}{error.strerror or error}; add --debug for the traceback"
     if isinstance(error, MemoryError):
-        return f"not enough memory{f' ({error})' if str(error) else ''}; ask for less at once, or use a larger machine"
+        return f"out of memory{f' ({error})' if str(error) else ''}; reduce the workload, or use a larger machine"
     if hasattr(error, "format_message"):  # typer's own: a wrong option, a missing argument
         context = getattr(error, "ctx", None)
-        return f"{error.format_message().rstrip('.')}; type: {context.command_path if context else 'tellapart'} --help"
+        return f"{error.format_message().rstrip('.')}; see: {context.command_path if context else 'tellapart'} --help"
     return None
 
 

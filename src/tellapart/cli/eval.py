@@ -39,7 +39,7 @@ def evaluate(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a less common setting; '--set list' shows all. Repeatable."
+            "--set", metavar="KEY=VALUE", help="Change an advanced setting; '--set list' shows all. Repeatable."
         ),
     ] = None,
     out: Annotated[
@@ -69,7 +69,7 @@ def evaluate(
     options = replace(options, metrics=_metric_names(options))
     check_inputs(options, captioner)
     if as_json and format not in (None, "json") and out is None:
-        raise UsageError(f"--json and --format {format} contradict each other; leave one of them out")
+        raise UsageError(f"--json and --format {format} cannot be combined; remove one of them")
     chosen_format = formats.format_of(out, format)
     for path, suffixes in ((out, ()), (per_caption, (".jsonl", ".csv")), (report, (".html", ".htm"))):
         if path is not None:
@@ -122,12 +122,12 @@ def show_keys(as_json: bool) -> None:
 def check_inputs(options: EvalOptions, captioner: list[str] | None) -> None:
     """Raises `UsageError` where there is nothing to measure, or no metric."""
     if not options.captions and not captioner and (options.human is None or options.data is None):
-        raise UsageError("Missing option '--captions'; type: tellapart eval --help")
+        raise UsageError("Missing option '--captions'; see: tellapart eval --help")
     if captioner and options.data is None:
-        raise UsageError("--captioner needs pictures to caption; add --data SPEC, or type --captions FILE")
+        raise UsageError("--captioner requires pictures; add --data SPEC, or pass --captions FILE instead")
     if options.metrics == []:
         raise UsageError(
-            "--metrics is empty; type --metrics length,clipscore, or --metrics all for all that the inputs allow"
+            "--metrics is empty; pass metrics such as length,clipscore, or all for all that the inputs allow"
         )
 
 

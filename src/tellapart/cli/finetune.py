@@ -44,15 +44,15 @@ class FinetuneCommand(Command):
 def finetune(
     model: Annotated[str, typer.Argument(help="Captioner: folder, run, hub name, or 'scenes'.")],
     pictures: Annotated[list[str], typer.Argument(help="Folders of pictures, or data sets as kind:path?key=value.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the run; the model is OUT/model.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Run folder; the model is written to OUT/model.")],
     objective: Annotated[str | None, typer.Option(help="Objective.", autocompletion=objectives)] = None,
     scorer: Annotated[
         str | None, typer.Option(help="Scorer: folder, run, or hub name. [default: CLIP ViT-B/32]")
     ] = None,
-    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights, merged at the end.")] = False,
+    lora: Annotated[bool, typer.Option("--lora", help="Train LoRA weights, and merge them at the end.")] = False,
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of training steps; more than an existing run has extends it. [default: 300]"),
+        typer.Option(min=1, help="Number of training steps; a larger number extends an existing run. [default: 300]"),
     ] = None,
     epochs: Annotated[float | None, typer.Option(min=0.01, help="Number of epochs, instead of --steps.")] = None,
     batch_size: Annotated[

@@ -15,8 +15,8 @@ from tellapart.errors import UsageError
 from tellapart.jobs.job import SUFFIX, Job, status_lines, status_of
 from tellapart.utils.messages import say
 
-app = App(name="job", help="Show the progress of jobs of many workers, and merge their results.", no_args_is_help=True)
-JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Folder of the job: RESULT.job, or its address.")]
+app = App(name="job", help="Show the progress of multi-worker jobs, and merge their results.", no_args_is_help=True)
+JobFolder = Annotated[str, typer.Argument(metavar="FOLDER", help="Job folder, RESULT.job: a path or URL.")]
 
 
 @app.callback(rich_help_panel=HOUSEKEEPING)
@@ -36,9 +36,7 @@ def status(folder: JobFolder, as_json: Json = False) -> None:
 def merge(
     parts: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FOLDER | PARTS...", help="Folder of a job, or the results of boost --shard 1/N to N/N."
-        ),
+        typer.Argument(metavar="FOLDER | PARTS...", help="Job folder, or the results of boost --shard 1/N to N/N."),
     ],
     out: Annotated[
         str | None,
@@ -48,7 +46,7 @@ def merge(
             help="Output: captions.jsonl, .csv, .parquet, or .tar. [default: FOLDER without .job, or boosted.jsonl]",
         ),
     ] = None,
-    without_failed: Annotated[bool, typer.Option("--without-failed", help="Leave out failed shards.")] = False,
+    without_failed: Annotated[bool, typer.Option("--without-failed", help="Omit failed shards.")] = False,
     as_json: Json = False,
 ) -> None:
     """Merge the results of a job, or the parts of a boosted data set, in the order of the data."""
@@ -58,7 +56,7 @@ def merge(
     if len(parts) > 1 or folder.endswith(".jsonl") or Path(folder).is_file():
         result = "boosted.jsonl" if out is None else out
         if without_failed:
-            raise UsageError("--without-failed is of a job's folder; leave it out")
+            raise UsageError("--without-failed requires a job folder; remove it")
         for what, name in (*(("PARTS", part) for part in parts), ("--out", result)):
             if not name or Path(name).is_dir():
                 why = "is a directory; " if name else ""
@@ -68,8 +66,8 @@ def merge(
     found = Job.open(folder)
     target = out or folder.rstrip("/").removesuffix(SUFFIX)
     if target == folder.rstrip("/"):
-        raise UsageError(f"{folder}: does not end in {SUFFIX}, so name the result: -o captions.jsonl")
+        raise UsageError(f"{folder} does not end in {SUFFIX}; specify the output file: -o captions.jsonl")
     count = merge_job(found, target, without_failed=without_failed)
     if as_json:
         show({"out": target, "items": count, "shards": found.shards}, lambda: "", as_json)
-    say(f"{target}: {count:,} lines of {found.shards:,} shards")
+    say(f"{target}: {count:,} lines from {found.shards:,} shards")

@@ -49,7 +49,7 @@ def in_processes(count: int | None) -> None:
 
     device = best_device().type
     if device == "cuda" and count > torch.cuda.device_count():
-        raise UsageError(f"--nproc {count}: there are {torch.cuda.device_count()} GPUs; expected at most so many")
+        raise UsageError(f"--nproc {count}: this machine has {torch.cuda.device_count()} GPUs; use at most this many")
     os.environ[LAUNCHED] = "1"
     if device == "cpu":
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // count)))
@@ -67,7 +67,7 @@ def in_processes(count: int | None) -> None:
     except multiprocessing.SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
-        raise TellapartError(f"stopped by {signal.Signals(error.sigval).name}; the last checkpoint stays") from None
+        raise TellapartError(f"stopped by {signal.Signals(error.sigval).name}; the last checkpoint is kept") from None
     finally:
         del os.environ[LAUNCHED]
         for number, handler in handlers.items():
@@ -98,17 +98,17 @@ def explained(failures: Mapping[int, ProcessFailure]) -> tuple[str, int]:
     rank, cause = min(failures.items(), key=order)
     if cause.exitcode < 0:
         name = signal.Signals(-cause.exitcode).name
-        hint = " (is memory short?)" if name == "SIGKILL" else ""
+        hint = " (out of memory?)" if name == "SIGKILL" else ""
         return (
-            f"rank {rank} of the run was ended by {name}{hint}, and the others were stopped; what was saved stays, and "
-            "the same command goes on (train: with --resume)"
+            f"rank {rank} was terminated by {name}{hint}, and the other ranks were stopped; saved "
+            "checkpoints are kept; run the same command again to resume (train: with --resume)"
         ), 1
     if cause.exitcode == INTERRUPTED:
         raise KeyboardInterrupt
     recorded = _recorded(cause)
     if trace := recorded.get("traceback"):
         print(trace, file=sys.stderr)
-    return recorded.get("line", f"rank {rank} ended with status {cause.exitcode}"), cause.exitcode
+    return recorded.get("line", f"rank {rank} exited with status {cause.exitcode}"), cause.exitcode
 
 
 def _recorded(failure: ProcessFailure) -> dict[str, Any]:

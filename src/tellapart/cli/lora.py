@@ -41,13 +41,13 @@ def show_shares(shares: Sequence[WordShare], captions: int) -> None:
 
 def share_table(shares: Sequence[WordShare], captions: int) -> Table:
     """Returns the table of words and their shares."""
-    table = Table(box=box.SIMPLE_HEAD, title=f"words of {captions:,} captions", title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, title=f"words in {captions:,} captions", title_justify="left")
     table.add_column("word")
     table.add_column("captions", justify="right")
     table.add_column("%", justify="right")
     table.add_column("")
     for one in shares:
         style = "bold" if one.left_out else ""
-        table.add_row(one.word, f"{one.count:,}", f"{100 * one.share:.0f}", "left out" if one.left_out else "stays",
+        table.add_row(one.word, f"{one.count:,}", f"{100 * one.share:.0f}", "removed" if one.left_out else "stays",
                       style=style)  # fmt: skip
     return table

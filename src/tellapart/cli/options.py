@@ -36,13 +36,15 @@ RecipePrecision = Annotated[str, typer.Option("--precision", help="auto (as in t
 def precision_settings(precision: str) -> Sequence[str]:
     """The ``--set`` that ``--precision`` stands for in training. Raises `UsageError`."""
     if precision == "fp16":
-        raise UsageError("fp16 would need a scaled loss, which training here does not have; type: --precision bf16")
+        raise UsageError(
+            "--precision fp16 is not supported for training, which does not scale the loss; use --precision bf16"
+        )
     if precision not in ("auto", "fp32", "bf16"):
         raise UsageError(f"--precision {precision}: expected auto, fp32 or bf16")
     return () if precision == "auto" else (f"training.precision={precision}",)
 
 
-PANEL = "Many workers"
+PANEL = "Multiple workers"
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class WorkerOptions:
         str | None,
         typer.Option(
             metavar="[ADDRESS]",
-            help="Ray cluster to use. [default with --ray: the one this machine has joined]",
+            help="Ray cluster to use. [default with --ray: the one that this machine has joined]",
             rich_help_panel=PANEL,
         ),
     ] = None
@@ -68,7 +70,8 @@ class WorkerOptions:
         float | None, typer.Option(min=0, help="GPUs per worker; 0.5 lets two share one.", rich_help_panel=PANEL)
     ] = None
     shard_items: Annotated[
-        int | None, typer.Option(min=1, help="Pictures per shard of a list. [default: 1024]", rich_help_panel=PANEL)
+        int | None,
+        typer.Option(min=1, help="Number of pictures per shard of a list. [default: 1024]", rich_help_panel=PANEL),
     ] = None
 
     @property
@@ -79,7 +82,7 @@ class WorkerOptions:
         for name, value in asdict(self).items():
             if value not in (None, False):
                 option = f"--{name.replace('_', '-')}"
-                raise UsageError(f"{option} is for many workers; type --workers 2 or --ray with it, or leave it out")
+                raise UsageError(f"{option} requires multiple workers; add --workers 2 or --ray, or remove it")
         return False
 
     def cluster(self) -> ClusterWorkers:
@@ -112,7 +115,7 @@ class JobOptions(WorkerOptions):
         """As `WorkerOptions.wanted`."""
         wanted = super().wanted
         if wanted and self.price is not None and not self.estimate:
-            raise UsageError("--price is for --estimate; type it with it, or leave it out")
+            raise UsageError("--price requires --estimate; add it, or remove --price")
         return wanted
 
 

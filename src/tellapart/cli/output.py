@@ -49,7 +49,7 @@ def show_run(folder: Path, as_json: bool) -> None:
     """Print the results of a finished run, and where its model and report are."""
 
     value, results = read_results(folder)
-    none = "Not measured: the recipe names no test set. To measure the model, type: tellapart eval"
+    none = "Not evaluated, because the recipe names no test set. To evaluate the model, run: tellapart eval"
     show(value, lambda: results.table(without=("human", "chance")) if results.systems else none, as_json)
     for label, file in (("model", folder / "model"), ("report", folder / "report.html")):
         if file.exists():

@@ -16,7 +16,7 @@ from tellapart.utils.messages import stdout_errors
 if TYPE_CHECKING:
     from rich.table import Table
 
-app = App(name="recipes", help="List the shipped recipes, or print one.")
+app = App(name="recipes", help="List the included recipes, or print one.")
 
 
 @app.callback(invoke_without_command=True, rich_help_panel=TRAINING)
@@ -32,7 +32,7 @@ def list_recipes(ctx: typer.Context, as_json: Json = False) -> None:
 
 def _table(rows: list[tuple[str, str]]) -> Table:
 
-    table = Table("recipe", "what it trains", caption="tellapart train RECIPE", caption_justify="left")
+    table = Table("recipe", "description", caption="tellapart train RECIPE", caption_justify="left")
     for row in rows:
         table.add_row(*row)
     return table
@@ -47,7 +47,7 @@ def show_recipe(
 
     if (file := shipped_recipe(name)) is None:
         raise UsageError(
-            f"no shipped recipe is called '{name}'; type: tellapart recipes, for their names{nearest(name, shipped())}"
+            f"no included recipe is named '{name}'; run tellapart recipes to list their names{nearest(name, shipped())}"
         )
     with stdout_errors():
         print(file.read_text(encoding="utf-8"), end="")

@@ -51,12 +51,12 @@ def report(
 
 @app.command("report changes", hidden=True)
 def changes(
-    before: Annotated[Path, typer.Argument(help="Captions of the system before, in any layout that eval reads.")],
-    after: Annotated[Path, typer.Argument(help="Captions of the system after, for the same pictures.")],
+    before: Annotated[Path, typer.Argument(help="Captions of the old system, in any layout that eval reads.")],
+    after: Annotated[Path, typer.Argument(help="Captions of the new system, for the same pictures.")],
     data: Annotated[str, typer.Option(help="Pictures with references or scenes, as kind:path?key=value.")],
-    references: Annotated[Path | None, typer.Option(help="Reference captions, if the data has none.")] = None,
+    references: Annotated[Path | None, typer.Option(help="Reference captions, if the data contains none.")] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer, to find the captions that only the system after gets right.")
+        str | None, typer.Option(help="Scorer, to find captions that only the new system gets right.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, metavar="N", help="Number of pictures to show per kind.")] = 20,
     allow_missing: Annotated[
@@ -77,7 +77,7 @@ def changes(
     for note in (*notes, *more):
         say(note)
     if known is None:
-        raise UsageError("CIDEr compares with references, and some pictures have none; give them with --references")
+        raise UsageError("CIDEr requires references, but some pictures have none; add --references")
     by_truth = all(item.truth is not None for item in items)
     if not by_truth:
         check_tagger()
@@ -93,7 +93,7 @@ def changes(
         image_ND = np.asarray(FeatureStore().features(items, model.encoder))
         text_ND, more_ND = (model.text_features(own).cpu().numpy() for own in (first, second))
         retrieval, only = find_only_right(ids, first, second, (text_ND, more_ND, image_ND))
-    judged_by = "the truth" if by_truth else "references: a claim that none makes counts as false"
+    judged_by = "the ground truth" if by_truth else "references: a claim that no reference makes counts as false"
     found = Changes(len(ids), sum(kinds.values()), kinds, judged_by, falls, retrieval, only[:top])
     show(found.to_json(), lambda: changes_tables(found), as_json)
 
@@ -101,8 +101,11 @@ def changes(
 def changes_tables(found: Changes) -> rich.console.Group:
     """For the terminal: the falls, and what only the system after gets right."""
     kinds = ", ".join(f"{count} {kind}" for kind, count in found.kinds.items())
-    title = f"CIDEr falls on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest of each kind"
-    falls = rich.table.Table(title=f"{title} (by {found.judged_by})")
+    title = (
+        f"CIDEr decreases on {found.fallen:,} of {found.pictures:,} pictures: {kinds}; the largest "
+        "decreases of each kind"
+    )
+    falls = rich.table.Table(title=f"{title} (according to {found.judged_by})")
     for name in ("picture", "kind", "CIDEr", "correct", "false", "before", "after"):
         falls.add_column(name)
     for one in found.falls:
@@ -111,7 +114,7 @@ def changes_tables(found: Changes) -> rich.console.Group:
     if not found.retrieval:
         return rich.console.Group(falls)
     who = ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in found.retrieval.items())
-    only = rich.table.Table("picture", "before", "after", title=f"Only the system after is right ({who})")
+    only = rich.table.Table("picture", "before", "after", title=f"Only the new system is right ({who})")
     for right in found.only_after:
         only.add_row(right.id, right.before, right.after)
     return rich.console.Group(falls, only)
@@ -120,10 +123,12 @@ def changes_tables(found: Changes) -> rich.console.Group:
 @app.command("report tokens", hidden=True)
 def tokens(
     model: Annotated[str, typer.Argument(help="Captioner: folder, run, or hub name.")],
-    data: Annotated[str, typer.Argument(help="Pictures, as kind:path?key=value, a folder, or a file.")],
+    data: Annotated[str, typer.Argument(help="Pictures: kind:path?key=value, a folder, or a file.")],
     caption: Annotated[str | None, typer.Option(help="Caption. [default: the picture's first reference]")] = None,
     picture: Annotated[str | None, typer.Option("--id", help="Id of the picture. [default: the first]")] = None,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output drawing.", dir_okay=False)] = Path("tokens.svg"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output file of the figure.", dir_okay=False)] = Path(
+        "tokens.svg"
+    ),
     as_json: Json = False,
     device: Device = "auto",
 ) -> None:
@@ -134,16 +139,16 @@ def tokens(
     items = {item.id: item for item in open_data(data)}
     item = items.get(picture) if picture is not None else next(iter(items.values()), None)
     if item is None:
-        raise UsageError(f"{data}: has no picture '{picture}'; expected an id, such as '{next(iter(items), '')}'")
+        raise UsageError(f"{data} has no picture '{picture}'; expected an id such as '{next(iter(items), '')}'")
     text = caption or next(iter(item.references), None)
     if not text or not text.strip():
         raise UsageError(f"'{item.id}' has no references; type the caption: --caption 'a dog on a lawn'")
     losses = losses_of(model, item, text, device)
     write_output(out, draw_token_losses(text, losses))
     names = ("token", "mle", "smile", "likeliest", "p")
-    shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss of each token in nats")
+    shown = rich.table.Table(*names, title=f"{text} ({item.id}): loss per token in nats")
     for word, mle, smile, likeliest, p in losses:
         shown.add_row(word, f"{mle:.3f}", f"{smile:.3f}", likeliest, f"{p:.3f}")
     value = {"id": item.id, "caption": text, "tokens": [dict(zip(names, row, strict=True)) for row in losses]}
     show(value, lambda: shown, as_json)
-    say(f"drawing: {out}")
+    say(f"figure: {out}")

@@ -16,27 +16,31 @@ app = App()
 
 @app.command(rich_help_panel=MEASURING)
 def review(
-    folder: Annotated[str, typer.Argument(help="The folder of pictures, or a data set as kind:path?key=value.")],
+    folder: Annotated[str, typer.Argument(help="Folder of pictures, or a data set as kind:path?key=value.")],
     captions: Annotated[
         Path | None,
-        typer.Argument(help="File of captions, or a suffix: .txt, .xmp. [default: what lies in the folder, else .txt]"),
+        typer.Argument(
+            help=("Caption file, or a suffix: .txt, .xmp. [default: auto-detected in the folder, otherwise .txt]")
+        ),
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option(help="Scorer that finds the other pictures that a caption fits: folder or hub name.")
+        str | None, typer.Option(help="Scorer that finds other pictures that a caption fits: folder or hub name.")
     ] = None,
     model: Annotated[
-        str | None, typer.Option(help="Captioner for pictures whose captions collide. Requires --scorer.")
+        str | None, typer.Option(help="Captioner for pictures whose captions also fit others. Requires --scorer.")
     ] = None,
     device: Device = "auto",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0: any.")] = 8765,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in this machine's browser.")] = False,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port on the loopback address; 0 picks a free one.")
+    ] = 8765,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Review captions on a local page: filter, edit, accept, find and replace. Saves straight into the files."""
     need_extra("review", "the review page", "starlette", "uvicorn")
     if model is not None and scorer is None:
-        raise UsageError("--model captions what a scorer confuses; add --scorer MODEL")
+        raise UsageError("--model requires --scorer, which finds the captions to rewrite; add --scorer MODEL")
     if device != "auto" and scorer is None:
-        raise UsageError("--device requires --scorer or --model; leave it out")
+        raise UsageError("--device requires --scorer or --model; add one, or remove --device")
     from tellapart.review.start import open_session, serve_review
 
     serve_review(open_session(folder, captions, scorer, model, device), port, open_page)

@@ -28,27 +28,31 @@ WAYS = {"captions": "captions (BM25)", "pictures": "pictures (scorer)", "both": 
 
 @app.command(rich_help_panel=MEASURING)
 def search(
-    folder: Annotated[str, typer.Argument(help="The folder of pictures, or a data set as kind:path?key=value.")],
-    query: Annotated[str | None, typer.Argument(help="Words to look for.")] = None,
+    folder: Annotated[str, typer.Argument(help="Folder of pictures, or a data set as kind:path?key=value.")],
+    query: Annotated[str | None, typer.Argument(help="Words to search for.")] = None,
     captions: Annotated[
         Path | None,
-        typer.Option(help="File of captions, or a suffix: .txt, .xmp. [default: what lies in the folder]"),
+        typer.Option(help="Caption file, or a suffix: .txt, .xmp. [default: auto-detected in the folder]"),
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="Scorer that also compares words and pictures.")] = None,
+    scorer: Annotated[str | None, typer.Option(help="Scorer that also compares the words with the pictures.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, max=1000, help="Number of pictures to show.")] = 10,
     queries: Annotated[
         Path | None,
-        typer.Option(help="Queries with the picture that each looks for (query,picture): prints R@k.", dir_okay=False),
+        typer.Option(
+            help=("File of queries and the picture that each should find (query,picture); prints R@k."), dir_okay=False
+        ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page with the pictures: .html.", dir_okay=False)] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page with the resulting pictures: .html.", dir_okay=False)
+    ] = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Find pictures by words: BM25 over captions and, with --scorer, the pictures themselves, fused by rank."""
     if (query is None) == (queries is None):
-        raise UsageError("expected words to look for, or --queries FILE; type one of them")
+        raise UsageError("expected either words to search for, or --queries FILE")
     if device != "auto" and scorer is None:
-        raise UsageError("--device requires --scorer; leave it out")
+        raise UsageError("--device requires --scorer; add it, or remove --device")
     if report is not None:
         check_output(report, ".html", ".htm")
     from tellapart.search.start import open_index, search_all, write_search_page
@@ -68,7 +72,7 @@ def search(
 
 def _hits(hits: Sequence[Hit]) -> rich.table.Table | str:
     if not hits:
-        return "no caption has one of these words; add --scorer MODEL to search the pictures, too"
+        return "no caption contains any of these words; add --scorer MODEL to search the pictures as well"
     table = rich.table.Table("", "picture", "caption", "score", "ranks", box=box.SIMPLE_HEAD, pad_edge=False)
     for rank, hit in enumerate(hits, 1):
         cells = (str(rank), hit.id, hit.caption, f"{hit.score:.4f}", hit.reasons)
@@ -87,7 +91,7 @@ def _figures(figures: SearchFigures) -> dict[str, Any]:
 
 def _table(figures: SearchFigures) -> rich.table.Table:
     measures = list(next(iter(figures.values.values())))
-    title = f"{figures.queries:,} queries, {figures.pictures:,} pictures; per cent with 95 % intervals"
+    title = f"{figures.queries:,} queries, {figures.pictures:,} pictures; percentages with 95 % intervals"
     table = rich.table.Table("search by", *measures, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     for way, row in figures.values.items():
         table.add_row(WAYS[way], *(f"{one.value:.1f} [{one.low:.1f}, {one.high:.1f}]" for one in row.values()))

@@ -28,8 +28,8 @@ def serve(
         str | None,
         typer.Option(metavar="NAME:PORT", help="Additional host name, if a proxy or tunnel forwards requests."),
     ] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Default number of beams; 1 is greedy.")] = 5,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Default maximum length, in tokens.")] = 30,
+    beams: Annotated[int, typer.Option(min=1, help="Default number of beams; 1 means greedy decoding.")] = 5,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Default maximum caption length, in tokens.")] = 30,
     scorer: Annotated[str | None, typer.Option(help="Scorer for best_of, and for consensus with scorer_weight.")] = (
         None
     ),
@@ -73,7 +73,7 @@ def serve(
     hosts = frozenset(origin.partition("://")[2] for origin in web.own_origins(own)) | ({host} if host else frozenset())
 
     def ready(address: str) -> None:
-        needs = "requests need the key" if key else "no key is asked for"
-        say(f"{captioner.name} is served at {address}v1 ({needs}; Ctrl-C ends it)")
+        needs = "requests require the API key" if key else "no API key required"
+        say(f"serving {captioner.name} at {address}v1 ({needs}; press Ctrl-C to stop)")
 
     web.serve(create_app(service, own, hosts), listener, ready)

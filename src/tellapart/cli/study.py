@@ -43,10 +43,12 @@ if TYPE_CHECKING:
 
 app = App(
     name="study",
-    help="Run studies with people: pick a picture by its caption, rate captions, or compare them.",
+    help="Run studies with people, who pick pictures by caption, rate captions, or compare captions.",
     no_args_is_help=True,
 )
-creating = App(name="create", help="Create a study in a folder, with its items and study.toml.", no_args_is_help=True)
+creating = App(
+    name="create", help=("Create the folder of a study, with its items and study.toml."), no_args_is_help=True
+)
 app.add_typer(creating)
 
 
@@ -72,30 +74,27 @@ def serve(
     public_url: Annotated[
         str | None, typer.Option("--public-url", help="Public https address, if a proxy forwards requests.")
     ] = None,
-    preview: Annotated[
-        bool, typer.Option("--preview", help="Preview the study; answers are discarded at the end.")
-    ] = False,
+    preview: Annotated[bool, typer.Option("--preview", help="Preview the study; its answers are discarded.")] = False,
     amend: Annotated[
-        str, typer.Option(help="Reason for changing the design after the start; printed in the report.")
+        str, typer.Option(help="Reason for changing the design after the start; shown in the report.")
     ] = "",
 ) -> None:
     """Serve the study page until Ctrl-C. Repeat the command to continue."""
-    need_extra("study", "the study's page", "starlette", "uvicorn")
+    need_extra("study", "the study page", "starlette", "uvicorn")
     from tellapart.study.server import create_app as web_app
     from tellapart.utils import web
 
     if public_url and not re.fullmatch(r"https?://[A-Za-z0-9.:\-\[\]]+/?", public_url):
-        raise UsageError(
-            f"--public-url {public_url}: expected an address without a path, such as https://study.example.org"
-        )
+        raise UsageError(f"--public-url {public_url}: expected a URL without a path, such as https://study.example.org")
     if preview and (store or amend):
-        raise UsageError("--preview keeps nothing, so --store and --amend have no effect; leave them out")
+        raise UsageError("--preview saves nothing, so it cannot be combined with --store or --amend; remove them")
     study = open_study(folder)
     check_pictures(study)
     if (open_keys := study.settings.unwritten()) and not preview:
         raise UsageError(
-            f"{folder}/study.toml: {', '.join(open_keys)} {'is' if len(open_keys) == 1 else 'are'} not written yet "
-            "(TODO); write what participants should read, or look at the page first with --preview"
+            f"{folder}/study.toml: {', '.join(open_keys)} {'is' if len(open_keys) == 1 else 'are'} "
+            "not filled in (TODO); write what participants should read, or preview the page with "
+            "--preview"
         )
     listener = web.bind(port)
     with tempfile.TemporaryDirectory(prefix="tellapart-preview-") as temporary:
@@ -105,34 +104,38 @@ def serve(
             session = StudySession(study, answers)
 
             def ready(address: str) -> None:
-                where = "nothing is kept" if preview else f"answers are in {answers.name}"
+                where = "nothing is saved" if preview else f"answers are saved in {answers.name}"
                 recruitment, link = study.settings.recruitment, public_url or address
                 if recruitment.link_key:
                     link = f"{link.rstrip('/')}/?key={recruitment.link_key}"
-                say(f"{study.quota} participants wanted; the study is at {link} (Ctrl-C ends it; {where})")
+                say(f"study for {study.quota} participants at {link} (press Ctrl-C to stop; {where})")
                 if recruitment.link_key:
-                    say(f"link for a recruiting platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
+                    say(f"link for a recruitment platform: {link}&{recruitment.id_parameter}=IDENTIFIER")
 
             web.serve(web_app(session, listener.getsockname()[1], public_url), listener, ready)
 
 
 @app.command()
 def simulate(
-    folder: Annotated[Path, typer.Argument(help="Folder of a study; or pick, rate or compare for a study of scenes.")],
+    folder: Annotated[
+        Path, typer.Argument(help=("Folder of a study; or pick, rate or compare for a study of synthetic scenes."))
+    ],
     participants: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of participants. [default: the study's number plus a quarter]"),
+        typer.Option(min=1, help="Number of participants. [default: the study's quota plus a quarter]"),
     ] = None,
-    hasty: Annotated[float, typer.Option(help="Fraction of hasty participants.")] = 0.15,
+    hasty: Annotated[float, typer.Option(help="Fraction of participants who answer hastily.")] = 0.15,
     blind: Annotated[float, typer.Option("--random", help="Fraction of participants who answer at random.")] = 0.1,
     effect: Annotated[
         list[str] | None,
-        typer.Option("--effect", metavar="NAME=X", help="Planted effect of a system, 0 to 1. Repeatable."),
+        typer.Option("--effect", metavar="NAME=X", help="Simulated effect of a system, 0 to 1. Repeatable."),
     ] = None,
     think: Annotated[float, typer.Option(min=0, help="Mean thinking time per answer, in seconds.")] = 0.0,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=1000, help="Number of concurrent participants.")] = 8,
-    url: Annotated[str | None, typer.Option(help="URL of a running server of this study. [default: start one]")] = None,
-    seed: Annotated[int, typer.Option(help="Random seed of the scripted participants.")] = 0,
+    url: Annotated[
+        str | None, typer.Option(help=("URL of a running server for this study. [default: start one]"))
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the simulated participants.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Rehearse a study with scripted participants, who send the requests of its web page.
@@ -156,7 +159,7 @@ def simulate(
         raise
     say(done.line())
     if url is not None:
-        show(done.to_json(), lambda: f"the answers are where {url} keeps them", as_json)
+        show(done.to_json(), lambda: f"the answers are stored by the server at {url}", as_json)
         return
     with open_store(study, str(done.store), create=False) as answers:
         results = analyse(study, answers)
@@ -206,9 +209,11 @@ def export(
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
         done = write(study, answers, out, with_ids=with_ids)
-    line = f"{out}: {done['answers']:,} answers of {done['participants']} participants"
+    line = f"{out}: {done['answers']:,} answers from {done['participants']} participants"
     show(
-        done, lambda: line + ("; identifiers.csv is personal data: delete it after paying" if with_ids else ""), as_json
+        done,
+        lambda: line + (("; identifiers.csv contains personal data: delete it after payment") if with_ids else ""),
+        as_json,
     )
 
 
@@ -216,10 +221,11 @@ def export(
 def forget(
     folder: Folder,
     identifier: Annotated[
-        str | None, typer.Option("--id", help="Identifier of a participant, whose answers are deleted too.")
+        str | None, typer.Option("--id", help="Identifier of a participant; also deletes the participant's answers.")
     ] = None,
     all_ids: Annotated[
-        bool, typer.Option("--all-ids", help="Delete all identifiers and keep the answers, once everybody is paid.")
+        bool,
+        typer.Option("--all-ids", help=("Delete all identifiers and keep the answers, after everyone has been paid.")),
     ] = False,
     store: Store = None,
     as_json: Json = False,
@@ -227,16 +233,18 @@ def forget(
     """Delete the answers of a participant, or all identifiers of the recruiting platform."""
 
     if (identifier is None) == (not all_ids):
-        raise UsageError("forget whom? type --id IDENTIFIER, or --all-ids to delete identifiers and keep answers")
+        raise UsageError(
+            "nothing to delete; pass --id IDENTIFIER, or --all-ids to delete all identifiers and keep the answers"
+        )
     study = open_study(folder)
     with open_store(study, store, create=False) as answers:
         if identifier is None:
             count = answers.forget_identifiers()
-            show({"identifiers": count}, lambda: f"{count:,} identifiers deleted; the answers stay", as_json)
+            show({"identifiers": count}, lambda: f"deleted {count:,} identifiers; the answers are kept", as_json)
             return
         if not answers.forget(identifier):
             raise UsageError(f"--id {identifier}: no participant has this identifier")
-    show({"identifiers": 1}, lambda: f"the answers and the identifier of {identifier} are deleted", as_json)
+    show({"identifiers": 1}, lambda: f"deleted the answers and the identifier of {identifier}", as_json)
 
 
 def open_store(study: Study, location: str | None, *, create: bool = True) -> AnswerStore:
@@ -255,11 +263,11 @@ class StudyMaterial:
 
     captions: Annotated[
         list[Path] | None,
-        typer.Option("--captions", help="Caption file of a system, named after the file. Repeatable."),
+        typer.Option("--captions", help="Caption file of a system, which is named after the file. Repeatable."),
     ] = None
     references: Annotated[
         list[Path] | None,
-        typer.Option("--references", help="Human captions. [default: those of the data] Repeatable."),
+        typer.Option("--references", help="Human captions. [default: the data's references] Repeatable."),
     ] = None
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder for the study.")] = Path("study")
 
@@ -269,7 +277,10 @@ class Design:
     """Describes what every kind of study has; the fields are those of `tellapart.study.create.StudyPlan`."""
 
     human: Annotated[
-        str | None, typer.Option("--human", help="Human captions as a system: first or random reference, or none.")
+        str | None,
+        typer.Option(
+            "--human", help=("Include human captions as a system: the first reference, a random one, or none.")
+        ),
     ] = None
     block: Annotated[int, typer.Option(min=1, help="Items per participant.")] = 100
     controls: Annotated[int, typer.Option(min=0, max=50, help="Control items per participant.")] = 5
@@ -331,7 +342,7 @@ def create(
 
     plan = StudyPlan(kind=kind, **asdict(design), **more)
     if (material.out / ITEMS).exists():
-        raise UsageError(f"{material.out}: a study is there already; name another folder with -o")
+        raise UsageError(f"{material.out} already contains a study; choose another folder with -o")
     read = read_material(data, material.captions or (), material.references or (), scorer)
     study = create_study(material.out, read, plan)
     show(summary(study), lambda: summary_line(study), as_json)
@@ -359,11 +370,13 @@ def summary_line(study: Study) -> str:
     made = summary(study)
     what = "look-alike sets" if study.kind == "pick" else "pictures"
     lines = [
-        f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; {made['blocks']} blocks, "
-        f"{made['participants']} participants",
+        (
+            f"{study.folder}: {made['items']:,} {what}, {', '.join(study.systems)}; {made['blocks']} "
+            f"blocks, {made['participants']} participants"
+        ),
         f"next: read {study.folder}/study.toml"
-        + (f" and write {', '.join(made['to_write'])}" if made["to_write"] else "")
-        + f"; then tellapart study serve {study.folder} --preview",
+        + (f" and fill in {', '.join(made['to_write'])}" if made["to_write"] else "")
+        + f"; then run tellapart study serve {study.folder} --preview",
     ]
     return "\n".join(lines)
 
@@ -376,7 +389,7 @@ def plan(
     ],
     base: Annotated[
         float | None,
-        typer.Option(help="Value of the lower system. [default: 0.4 for pick, 3.5 for rate]"),
+        typer.Option(help="Score of the lower system. [default: 0.4 for pick, 3.5 for rate]"),
     ] = None,
     agreement: Annotated[float, typer.Option(help="Agreement between two participants (Krippendorff's alpha).")] = 0.3,
     systems: Annotated[int, typer.Option(min=2, help="Number of systems, including human captions.")] = 3,
@@ -398,9 +411,9 @@ def plan(
     """Plan a study: participants, items and cost to detect a difference, by simulated power."""
 
     if budget is not None and not pay:
-        raise UsageError("--budget needs what one participant is paid; add --pay")
+        raise UsageError("--budget requires --pay, the payment per participant; add it")
     if kind == "compare" and base is not None:
-        raise UsageError("--base has no effect on compare, where equal systems are at 0.5; leave it out")
+        raise UsageError("--base cannot be combined with compare, where equal systems score 0.5; remove it")
     default = {"pick": 0.4, "rate": 3.5, "compare": 0.5}.get(kind, 0.5)
     assumed = Assumptions(kind, default if base is None else base, difference, agreement, systems, block, pay, fee)
     sizes, each = numbers("--items", items or "100,200,500"), numbers("--raters", raters or "1,2,3,5,8")
@@ -421,17 +434,19 @@ def numbers(option: str, text: str) -> list[int]:
     except ValueError:
         found = []
     if not found or min(found) < 1:
-        raise UsageError(f"{option} {text}: expected whole numbers with commas, such as 100,200")
+        raise UsageError(f"{option} {text}: expected integers separated by commas, such as 100,200")
     return found
 
 
 def plan_table(rows: list[PlannedDesign], best: PlannedDesign | None, power: float) -> rich.table.Table:
     """The designs, the cheapest first."""
     title = (
-        f"the first with a power of {100 * power:g} % is marked" if best else f"none has a power of {100 * power:g} %"
+        (f"the first design with a power of {100 * power:g} % is marked")
+        if best
+        else f"no design has a power of {100 * power:g} %"
     )
-    table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"Designs, the cheapest first; {title}", title_justify="left")
-    for head in ("", "items", "raters of a block", "participants", "answers", "cost", "power"):
+    table = rich.table.Table(box=box.SIMPLE_HEAD, title=f"Designs, cheapest first; {title}", title_justify="left")
+    for head in ("", "items", "raters per block", "participants", "answers", "cost", "power"):
         table.add_column(head, justify="right")
     for row in rows:
         cost = f"{row.cost:,.2f}" if row.cost else "–"
@@ -450,21 +465,22 @@ def judges(
         list[Path] | None,
         typer.Option(help="Reference captions, such as Flickr8k.token.txt. Repeatable."),
     ] = None,
-    layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not recognised.")] = None,
+    layout: Annotated[str | None, typer.Option(help="Layout of the file, if it is not recognized.")] = None,
     metrics: Annotated[
         list[str] | None,
         typer.Option(help="Comma-separated metrics. [default: all that the inputs allow] Repeatable."),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Pictures, as kind:path, for metrics that need them.")] = None,
+    data: Annotated[str | None, typer.Option(help="Pictures as kind:path, for metrics that require them.")] = None,
     scorer: Annotated[str | None, typer.Option(help="Scorer: folder, run, or hub name (requires --data).")] = None,
     synonyms: Annotated[
-        Path | None, typer.Option(help="Objects and their synonyms for CHAIR and facts, as in CHAIR's synonyms.txt.")
+        Path | None,
+        typer.Option(help=("Objects and their synonyms for CHAIR and facts, in the format of CHAIR's synonyms.txt.")),
     ] = None,
     judge: JudgeInputs,
     resamples: Annotated[int, typer.Option(min=0, help="Number of bootstrap resamples; 0 computes no intervals.")] = 0,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     repeats: Annotated[
-        int, typer.Option(min=1, help="Number of times the judge answers each question, for its own variance.")
+        int, typer.Option(min=1, help="Number of times the judge answers each question, to estimate its variance.")
     ] = 1,
     as_json: Json = False,
 ) -> None:
@@ -505,7 +521,7 @@ def arena(
 
     opened = judge.open()
     if opened is None:
-        raise UsageError("an arena needs a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
+        raise UsageError("an arena requires a judge; add --llm-judge openai:MODEL@http://127.0.0.1:8000/v1")
     found = run_arena(captions, data, opened, resamples=resamples, seed=seed, allow_missing=allow_missing)
     show(found.to_json(), found.table, as_json)
     for note in found.notes:

@@ -40,31 +40,32 @@ class TableOptions:
 
     world: Annotated[
         Literal["data", "scenes"],
-        typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: the synthetic world (paper 2)."),
+        typer.Option(help="data: the papers' data under $TELLAPART_DATA. scenes: synthetic scenes (paper 2)."),
     ] = "data"
     rows: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Only these rows, by the names that --dry-run shows.")
+        str | None, typer.Option(metavar="A,B", help="Run only these rows, by the names that --dry-run shows.")
     ] = None
     captions: Annotated[
         list[str] | None,
-        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system, in place of running it. Repeatable."),
+        typer.Option(metavar="SYSTEM=FILE", help="Captions of a system, used instead of running it. Repeatable."),
     ] = None
     captioner: Annotated[
         list[str] | None,
         typer.Option(metavar="SYSTEM=NAME", help="Captioner of a system, such as my_ofa:make. Repeatable."),
     ] = None
     llm_judge: Annotated[
-        str | None, typer.Option(metavar="BACKEND", help="Judge of 1:7, as openai:MODEL@URL. See eval --llm-judge.")
+        str | None, typer.Option(metavar="BACKEND", help="Judge for 1:7, as openai:MODEL@URL. See eval --llm-judge.")
     ] = None
-    llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM of 2:F2. See boost --llm.")] = None
-    mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM of 2:F2. See boost --mllm.")] = None
+    llm: Annotated[str | None, typer.Option(metavar="BACKEND", help="LLM for 2:F2. See boost --llm.")] = None
+    mllm: Annotated[str | None, typer.Option(metavar="BACKEND", help="MLLM for 2:F2. See boost --mllm.")] = None
     out: Annotated[Path, typer.Option(help="Folder of runs, captions and results.")] = Path("runs/tables")
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the commands, with estimates of time, memory and disk.")
     ] = False
     settings: Settings = None
     seeds: Annotated[
-        str | None, typer.Option(help="Seeds of --world scenes: quick (0), dev (0-5), or 0,1. Default: quick.")
+        str | None,
+        typer.Option(help=("Seeds for --world scenes: quick (0), dev (0-5), or a list such as 0,1. Default: quick.")),
     ] = None
 
     def given(self, precision: str) -> Given:
@@ -86,7 +87,9 @@ class TableOptions:
 def tables(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PAPER:TABLE]...", help="2:5, 3:1-5, 1:F4, or 4 for all of paper 4. Default: all."),
+        typer.Argument(
+            metavar="[PAPER:TABLE]...", help=("2:5, 3:1-5, 1:F4, or 4 for all tables of paper 4. Default: all.")
+        ),
     ] = None,
     *,
     options: TableOptions,
@@ -107,14 +110,14 @@ def tables(
         on_scenes(ids, bool(names), options.seeds or "quick", device, precision, as_json)
         return
     if options.seeds is not None:
-        raise UsageError("--seeds requires --world scenes; a recipe has its own: --set seed=1")
+        raise UsageError("--seeds requires --world scenes; to set the seed of a recipe, use --set seed=1")
     given = options.given(precision)
     only = [name.strip() for name in (options.rows or "").split(",") if name.strip()]
     plans = [make_plan(paper, table, options.out, only, given) for paper, table in chosen]
     known = {system for plan in plans for system in plan.paper.systems}
     for system in (*given.files, *given.captioners):
         if system not in known:
-            raise UsageError(f"--captions, --captioner: no row here is of system '{system}'{nearest(system, known)}")
+            raise UsageError(f"--captions, --captioner: no row uses the system '{system}'{nearest(system, known)}")
     if options.dry_run:
         last = typed_command().replace(" --dry-run", "") + "  # prints what these commands measured"
         speed, costs = machine_speed(), [list(estimates(plan)) for plan in plans]
@@ -132,8 +135,8 @@ def refuse_data_options(options: TableOptions) -> None:
               options.llm, options.mllm)  # fmt: skip
     if any(others):
         raise UsageError(
-            "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm require the papers' "
-            "data; leave out --world scenes"
+            "--dry-run, --rows, --captions, --captioner, --set, --llm-judge, --llm and --mllm "
+            "require the papers' data; remove --world scenes"
         )
 
 
@@ -143,8 +146,9 @@ def run_plans(plans: Sequence[Plan], options: Sequence[str]) -> None:
         if absent := plan.needed_files():
             path, why = next(iter(absent.items()))
             raise UsageError(
-                f"table {plan.paper.number}:{plan.table.id} needs {path} ({why}), which is not there; see all that it "
-                f"needs: tellapart tables {plan.paper.number}:{plan.table.id} --dry-run"
+                f"table {plan.paper.number}:{plan.table.id} requires {path} ({why}), which does "
+                f"not exist; to list all required files, run: tellapart tables {plan.paper.number}:{plan.table.id} "
+                "--dry-run"
             )
     for plan in plans:
         steps = [step for step in plan.commands() if not step.done]
@@ -166,7 +170,7 @@ def on_scenes(
     for number, id in chosen if named else ():
         if (number, id) not in known:
             some = ", ".join(f"2:{number}" for number in known.values())
-            raise UsageError(f"table {number}:{id} has no miniature on scenes; known: {some}")
+            raise UsageError(f"table {number}:{id} has no version on scenes; available: {some}")
     numbers = [known[one] for one in chosen if one in known]
     seed_numbers = parse_seeds(seeds, "tables").numbers
     with running_on(device):
@@ -187,13 +191,13 @@ def pairs_of(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]
     pairs = [(system, value) for system, _, value in (text.partition("=") for text in values or ())]
     for text, (system, value) in zip(values or (), pairs, strict=True):
         if not system or not value:
-            raise UsageError(f"cannot read {option} {text}; expected SYSTEM=…, as in {option} capenrich=…")
+            raise UsageError(f"{option} {text}: expected SYSTEM=…, such as {option} capenrich=…")
     return pairs
 
 
 def existing(path: str) -> Path:
     if not Path(path).is_file():
-        raise UsageError(f"--captions: there is no file {path}")
+        raise UsageError(f"--captions {path}: file not found")
     return Path(path)
 
 
@@ -204,7 +208,7 @@ def run_step(step: Step, place: str, options: Sequence[str]) -> None:
     words = [sys.executable, "-m", "tellapart", *map(fill_in, step.words), *options]
     done = subprocess.run(words, stdout=sys.stderr, check=False)
     if done.returncode:
-        raise TellapartError(f"this command ended with exit status {done.returncode}: {step.typed()}")
+        raise TellapartError(f"command exited with status {done.returncode}: {step.typed()}")
 
 
 def dry_json(plan: Plan, costs: Costs) -> dict[str, Any]:
@@ -228,13 +232,16 @@ def dry_text(plan: Plan, costs: Costs, speed: float) -> str:
     lines = [f"# Table {plan.paper.number}:{plan.table.id}, {plan.table.title}"]
     lines.append(f"# rows: {', '.join(dict.fromkeys(row.system for row in plan.rows))}")
     lines += [f"# {note}" for note in plan.notes()]
-    lines += [f"# needs {path}: {why}" for path, why in plan.needed_files().items()]
+    lines += [f"# requires {path}: {why}" for path, why in plan.needed_files().items()]
     hours = 0.0
     for step, cost in costs:
         note = "" if cost is None else f"  # about {cost.text(speed)}"
         hours += 0 if cost is None or step.done else cost.flops / speed / 3600
         lines.append(step.typed() + ("  # done" if step.done else note))
-    lines.append(f"# in all about {hours:,.1f} hours on this machine, evaluation aside ({speed / 1e9:,.0f} GFLOP/s)")
+    lines.append(
+        f"# about {hours:,.1f} hours in total on this machine, excluding evaluation ({speed / 1000000000.0:,.0f} "
+        "GFLOP/s)"
+    )
     return "\n".join(lines)
 
 
@@ -306,4 +313,4 @@ def _find_replication() -> None:
     if importlib.util.find_spec("replication") is None:
         sys.path.append(str(Path(__file__).parents[3]))
     if importlib.util.find_spec("replication") is None:
-        raise TellapartError("tables on scenes need replication/ of a clone; type there: pip install -e .")
+        raise TellapartError("tables on scenes require the replication/ folder of a clone; run there: pip install -e .")

@@ -20,18 +20,18 @@ def train(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="Recipe: a TOML file, or a name that 'tellapart recipes' lists.", autocompletion=recipe_names
+            help="Recipe: a TOML file, or a name listed by 'tellapart recipes'.", autocompletion=recipe_names
         ),
     ],
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/NAME-FINGERPRINT]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. [default: runs/NAME-FINGERPRINT]")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the last checkpoint.")] = False,
     overwrite: Overwrite = False,
     adopt: Annotated[
         list[Path] | None,
         typer.Option(
             metavar="RUN",
-            help="Run to use for its recipe, even if the recipe has changed. Repeatable.",
+            help="Existing run to reuse for its recipe, even if the recipe has changed. Repeatable.",
         ),
     ] = None,
     device: Device = "auto",

@@ -55,16 +55,23 @@ def finished_job(
     path = f"{out}{SUFFIX}"
     estimated = isinstance(options, JobOptions) and options.estimate
     if estimated and overwrite:
-        raise UsageError("--estimate keeps what is there; leave out --overwrite, or name another result with -o")
+        raise UsageError(
+            "--estimate does not change existing results, so it cannot be combined with --overwrite; "
+            "remove it, or choose another output with -o"
+        )
     if not is_url(out) and not Path(out).is_dir():
         with recorded_results(path):
             writable_file(Path(out).expanduser()) if replaces else check_output(Path(out).expanduser())
     if not replaces and not is_url(out) and Path(out).is_symlink() and not Path(out).exists():
         raise UsageError(
-            f"{out}: a link to {Path(out).readlink()}, which is not there; make it, or name another with -o"
+            f"{out} is a link to {Path(out).readlink()}, which does not exist; create it, or "
+            "choose another output with -o"
         )
     if not (replaces or overwrite) and Path(out).is_dir() and not Path(path).exists():
-        raise UsageError(f"{out}: exists, and no job wrote it; type --overwrite to replace it, or name another with -o")
+        raise UsageError(
+            f"{out} already exists and was not written by a job; pass --overwrite to replace it, or "
+            "choose another output with -o"
+        )
     begins = not is_url(path) and not Path(path).expanduser().exists()
     with nullcontext() if is_url(path) else locked(Path(path).expanduser(), wait=False):
         job = prepare(request, list(data), out, path, suffix, shard_items=options.shard_items, overwrite=overwrite)
@@ -75,12 +82,15 @@ def finished_job(
                 print(line)
             raise typer.Exit
         for number, reason in job.unsound(pictures=True).items():
-            say(f"{reason}; shard {number} is done again")
+            say(f"{reason}; repeating shard {number}")
             job.folder.remove(job.part(number))
         before = len(job.done())
         items = f", {job.items:,} items" if job.items is not None else ""
-        there = f", {before:,} are done" if before else ""
-        say(f"{job.path}: {job.shards:,} shards{items}{there}; from another terminal: tellapart job status {job.path}")
+        there = f", {before:,} already done" if before else ""
+        say(
+            f"{job.path}: {job.shards:,} shards{items}{there}; to watch the progress from another "
+            f"terminal: tellapart job status {job.path}"
+        )
         try:
             run_job(job, options.cluster(), label)
         except TellapartError:  # a model that is not there: nothing was begun
@@ -115,7 +125,8 @@ def job_counts(job: Job) -> dict[str, Any]:
         say(line + (f" (and {more:,} more)" if more > 0 else ""))
     if not counts["written"]:
         raise TellapartError(
-            f"{job.path}: not one picture could be read; if they are elsewhere, name their folder: FILE?images=FOLDER"
+            f"{job.path}: none of the pictures could be read; if they are in another folder, "
+            "specify it: FILE?images=FOLDER"
         )
     return counts
 
@@ -125,8 +136,9 @@ def refuse_mostly_unreadable(counts: dict[str, Any]) -> None:
     unreadable = counts["items"] - counts["written"]
     if 2 * unreadable > counts["items"]:
         raise TellapartError(
-            f"{unreadable:,} of {counts['items']:,} pictures could not be read, more than half; what was made of the "
-            "others is written; mend the pictures, or name those that can be read"
+            f"{unreadable:,} of {counts['items']:,} pictures could not be read, which is more "
+            "than half; the results for the other pictures were written; fix the pictures, or "
+            "pass only readable ones"
         )
 
 
@@ -169,5 +181,5 @@ def encode_ahead(
     name = hashlib.blake2b("\0".join([scorer, precision, *data]).encode(), digest_size=8).hexdigest()
     place = f"{out}.{name}"
     with encode_job(scorer, data, place, options, device=device, precision=precision, overwrite=False) as job:
-        detail(f"{take_features(job):,} rows are in the feature store")
+        detail(f"added {take_features(job):,} rows to the feature store")
         shutil.rmtree(job.path)
