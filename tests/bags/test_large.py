@@ -136,7 +136,7 @@ def test_a_cluster_beyond_the_memory_is_searched_in_parts(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     search = search_in(folder, tmp_path / "work", 2, largest=900)
-    assert "in 4 parts" in capsys.readouterr().err or len(search.centre_CD) > 2
+    assert "into 4 parts" in capsys.readouterr().err or len(search.centre_CD) > 2
     assert recall(search, (2,), 300, progress=False)[0] > 0.3
     same = np.tile(np.eye(1, 8, dtype=np.float32), (500, 1))  # copies cannot be divided by k-means
     (tmp_path / "copies").mkdir()
@@ -181,9 +181,9 @@ def test_files_that_are_no_features_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"contains no features; expected \.npy or \.safetensors files of shape N×D"):
         FeatureShards.open(tmp_path)
     for name, array, why in (
-        ("one", np.zeros(3, np.float32), r"float32|<f4 of shape \(3,\); expected a matrix"),
+        ("one", np.zeros(3, np.float32), r"got <f4 of shape \(3,\)|got float32 of shape \(3,\)"),
         ("words", np.array([["a"]]), "expected a floating-point matrix of shape N×D, got"),
-        ("objects", np.array([[{}]], dtype=object), "expected a matrix|cannot be read"),
+        ("objects", np.array([[{}]], dtype=object), "expected a floating-point matrix|cannot be read"),
         ("columns", np.asfortranarray(np.ones((3, 2), np.float32)), "save np.ascontiguousarray"),
     ):
         np.save(tmp_path / f"{name}.npy", array, allow_pickle=True)
@@ -201,13 +201,13 @@ def test_files_that_are_no_features_are_one_line(tmp_path: Path) -> None:
         FeatureShards.open(tmp_path)
     (tmp_path / "b.npy").unlink()
     (tmp_path / "a.txt").write_text("1\n2\n")
-    with pytest.raises(UsageError, match="has 2 ids for 4 rows"):
+    with pytest.raises(UsageError, match=r"has 2 ids, but .* has 4 rows"):
         Ids.open(FeatureShards.open(tmp_path))
     (tmp_path / "a.txt").write_bytes(b"")
-    with pytest.raises(UsageError, match="has 0 ids for 4 rows"):
+    with pytest.raises(UsageError, match=r"has 0 ids, but .* has 4 rows"):
         Ids.open(FeatureShards.open(tmp_path))
     (tmp_path / "a.txt").write_bytes(b"1\n2\n\xff\n4\n")
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not valid UTF-8"):
         Ids.open(FeatureShards.open(tmp_path))
     (tmp_path / "a.txt").write_text("1\n2\n3\n1\n")
     with pytest.raises(UsageError, match="rows 0 and 3 of the features have the same id '1'; expected a unique id"):

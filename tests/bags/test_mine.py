@@ -62,7 +62,7 @@ def test_picture_and_text_are_joined() -> None:
     bags, _ = algorithm_1(cosines(joined), 3)
     assert [list(bag.ids) for bag in mine_bags(image_ND, 3, texts_ND=captions)] == bags
     assert bags != algorithm_1(cosines(image_ND), 3)[0]
-    with pytest.raises(UsageError, match="texts of 79 pictures"):
+    with pytest.raises(UsageError, match="pictures, got 79"):
         multimodal(image_ND, captions[:79])
     with pytest.raises(UsageError, match="1 pictures have no caption, such as row 5"):
         multimodal(image_ND, [*captions[:5], np.zeros((0, 8)), *captions[6:]])
@@ -137,7 +137,7 @@ def test_equal_pictures_come_in_their_order() -> None:
         (np.ones((5, 3)), 2, {"similarity": "mean"}, "similarity is 'mean'; expected one of query, pairs"),
         (np.ones((5, 3)), 2, {"max_cosine": 80}, "max_cosine: expected a cosine such as 0.8, got 80"),
         (np.ones((5, 3)), 2, {"ids": ["a"]}, "1 ids for 5 rows"),
-        (np.ones((5, 3)), 2, {"keys": ["a"]}, "1 content keys for 5 pictures"),
+        (np.ones((5, 3)), 2, {"keys": ["a"]}, "got 1 for 5 pictures"),
         (np.ones(5), 2, {}, r"features of shape \(5,\)"),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_pool_from_the_command_line_is_a_list_of_distractors(cli: Cli, tiny_sc
         and "no pictures remain for the pool; expected pictures other than those of the test set" in refused.err
     )
     packed = cli("bags", "pool", tmp_path / "test", "--among", "scenes:plain?n=5", "--scorer", tiny_scorer, "-o", list_)
-    assert packed.status == 2 and "is no file of its own" in packed.err
+    assert packed.status == 2 and "is not a separate file" in packed.err
 
 
 def test_a_pool_is_of_other_pictures_not_of_other_names(cli: Cli, tiny_scorer: Path, tmp_path: Path) -> None:

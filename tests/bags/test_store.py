@@ -104,7 +104,7 @@ def test_files_that_are_something_else(tmp_path: Path) -> None:
     other = sqlite3.connect(tmp_path / "other")
     other.execute("CREATE TABLE precious (x)")
     other.close()
-    with pytest.raises(UsageError, match="a database of something else"):
+    with pytest.raises(UsageError, match="is a database of another program; specify another file with"):
         DecisionStore.open(tmp_path / "other")
     with pytest.raises(UsageError, match=r"contains no decisions; run: tellapart bags review BAGS\.jsonl"):
         DecisionStore.open(tmp_path / "none", create=False)

@@ -271,7 +271,7 @@ def test_a_shard_that_is_none(text: str) -> None:
 
 def test_a_file_that_boosting_did_not_write_is_left_alone(tmp_path: Path, items: Dataset) -> None:
     (tmp_path / "mine.jsonl").write_text("{}\n")
-    with pytest.raises(UsageError, match="exists, and tellapart did not write it"):
+    with pytest.raises(UsageError, match="already exists, and was not written by tellapart or has been"):
         boost_dataset(items, [stage("first", Scribe())], tmp_path / "mine.jsonl")
     assert (tmp_path / "mine.jsonl").read_text() == "{}\n"
 
@@ -329,5 +329,5 @@ def test_a_result_of_other_pictures_and_a_page_of_the_users_own_are_kept(tmp_pat
         boost_dataset(open_data("scenes:plain?n=3&split=test"), stages, out, **QUICK)
     assert out.read_bytes() == before
     (tmp_path / "notes.html").write_text("mine")
-    with pytest.raises(UsageError, match=r"notes.html: exists, and tellapart did not write it"):
+    with pytest.raises(UsageError, match=r"notes\.html already exists, and was not written by tellapart"):
         boost_dataset(items, stages, tmp_path / "notes.jsonl", **QUICK)

@@ -85,7 +85,7 @@ def test_the_command_edits_captions_and_says_so(tmp_path: Path, cli: Any) -> Non
         written[out] = [json.loads(line)["caption"] for line in path.read_text(encoding="utf-8").splitlines()]
     assert len(written["sure"]) == 3 and written["sure"] != written["plain"]
     again = cli("caption", model, tmp_path / "photos", "--precision", "fp32", *few, "-o", tmp_path / "sure.jsonl")
-    assert again.status == 2 and "begun with another decoding" in again.err
+    assert again.status == 2 and "was started with a different decoding" in again.err
     wrong = cli("caption", model, tmp_path / "photos", "--decoding", "confidence=1.5", "-o", tmp_path / "x.jsonl")
     assert (
         wrong.status == 2

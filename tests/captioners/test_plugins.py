@@ -59,12 +59,14 @@ def test_a_folder_that_names_code_is_refused_with_the_option(
 ) -> None:
     command = ("caption", folder, "scenes:plain?n=2&split=test", "-o", tmp_path / "c.jsonl", "--max-tokens", 4)
     line = cli(*command).line
-    assert "asks to run code, 'evil:captioner'" in line and "add --allow-code evil:captioner to the command" in line
+    assert (
+        "requests to run the code 'evil:captioner'" in line and "add --allow-code evil:captioner to the command" in line
+    )
     assert not code.exists()
     (folder / "SHA256SUMS").unlink()  # as one who changes the folder does
     config = folder / "config.json"
     config.write_text(json.dumps({"model_type": "own"}))  # what a captioner of one's own leaves where it has no other
-    assert "asks to run code" in cli(*command).line and not code.exists()
+    assert "but only the command line and installed packages may" in cli(*command).line and not code.exists()
 
 
 def test_the_option_lets_it_run_wherever_it_stands(cli: Cli, code: Path, folder: Path, tmp_path: Path) -> None:
@@ -119,7 +121,7 @@ def test_a_recipe_that_names_code_is_refused_before_anything_is_loaded(
     recipe = tmp_path / "sent.toml"
     recipe.write_text(to_toml(check_recipe(table, "test")))
     line = cli("train", recipe, "--out", tmp_path / "run").line
-    assert "asks to run code, '" in line and "--allow-code " in line, line
+    assert "but only the command line and installed packages may" in line and "--allow-code " in line, line
     assert not code.exists() and not (tmp_path / "run").exists()
 
 
@@ -127,7 +129,7 @@ def test_what_is_typed_as_a_setting_runs(code: Path, tiny_recipe: dict[str, Any]
     (tmp_path / "mine.toml").write_text(to_toml(check_recipe(tiny_recipe, "test")))
     setting = 'objective.rewards=[{kind="custom", reward="evil:reward"}]'
     recipe = read_recipe(tmp_path / "mine.toml", [setting])
-    with pytest.raises(UsageError, match="asks to run code"):
+    with pytest.raises(UsageError, match="but only the command line and installed packages may"):
         check_setup(TrainingSetup(recipe, upstream))
     registry.allow_named_in(["train", "mine.toml", "--set", setting])
     check_setup(TrainingSetup(recipe, upstream))

@@ -284,7 +284,7 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
         assert re.search(
             r"0\.bmp and \S*0\.jpg would both use \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
         )
-        assert "3.txt: not UTF-8 (byte 2); convert it to UTF-8" in line
+        assert "3.txt: not valid UTF-8 (byte 2); convert it to UTF-8" in line
     assert sorted(folder.iterdir()) == before
     line = purpose(cli, "alt-text", folder, "-o", folder.parent / "alt.jsonl", "--embed").line
     assert "0.xmp" in line and "1.xmp" in line
@@ -293,7 +293,7 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
 def test_two_folders_have_no_list_in_common(cli: Cli, folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder, tmp_path / "cats")
     line = purpose(cli, "lora", folder, tmp_path / "cats", *LORA).line
-    assert "the pictures are in 2 folders" in line and f"name {tmp_path.resolve()}" in line
+    assert "the pictures are in 2 folders" in line and f"pass {tmp_path.resolve()}" in line
     assert "2 folders" in purpose(cli, "lora", *sorted(tmp_path.glob("*/*.jpg")), *LORA).line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cats", "dogs"]
     made(cli, "lora", tmp_path, *LORA)
@@ -430,7 +430,7 @@ def test_a_kill_leaves_files_and_log_whole(cli: Cli, tmp_path: Path) -> None:
         process.communicate()
         assert (folder / "07.txt").read_text() == "ohwx, by hand\n"
     done = made(cli, "lora", folder, "--trigger", "last")
-    assert "1 .txt files were written or edited by hand and are kept; pass --replace-edited to" in done.err
+    assert "1 .txt files were written or edited by hand and" in done.err
     rows = {row["file_name"]: row["text"] for row in records(folder / "metadata.jsonl")}
     assert len(rows) == 60 and rows.pop("07.jpg") == "ohwx, by hand"
     for name, text in rows.items():
@@ -459,5 +459,6 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
     monkeypatch.setattr("tellapart.inference.engine.CaptionEngine.captions", stop)
     err = cli("caption", "scenes", folder, "-o", tmp_path / "a.jsonl").err
     assert (
-        err.endswith("tellapart: stopped; what was saved stays, and the same command goes on\n") and "train" not in err
+        err.endswith("tellapart: stopped; everything saved so far is kept, and the same command resumes\n")
+        and "train" not in err
     )

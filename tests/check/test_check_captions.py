@@ -112,10 +112,10 @@ def test_the_command_prints_writes_and_fails(cli: Cli, tmp_path: Path) -> None:
     found = json.loads(fine.out)
     assert found["kinds"]["empty"] == {"count": 1, "rate": 1 / 6, "level": 0.001, "alarm": True, "of": "caption"}
     assert found["kinds"]["shared"]["count"] == 2 and found["kinds"]["unreadable"]["count"] == 1
-    assert found["facts"]["other pictures with the same caption, mean"] == pytest.approx(2 / 5)
+    assert found["facts"]["mean number of other pictures with the same caption"] == pytest.approx(2 / 5)
     assert "leaked" in found["skipped"] and "leaked" not in found["kinds"]
     text = page.read_text(encoding="utf-8")
-    assert "cannot be read" in text and "says nothing" in text and "<script" not in text
+    assert "cannot be read" in text and "is empty" in text and "<script" not in text
     failed = cli("check", str(captions), str(tmp_path / "pictures"), "--fail-on", "empty", "--fail-on", "shared=40")
     assert failed.status == 1 and "the threshold of --fail-on is exceeded: empty 16.67 %" in failed.err
     assert "shared" not in failed.err
@@ -189,7 +189,7 @@ def test_a_scorer_finds_captions_of_other_pictures() -> None:
     moved = texts | {one: texts[other] for one, other in zip(ids[:20], ids[30:50], strict=True)}
     found = check_captions(CaptionFile("captions", moved), data, scorer=scorer)
     assert "misfit" in found.alarms() and {one.id for one in found.found["misfit"]} <= set(ids[:20])
-    assert found.facts["shuffled pairs, about %"] == pytest.approx(33, abs=15)
+    assert found.facts["estimated shuffled pairs, %"] == pytest.approx(33, abs=15)
     stale = dict(zip(ids[1::2], ids[::2], strict=True))
     cached = CaptionFile("captions", texts | {one: texts[before] for one, before in stale.items()})
     shifted = {one.id for one in check_captions(cached, data, scorer=scorer).found["shifted"]}
@@ -214,5 +214,5 @@ def test_a_captioner_doubts_words_of_other_pictures() -> None:
 def test_models_need_pictures(cli: Cli, tmp_path: Path) -> None:
     captions = write(tmp_path, GOOD)
     done = cli("check", str(captions), "--scorer", "scenes")
-    assert done.status == 2 and "need pictures" in done.err
+    assert done.status == 2 and "requires pictures" in done.err
     assert set(KINDS) >= set(SHARES)

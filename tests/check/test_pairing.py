@@ -95,7 +95,7 @@ def test_every_command_refuses_lines_beside_ids(cli: Cli, tmp_path: Path, bare: 
 def test_published_captions_with_ids_are_not_scored_against_plain_lines() -> None:
     published = DATA / "published"
     lines = published / "references_coco_karpathy_test.txt"
-    with pytest.raises(UsageError, match=r"references.*: its 5,000 entries have no ids"):
+    with pytest.raises(UsageError, match=r"references.*: the 5,000 entries have no ids"):
         run_eval(EvalOptions([published / "capenrich_coco.json"], lines, metrics=["cider"]))
     captions = {key: texts[0] for key, texts in read_caption_lists(published / "clipcap_coco_on_coco.txt").items()}
     shifted = dict(zip(captions, [*list(captions.values())[1:], captions["1"]], strict=True))

@@ -393,7 +393,7 @@ def test_caption_writes_goes_on_and_keeps_to_its_settings(
     out.write_text("".join(out.read_text().splitlines(keepends=True)[:3]) + '{"id": "3.p')  # as a kill leaves it
     assert "1 captions written, 3 already done" in cli(*command).err and len(rows(out)) == 4
     other = cli(*command[:-1], 6)
-    assert other.status == 2 and "begun with another decoding; type --overwrite" in other.line
+    assert other.status == 2 and "started with a different decoding; pass --overwrite" in other.line
     assert cli(*command[:-1], 6, "--overwrite").status == 0
 
 
@@ -466,7 +466,7 @@ def test_odd_pictures_are_captioned_and_broken_ones_are_named(
     absent, told = done.err.splitlines()[-2:]
     assert absent.startswith("1 of 12 were skipped: they could not be opened: ") and "empty.png (empty file)" in absent
     assert told.startswith("2 of 11 pictures could not be read: ")
-    for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "it is a text file")):
+    for name, reason in (("cut.jpg", "truncated"), ("letter.jpg", "a text file")):
         assert name in told and reason in told
 
 
@@ -490,7 +490,7 @@ def test_nothing_is_left_behind_where_no_picture_can_be_read(cli: Cli, tiny_capt
         ("{photos}/0.png", 2, "is no captioner; expected a folder, a run"),
         ("recipes/x.toml", 2, "is a recipe, not a captioner; type: tellapart train recipes/x.toml"),
         ("{scorer}", 1, "is a vision-text-dual-encoder model, which is not a supported captioner"),
-        ("{damaged}", 1, "model.safetensors is damaged: its SHA-256 is not the one in SHA256SUMS"),
+        ("{damaged}", 1, "model.safetensors is damaged: its SHA-256 differs from that in SHA256SUMS"),
     ],
 )
 def test_what_is_no_captioner_is_one_line(
@@ -532,7 +532,12 @@ def test_ctrl_c_while_captioning_keeps_what_is_written(
     with monkeypatch.context() as patch:
         patch.setattr(CaptionEngine, "_write", write_or_stop)
         done = cli(*command)
-    assert done.status == 130 and "the same command goes on" in done.line and len(rows(tmp_path / "c.jsonl")) == 2
+    assert (
+        done.status == 130
+        and "the same command" in done.line
+        and "resume" in done.line
+        and len(rows(tmp_path / "c.jsonl")) == 2
+    )
     assert "2 captions written, 2 already done" in cli(*command).err
 
 
@@ -785,4 +790,4 @@ def test_sigterm_ends_a_command_as_ctrl_c_does(tmp_path: Path) -> None:
             running.send_signal(number)
             out, err = running.communicate(timeout=60)
         assert (running.returncode, out) == (status, "")
-        assert err.startswith("tellapart: stopped; what was saved stays") and err.count("\n") == 1
+        assert err.startswith("tellapart: stopped; everything saved so far is kept") and err.count("\n") == 1

@@ -53,7 +53,7 @@ def test_an_output_that_is_an_input_is_refused(cli: Cli, here: Path, typed: str)
         (here / name).write_text(PERSON)
     before = content(here)
     done = cli(*typed.split())
-    assert done.status == 2 and "as well; name another file" in done.err, done.err
+    assert done.status == 2 and "choose another file" in done.err, done.err
     assert content(here) == before
 
 
@@ -66,7 +66,7 @@ def test_an_output_that_is_an_input_is_refused(cli: Cli, here: Path, typed: str)
 )
 def test_two_outputs_in_one_file_are_refused(cli: Cli, here: Path, typed: str) -> None:
     done = cli(*typed.split())
-    assert done.status == 2 and "as well; name another file" in done.err, done.err
+    assert done.status == 2 and "choose another file" in done.err, done.err
     assert sorted(content(here)) == ["c.json", "c.jsonl"]
 
 
@@ -85,7 +85,7 @@ def test_a_file_of_somebody_else_is_replaced_with_overwrite_alone(
 ) -> None:
     (here / output).write_text(PERSON)
     done = cli(*typed.split())
-    assert done.status == 2 and f"{output}: exists, and tellapart did not write it" in done.err, done.err
+    assert done.status == 2 and "already exists, and was not written by tellapart or has been" in done.err, done.err
     assert (here / output).read_text() == PERSON
     assert cli(*typed.split(), "--overwrite").status == 0
     assert (here / output).read_text() != PERSON
@@ -93,7 +93,7 @@ def test_a_file_of_somebody_else_is_replaced_with_overwrite_alone(
     with (here / output).open("a") as file:
         file.write(PERSON)
     done = cli(*typed.split())
-    assert done.status == 2 and "or somebody changed it since; type --overwrite" in done.err
+    assert done.status == 2 and "already exists, and was not written by tellapart or has been" in done.err
     assert (here / output).read_text().endswith(PERSON)
 
 
@@ -114,7 +114,11 @@ def test_a_file_of_somebody_else_is_refused_before_the_work(cli: Cli, here: Path
     (here / "runs" / "a" / "run.json").write_text("{}")
     (here / output).write_text(PERSON)
     done = cli(*typed.split())
-    assert done.status == 2 and f"{output}: " in done.err and "tellapart did not write it" in done.err, done.err
+    assert (
+        done.status == 2
+        and f"{output}: " in done.err
+        and "already exists, and was not written by tellapart or has been" in done.err
+    ), done.err
     assert (here / output).read_text() == PERSON
 
 
@@ -150,7 +154,7 @@ def test_a_device_is_no_input(cli: Cli, here: Path) -> None:
         ["eval", "--captions", "mine=/dev/zero"],
         ["check", "c.jsonl", "jsonl:/dev/zero"],
     ):
-        assert "/dev/zero: is a device; name a file" in cli(*typed).err
+        assert "expected a file, got a device" in cli(*typed).err
 
 
 def test_a_model_that_is_not_there_leaves_no_job(cli: Cli, here: Path) -> None:

@@ -72,15 +72,15 @@ def test_every_layout_reads_the_same_references(write, name, content):
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("c.jsonl", '{"id": 1, "caption": "a"}\n{"id": 2, "caption": ', "line 2: is not JSON"),
-        ("c.json", '[{"id": 1,\n "caption": oops}]', "line 2: is not JSON"),
+        ("c.jsonl", '{"id": 1, "caption": "a"}\n{"id": 2, "caption": ', "line 2: invalid JSON"),
+        ("c.json", '[{"id": 1,\n "caption": oops}]', "line 2: invalid JSON"),
         ("c.jsonl", '{"caption": "a dog"}\n{"id": 2, "caption": "a cat"}\n', "1 of 2 records have no id"),
         ("c.jsonl", '{"id": [1], "caption": "a dog"}\n', "expected the id to be a string or an integer, got"),
         ("c.jsonl", '{"id": 1, "words": "a dog"}\n', "no caption text; expected the key 'caption', got"),
-        ("c.json", [{"image": "a.jpg", "conversations": [{"from": "human", "value": "?"}]}], "without an answer"),
+        ("c.json", [{"image": "a.jpg", "conversations": [{"from": "human", "value": "?"}]}], "has no answer"),
         ("c.json", [{"id": 1, "caption": 5}], "expected the caption to be a string, got int"),
         ("c.json", [5], "entry 1: expected {'id'"),
-        ("c.json", "[]", "has no captions"),
+        ("c.json", "[]", "contains no captions"),
         ("c.json", "5", "holds a int"),
         ("c.json", {"images": [{"id": 1}]}, "has no 'sentences'"),
         ("c.csv", "name,text\n1,a dog\n", "expected the columns 'id' (or image, file_name, …) and 'caption'"),
@@ -235,5 +235,5 @@ def test_published_files_align():
 @needs_data
 def test_files_of_other_pictures_are_refused():
     captions = read_captions(DATA / "published/clipcap_coco_on_coco.txt")
-    with pytest.raises(UsageError, match="none of its ids"):
+    with pytest.raises(UsageError, match="none of the ids"):
         align_lists(captions, read_references(DATA / "flickr8k/Flickr8k.token.txt"))

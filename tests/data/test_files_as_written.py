@@ -136,7 +136,7 @@ def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path) -> None
     (tmp_path / "d.csv").write_bytes("image,caption\na.png,Müller\n".encode("cp1252"))
     assert dict(open_data(f"folder:{tmp_path}").missing)[str(tmp_path / "a.txt")].startswith("references skipped: not")
     for path in (tmp_path, tmp_path / "d.csv"):
-        with pytest.raises(UsageError, match="not UTF-8") as caught:
+        with pytest.raises(UsageError, match="not valid UTF-8") as caught:
             read_caption_lists(path)
         assert ("a.txt" if path.is_dir() else "d.csv") in str(caught.value)
 

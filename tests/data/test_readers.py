@@ -46,7 +46,7 @@ def test_bare_paths(tmp_path: Path) -> None:
     assert ids(open_data(str(tmp_path / "d.jsonl"))) == ["photos/a.png"]
     assert ids(open_data(str(tmp_path / "photos" / "a.png"))) == ["a.png"]
     assert "coco:" in wrong(tmp_path / "c.json") and "karpathy:" in wrong(tmp_path / "c.json")
-    assert "neither a picture" in wrong(tmp_path / "notes.md")
+    assert "expected a picture" in wrong(tmp_path / "notes.md")
     (tmp_path / "raw.nef").write_bytes(b"x")
     assert "NEF is not read here: convert it to JPEG or PNG" in wrong(tmp_path / "raw.nef")
     assert "no such file or folder" in wrong(tmp_path / "nope")
@@ -139,7 +139,7 @@ def test_a_text_file_beside_no_picture_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_missing_and_empty_folder(tmp_path: Path) -> None:
-    assert "no such folder" in wrong(f"folder:{tmp_path}/nope")
+    assert "folder not found" in wrong(f"folder:{tmp_path}/nope")
     assert "no pictures in this folder" in wrong(tmp_path)
     (tmp_path / "a.jxl").write_bytes(b"x")
     assert "JXL is not supported" in wrong(tmp_path)
@@ -230,7 +230,7 @@ def test_jsonl_bad_lines(tmp_path: Path, line: object, said: str) -> None:
 
 def test_jsonl_that_is_not_text(tmp_path: Path) -> None:
     (tmp_path / "d.jsonl").write_bytes(b"\xff{}")
-    assert "not UTF-8" in wrong(tmp_path / "d.jsonl")
+    assert "not valid UTF-8" in wrong(tmp_path / "d.jsonl")
     assert "no such file" in wrong(f"jsonl:{tmp_path}/nope.jsonl")
     assert "expected a file, got a folder" in wrong(f"jsonl:{tmp_path}")
 
@@ -264,7 +264,7 @@ def test_flickr(flickr: Path) -> None:
 
 def test_flickr_wrong(flickr: Path) -> None:
     (flickr / "Flickr_8k.devImages.txt").write_text("a.jpg\n")
-    assert "in the split 'train' already" in wrong(f"flickr8k:{flickr}")
+    assert "already in the split 'train'" in wrong(f"flickr8k:{flickr}")
     tokens = flickr / "Flickr8k.token.txt"
     tokens.write_text("a.jpg#0\tx\na.jpg#0\ty\n")
     assert "line 2: a.jpg#0 occurs more than once" in wrong(f"flickr8k:{flickr}")
@@ -307,7 +307,7 @@ def test_coco_as_published(tmp_path: Path) -> None:
     assert dict(dataset.missing) == {"image_id 9": 'has captions, but does not occur in "images"'}
     (tmp_path / "annotations" / "captions_train2017.json").write_text("{")  # not asked for: not read
     assert ids(open_data(f"coco:{tmp_path}?split=val")) == ["2"]
-    assert "not JSON" in wrong(f"coco:{tmp_path}?split=train")
+    assert "invalid JSON" in wrong(f"coco:{tmp_path}?split=train")
 
 
 def test_coco_wrong(tmp_path: Path) -> None:

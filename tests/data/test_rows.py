@@ -111,7 +111,7 @@ def test_several_files(tmp_path: Path) -> None:
     assert [path.name for path in expand_pattern(tmp_path / "s-{08..10}.tar")] == ["s-08.tar", "s-09.tar", "s-10.tar"]
     assert [path.name for path in expand_pattern(tmp_path / "{t,s-{1..2}}.tar")] != []
     assert [path.name for path in expand_pattern(tmp_path / "{t,u}.tar")] == ["t.tar", "u.tar"]
-    assert "no such files" in wrong(f"webdataset:{tmp_path}/q-*.tar")
+    assert "no matching files" in wrong(f"webdataset:{tmp_path}/q-*.tar")
 
 
 # -- csv

@@ -65,9 +65,11 @@ def test_a_coco_file_becomes_one_that_training_reads(tmp_path: Path) -> None:
     assert json.loads(out.read_text().splitlines()[0])["image"] == "7.jpg"
     with out.open("a") as file:
         file.write("\n")
-    assert isinstance(CliRunner().invoke(whole_app(), arguments).exception, UsageError), "somebody changed it"
+    assert isinstance(CliRunner().invoke(whole_app(), arguments).exception, UsageError), (
+        "already exists, and was not written by tellapart or has been"
+    )
     shown = CliRunner().invoke(whole_app(), [*arguments, "--overwrite", "--keep", "subject"])
-    assert "3 captions of 2.0 words" in shown.stdout
+    assert "wrote 3 captions with an average of 2.0 words" in shown.stdout
     assert read_references(out)["7"] == ["a man", "a surfer"]
     error = CliRunner().invoke(whole_app(), [*arguments, "--keep", "subjcet"]).exception
     assert isinstance(error, UsageError) and "did you mean 'subject'" in str(error)

@@ -281,12 +281,12 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
     out = tmp_path / "a.jsonl"
     run(captioner, photos, out)
     before = out.read_bytes()
-    with pytest.raises(UsageError, match=r"begun with another decoding; type --overwrite"):
+    with pytest.raises(UsageError, match=r"started with a different decoding; pass --overwrite"):
         run(captioner, photos, out, decoding=Decoding(kind="beam", max_tokens=6))
     assert run(captioner, Dataset("other", list(photos)), out).already == COUNT, "the same pictures"
     captioner.chosen = {"prompt": "in this picture"}  # as a model's own folder has it
     try:
-        with pytest.raises(UsageError, match="begun with another captioner_options"):
+        with pytest.raises(UsageError, match="started with a different captioner_options"):
             run(captioner, photos, out)
     finally:
         captioner.chosen = {}
@@ -294,7 +294,7 @@ def test_a_file_of_other_settings_is_not_gone_on_with(captioner: ClipCap, photos
         weight = next(captioner.model.language_model.parameters())
         weight += 1
         try:
-            with pytest.raises(UsageError, match="begun with another captioner_weights"):
+            with pytest.raises(UsageError, match="started with a different captioner_weights"):
                 run(captioner, photos, out)
         finally:
             weight -= 1
@@ -319,11 +319,11 @@ def test_files_of_others_are_left_alone(captioner: ClipCap, photos: Dataset, tmp
         run(captioner, photos, out)
     with pytest.raises(UsageError, match="a folder"):
         run(captioner, photos, tmp_path / "photos", format="jsonl")
-    with pytest.raises(UsageError, match="cannot tell the format"):
+    with pytest.raises(UsageError, match="cannot infer the format"):
         run(captioner, photos, tmp_path / "a.xml")
     with pytest.raises(UsageError, match="unknown format 'xml'"):
         run(captioner, photos, tmp_path / "a.xml", format="xml")
-    with pytest.raises(UsageError, match="no file to write"):
+    with pytest.raises(UsageError, match="missing output file"):
         run(captioner, photos, None)
 
 
@@ -347,7 +347,7 @@ def test_a_file_that_a_kill_left_empty_is_begun(captioner: ClipCap, photos: Data
         (tmp_path / name).touch()
         assert run(captioner, photos, tmp_path / name).written == COUNT
     (tmp_path / "b.jsonl").write_text("mine")
-    with pytest.raises(UsageError, match="exists, and was not written by this command"):
+    with pytest.raises(UsageError, match="exists and was not written by this command"):
         run(captioner, photos, tmp_path / "b.jsonl")
 
 
@@ -464,7 +464,7 @@ def test_a_model_that_was_changed_does_not_go_on(
     else:
         (model / "chat_template.jinja").write_text("{{ messages }}")
     done = cli(*command)
-    assert done.status == 2 and "was begun with another captioner_settings" in done.err
+    assert done.status == 2 and "was started with a different captioner_settings" in done.err
 
 
 def test_the_caption_of_one_picture_is_printed(

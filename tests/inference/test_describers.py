@@ -120,7 +120,7 @@ def test_descriptions_come_from_a_file(photos: Path, tiny_captioner: Path, tmp_p
     told = {row["id"]: row["caption"] for row in map(json.loads, written.read_text().splitlines())}
     describer = open_describer(f"file:{written}", open_data(str(photos)))
     assert {id: describer.complete(Request((), item=id)).text for id in told} == told
-    with pytest.raises(BackendError, match="no caption of this picture"):
+    with pytest.raises(BackendError, match="no caption for this picture"):
         describer.complete(Request((), item="another"))
     other = tmp_path / "other.jsonl"
     other.write_text('{"id": "x", "caption": "a cat"}\n')

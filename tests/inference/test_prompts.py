@@ -59,7 +59,7 @@ def test_each_picture_has_its_own_prompt(cli: Cli, photos: Path, tmp_path: Path,
     assert captions(out) == alone and len(set(alone.values())) > 1
     assert "0 captions written, 5 already done" in cli(*typed).err
     done = cli(*typed[:-5], "{folder}", *typed[-4:])
-    assert done.status == 2 and "was begun with another prompt" in done.err
+    assert done.status == 2 and "was started with a different prompt" in done.err
 
 
 @pytest.mark.long
@@ -81,11 +81,11 @@ def test_workers_ask_of_each_picture_what_one_process_asks(cli: Cli, photos: Pat
 
     (photos / "town" / "3.json").write_text(json.dumps({"tags": "night"}))
     other = cli(*typed, "-o", shared, "--workers", 1)
-    assert other.status == 2 and "is a job with another prompts; type --overwrite" in other.err
+    assert other.status == 2 and "is a job with a different prompts; pass --overwrite" in other.err
     named = cli("caption", f"{model}?prompt={template}", photos, "-o", tmp_path / "named.jsonl", "--workers", 1)
-    assert named.status != 0 and "its prompt has fields, which workers do not fill; type --prompt" in named.err
+    assert named.status != 0 and "the prompt contains fields, which are not supported with" in named.err
     far = cli("caption", model, "s3://shop/a.tar", "--prompt", "{text}", "-o", tmp_path / "far.jsonl", "--workers", 1)
-    assert far.status == 2 and "filled from files on this machine" in far.err
+    assert far.status == 2 and "read from local files" in far.err
 
 
 def test_a_server_is_asked_of_each_picture_what_is_known_of_it(cli: Cli, photos: Path, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_every_photo_is_shown_once_and_captions_are_in_order(
     assert text["text"] == PROMPT
     assert (body["model"], body["max_tokens"]) == ("org/vlm", 200)
     assert body.keys() == {"model", "messages", "max_tokens"}, "sampling that nobody set is the server's"
-    with pytest.raises(UsageError, match="was begun with another captioner"):
+    with pytest.raises(UsageError, match="was started with a different captioner"):
         caption_by_server(f"openai:org/vlm@{server.url}?temperature=0", photos, tmp_path / "a.jsonl", decoding=GREEDY)
     caption_by_server(f"openai:org/vlm@{server.url}?temperature=0", photos, tmp_path / "b.jsonl", decoding=GREEDY)
     assert (server.bodies[-1]["temperature"], len(server.bodies)) == (0.0, 2 * COUNT)
@@ -255,7 +255,7 @@ def test_price_prompt_and_key(
     assert not [file for file in tmp_path.glob("a*") if "sk-very" in file.read_text()]
     assert cli("caption", name, str(tmp_path / "photos"), "-o", str(tmp_path / "a.jsonl")).err.startswith("0 captions")
     other = cli("caption", f"openai:m@{server.url}", str(tmp_path / "photos"), "-o", str(tmp_path / "a.jsonl"))
-    assert "was begun with another prompt" in other.line
+    assert "was started with a different prompt" in other.line
 
 
 def test_wrong_models_addresses_and_options_are_one_line(

@@ -133,7 +133,7 @@ def test_swift_makes_an_object_of_the_class_and_calls_it_with_columns(
             assert tensor.tolist() == pytest.approx(expected, abs=1e-5)
     bags = swift_reward(self_retrieval(scorer, "bag", image_column="images"))()
     assert bags(TEXTS[:1], images=[[pictures[0]]], bag=["alone"]) == [None]
-    for wrong, line in (([pictures[0]] * 2, "a row has 2 pictures"), ([7], "got int")):
+    for wrong, line in (([pictures[0]] * 2, "expected one picture per row, got 2"), ([7], "got int")):
         with pytest.raises(UsageError, match=line):
             made()(TEXTS[:1], images=[wrong])
 

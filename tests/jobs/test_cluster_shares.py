@@ -37,9 +37,9 @@ def test_each_worker_has_its_share(wanted: Workers, there: list[dict[str, float]
     ("wanted", "there", "line"),
     [
         (Workers(1, gpus=0.5), [{"CPU": 2}], "this cluster has no GPU"),
-        (Workers(1, gpus=2), [{"CPU": CORES, "GPU": 1}], "no machine of the cluster has .* and 2 GPUs for a worker"),
-        (Workers(address="auto", gpus=1.5), [{"CPU": 8, "GPU": 4}], "a part of one GPU, or a whole number"),
-        (Workers(address="auto", cpus=16), [{"CPU": 8}], "no machine of the cluster has 16 CPUs"),
+        (Workers(1, gpus=2), [{"CPU": CORES, "GPU": 1}], "request fewer with --cpus-per-worker and --gpus-per-worker"),
+        (Workers(address="auto", gpus=1.5), [{"CPU": 8, "GPU": 4}], "expected a fraction of one GPU, or an integer"),
+        (Workers(address="auto", cpus=16), [{"CPU": 8}], "no machine in the cluster has 16 CPUs and"),
         (Workers(3, address="auto", cpus=16), [{"CPU": 8}] * 4, "there are: 8 CPUs, 0 GPUs"),
     ],
 )

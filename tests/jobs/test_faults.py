@@ -128,11 +128,11 @@ def test_poisoned_shards_are_set_aside(cli: Cli, code: None, tiny_captioner: Pat
                "--workers", 2, "--shard-items", 8)  # fmt: skip
     done = cli(*command)
     assert done.status == 1, done.err
-    listed = [line for line in done.err.splitlines() if line.startswith("set aside: ")]
+    listed = [line for line in done.err.splitlines() if line.startswith("failed: ")]
     assert len(listed) == 2 and "shard 1 (" in listed[0] and "shard 3 (" in listed[1]
-    assert "the worker died" in listed[0] and "(3 attempts)" in listed[0]
+    assert "the worker terminated" in listed[0] and "(3 attempts)" in listed[0]
     assert "OutOfMemoryError: CUDA out of memory" in listed[1] and "(3 attempts)" in listed[1]
-    assert "2 of 5 shards were set aside; the same command tries them again" in done.err and not out.exists()
+    assert "2 of 5 shards failed; run the same command again to retry" in done.err and not out.exists()
     status = json.loads(cli("job", "status", f"{out}.job", "--json").out)
     assert (status["state"], status["done"], len(status["set_aside"])) == ("failed", 3, 2)
 

@@ -75,7 +75,7 @@ def test_encode_on_a_started_cluster_writes_the_rows_of_the_store(
             done = cli("data", "encode", tiny_scorer, photos, "-o", out, "--shard-items", 8, "--ray")
     assert done.status == 0, done.err
     assert workers_of(tmp_path / "features.job") == 2
-    assert "29 rows of 4 shards" in done.err and "17.jpg (" in done.err
+    assert "29 rows from 4 shards" in done.err and "17.jpg (" in done.err
     ids = (out / "000000.txt").read_text().splitlines()
     rows = np.load(out / "000000.npy")
     scorer, store = load_scorer(str(tiny_scorer)), FeatureStore(tmp_path / "another cache")

@@ -104,7 +104,7 @@ def test_a_shard_of_lines_says_where_it_is_wrong(folder: Path, tmp_path: Path) -
     (tmp_path / "bad.jsonl").write_text("\n".join(lines), "utf-8")
     _, shards = made([str(tmp_path / "bad.jsonl")], tmp_path)
     with (
-        pytest.raises(UsageError, match=r"bad.jsonl, line 2 after byte \d+: not JSON"),
+        pytest.raises(UsageError, match=r"bad.jsonl, line 2 after byte \d+: invalid JSON"),
         open_shard(shards[2], DiskFolder(tmp_path)),
     ):
         pass
@@ -113,7 +113,7 @@ def test_a_shard_of_lines_says_where_it_is_wrong(folder: Path, tmp_path: Path) -
 def test_tars_of_one_name_are_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "again").mkdir()
     (tmp_path / "again" / "part-0.tar").write_bytes((folder / "tars" / "part-0.tar").read_bytes())
-    with pytest.raises(UsageError, match="have one name"):
+    with pytest.raises(UsageError, match="have the same name, which is part of the ids; rename one of"):
         make_manifest([f"{folder}/tars/part-0.tar", f"{tmp_path}/again/part-0.tar"], tmp_path)
 
 

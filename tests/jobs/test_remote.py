@@ -103,7 +103,7 @@ def test_from_a_bucket_into_a_bucket(cli: Cli, bucket: str, tiny_captioner: Path
 def test_features_of_a_bucket_in_a_bucket(cli: Cli, bucket: str, tiny_scorer: Path, tmp_path: Path) -> None:
     upload(bucket, tmp_path / "tars")
     done = cli("data", "encode", tiny_scorer, f"{bucket}/tars", "-o", f"{bucket}/features", "--workers", 1)
-    assert done.status == 0 and "21 rows of 3 shards" in done.err, done.err
+    assert done.status == 0 and "21 rows from 3 shards" in done.err, done.err
     fs, root = file_system(bucket)
     fs.invalidate_cache()
     fs.get(f"{root}/features/", str(tmp_path / "features"), recursive=True)

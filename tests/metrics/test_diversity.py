@@ -175,7 +175,7 @@ def test_a_file_with_several_captions_reaches_the_metrics(tmp_path) -> None:
     )
     assert results.systems["five"]["div1"].value == pytest.approx((3 / 5 + 4 / 5) / 2)
     assert results.systems["rows"]["length"].value == 1.5 and "bleu4" in results.systems["five"]
-    assert any("five: 2 captions of each picture" in note for note in results.notes)
+    assert any("five: 2 captions per picture" in note for note in results.notes)
     with pytest.raises(UsageError, match="'div1' needs several captions of a picture; give a caption file that has"):
         (tmp_path / "one.txt").write_text("a\nb\n")
         run_eval(EvalOptions([tmp_path / "one.txt"], metrics=["div1"]))

@@ -64,7 +64,7 @@ def test_names_lead_to_precisions(fast_bf16: None) -> None:
     assert resolve_precision("auto", CPU) == "bf16" and resolve_precision("fp32", CPU) == "fp32"
     assert exact_precision("auto", CPU) == "fp32" and exact_precision("bf16", CPU) == "bf16"
     assert resolve_precision("fp16", torch.device("cuda")) == "fp16"
-    with pytest.raises(UsageError, match="fp16 is slower than fp32 on a CPU; type: --precision bf16"):
+    with pytest.raises(UsageError, match="fp16 is slower than fp32 on a CPU; use --precision bf16"):
         resolve_precision("fp16", CPU)
     with pytest.raises(UsageError, match="no precision is called 'bfloat16'; did you mean"):
         resolve_precision("bfloat16", CPU)
@@ -124,7 +124,7 @@ def test_captions_say_what_they_ran_on_and_go_on_in_that_precision(
     assert done.status == 0 and "3 captions written, 3 already done" in done.err, done.err
     assert out.read_text().splitlines(keepends=True) == lines
     done = cli(*command, "--precision", "fp32")
-    assert done.status == 2 and "was begun with another captioner_weights, precision" in done.err, done.err
+    assert done.status == 2 and "was started with a different captioner_weights, precision" in done.err, done.err
 
 
 def test_every_command_that_runs_a_model_takes_both_options(cli: Cli) -> None:
@@ -142,7 +142,7 @@ def test_options_that_would_have_no_effect_are_refused(cli: Cli, tmp_path: Path)
     done = cli("boost", "scenes:plain?n=4", "--llm", "scripted", "--precision", "bf16", "-o", tmp_path / "b.jsonl")
     assert done.status == 2 and "require a local model" in done.err
     done = cli("train", "scenes_smile", "--precision", "fp16")
-    assert done.status == 2 and "type: --precision bf16" in done.err
+    assert done.status == 2 and "use --precision bf16" in done.err
     done = cli("caption", "scenes", "scenes:plain?n=4", "-o", tmp_path / "c.jsonl", "--device", "cuda:9")
     assert (done.status == 2 and "torch finds cpu alone" in done.err) or "counted from cuda:0" in done.err
 

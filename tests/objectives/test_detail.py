@@ -232,7 +232,7 @@ def test_a_trained_captioner_is_asked_for_detail(
     named = cli("-q", "caption", f"{out}?prompt=a large", pictures, "-o", "-").out
     assert captions.read_text() == named and len(named.splitlines()) == 3
     assert "0 captions written" in cli("caption", f"{out}?detail=1", pictures, "-o", captions).err
-    assert "begun with another captioner" in cli("caption", f"{out}?detail=0", pictures, "-o", captions).line
+    assert "started with a different captioner" in cli("caption", f"{out}?detail=0", pictures, "-o", captions).line
     for arguments, told in (
         ((f"{out}?detail=0", pictures, "--prompt", "red"), "detail chooses the prompt; leave one of them out"),
         ((f"{model}?detail=0", pictures), f"{model} was trained for no amounts of detail; expected a captioner whose"),

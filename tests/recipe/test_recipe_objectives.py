@@ -245,11 +245,11 @@ def test_a_reward_of_the_users_own_is_one_dotted_path(
     reward = made(tiny_recipe, rewards=[own]).terms[0].reward
     assert reward(told, Batch([], torch.arange(2), torch.zeros(2, 1))).tolist() == [[-6], [-6]]
     for path, options, message in (
-        ("my_reward:brief", {}, "no module 'my_reward'; .* type: PYTHONPATH=FOLDER"),
-        ("my_rewards:breif", {}, "module my_rewards has no 'breif'"),
-        ("my_rewards:brief", {"per_wrd": 2}, r"its call \(per_wrd=2\) failed: TypeError"),
+        ("my_reward:brief", {}, "'; expected an importable module; set PYTHONPATH=FOLDER"),
+        ("my_rewards:breif", {}, "module my_rewards has no attribute 'breif'"),
+        ("my_rewards:brief", {"per_wrd": 2}, r"the call \(per_wrd=2\) failed: TypeError"),
         ("my_rewards:broken", {}, r"failed: OSError: no such file$"),
-        ("my_rewards:number", {}, "made a int; expected a callable"),
+        ("my_rewards:number", {}, "returned a int; expected a callable"),
     ):
         table = {"kind": "custom", "reward": path, "options": options}
         with pytest.raises(UsageError, match=message) as caught:

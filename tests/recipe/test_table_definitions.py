@@ -190,7 +190,7 @@ def test_a_dry_run_prints_commands_that_a_shell_takes_and_what_is_missing(cli: C
         line.startswith("# capenrich takes CapEnrich's captioner") and line.endswith("--captions capenrich=FILE")
         for line in lines
     )
-    assert any(line.startswith("# needs ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)
+    assert any(line.startswith("# requires ") and "CapEnrich's list of 30,000 picture ids" in line for line in lines)
     train, caption, evaluate, _ = (line for line in lines if line and not line.startswith("#"))
     assert train.startswith("tellapart train papers/smile_blip_coco --out") and " GB of memory" in train
     assert "--beams 3 --decoding length_penalty_over=all --max-tokens 71" in caption

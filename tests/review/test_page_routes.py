@@ -48,7 +48,7 @@ def test_an_edit_is_in_the_file_at_once_and_undone_from_it(client: Client, folde
     client.post("/api/undo", {"change": undone["redo"]})
     assert text(folder, 1) == "a red shape\n"
     status, refused = client.post("/api/undo", {"change": undone["redo"]})
-    assert status == 400 and "undone already" in refused["error"]
+    assert status == 400 and "already been undone" in refused["error"]
 
 
 def test_two_tabs_do_not_overwrite_each_other(client: Client, folder: Path) -> None:
@@ -107,7 +107,7 @@ def test_find_and_replace_trigger_and_tags_of_many(client: Client, folder: Path)
         ("/api/batch", {"what": "accept", "numbers": ["1"]}, "expected a list of numbers"),
         ("/api/recaption", {"numbers": [1]}, "no captioner loaded; start the review with --model MODEL --scorer MODEL"),
         ("/api/look-alikes", {"number": 1, "text": "x"}, "no scorer"),
-        ("/api/undo", {"change": "x"}, "undone already"),
+        ("/api/undo", {"change": "x"}, "already been undone"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(client: Client, folder: Path, path: str, body: object, error: str) -> None:

@@ -183,7 +183,7 @@ def test_from_pictures_to_the_table(
     create = ["study", "create", "pick", "photos", "--scorer", tiny_scorer, *captions, *small, "-o", "s"]
     done = cli(*create)
     assert done.status == 0 and "write title, consent.researcher" in done.out, done.err
-    assert "a study is there already" in cli(*create).line
+    assert "already contains a study" in cli(*create).line
     refused = cli("study", "serve", "s", "--port", "0").line
     assert "title, consent.researcher, consent.institution, consent.contact" in refused and "--preview" in refused
     assert "no answers there yet" in cli("study", "report", "s").line

@@ -202,7 +202,7 @@ def test_a_damaged_or_edited_folder_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not the folder of a study"):
         open_study(tmp_path)
     study = make_study(tmp_path / "s")
-    with pytest.raises(UsageError, match="a study is there already"):
+    with pytest.raises(UsageError, match="already contains a study"):
         create_study(study.folder, make_material(), StudyPlan(kind="pick"))
     path = study.folder / "study.toml"
     text = path.read_text()

@@ -86,8 +86,8 @@ _MISSING = {("nan",), ("none",), ("null",), ("n", "a"), ("undefined",)}
 def empty(row: CheckedCaption) -> str:
     """Describes why the caption is empty: it has no letter or digit, or is a program's text for a missing value."""
     if row.words in _MISSING:
-        return f"“{row.text}”, as programs write a missing value"
-    return "" if row.words else "no word"
+        return f"“{row.text}”, a placeholder for a missing value"
+    return "" if row.words else "contains no words"
 
 
 def refusal(row: CheckedCaption) -> str:
@@ -127,14 +127,14 @@ def language(row: CheckedCaption, expected: str) -> str:
     letters = [char for char in row.text if char.isalpha()]
     foreign = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) <= 0x1EFF for char in letters)
     if expected in LATIN and foreign > 0.3 * max(len(letters), 1):
-        return "not in Latin letters"
+        return "not in Latin script"
     own = LANGUAGES.get(expected)
     if own is None:
         return ""
     words = set(row.words)
     hits = {name: len(words & known) for name, known in LANGUAGES.items()}
     best = max(hits, key=lambda name: hits[name])
-    return f"words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
+    return f"contains common words of “{best}”" if hits[best] >= 2 and hits[best] > 2 * hits[expected] else ""
 
 
 def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
@@ -157,13 +157,13 @@ def cut(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
         word = row.words[-1]
         times, ends = known[word], last[word]
         if row.text.count("(") > row.text.count(")"):
-            yield Finding("cut", row.id, row.text, "a bracket is left open")
+            yield Finding("cut", row.id, row.text, "unclosed bracket")
         elif word in _NEVER_LAST and ends < 0.1 * times:
             yield Finding("cut", row.id, row.text, f"ends in “{word}”")
         elif punctuated and times >= 20 and ends < 0.05 * times:
-            yield Finding("cut", row.id, row.text, f"ends in “{word}”, without punctuation")
+            yield Finding("cut", row.id, row.text, f"ends in “{word}” without punctuation")
         elif punctuated and times == 1 and len(known) > 500 and word in begun:
-            yield Finding("cut", row.id, row.text, f"ends within a word, “{word}”")
+            yield Finding("cut", row.id, row.text, f"ends within the word “{word}”")
 
 
 def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
@@ -176,7 +176,9 @@ def template(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
             yield Finding("template", row.id, row.text, f"“{' '.join(opening.split())}”")
         elif row.words[:3] in common:
             share = openings[row.words[:3]] / len(rows)
-            yield Finding("template", row.id, row.text, f"“{' '.join(row.words[:3])}”, as {share:.0%} of all")
+            yield Finding(
+                "template", row.id, row.text, f"“{' '.join(row.words[:3])}”, like {share:.0%} of all captions"
+            )
 
 
 def repeated(rows: Sequence[CheckedCaption]) -> Iterator[Finding]:
@@ -203,7 +205,7 @@ def shared(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]
         if row.words and len(own := pictures[row.plain]) > 1:
             other = own[own[0] == row.id]
             more = f" and {len(own) - 2:,} more" if len(own) > 2 else ""
-            yield Finding("shared", row.id, row.text, f"also of {other}{more}")
+            yield Finding("shared", row.id, row.text, f"also used for {other}{more}")
 
 
 def near(rows: Sequence[CheckedCaption], pictures: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
@@ -250,7 +252,7 @@ def leaked(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str
         known[row.id].add(row.plain)
     for row in rows:
         if len(row.words) > 3 and row.plain in known[row.id]:
-            yield Finding("leaked", row.id, row.text, "word for word a reference")
+            yield Finding("leaked", row.id, row.text, "identical to a reference")
 
 
 def mispaired(rows: Sequence[CheckedCaption], references: Mapping[str, Sequence[str]]) -> Iterator[Finding]:

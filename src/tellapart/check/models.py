@@ -61,13 +61,13 @@ def by_scorer(
     findings = []
     for row, own, rank, best in zip(rows, own_M.tolist(), rank_M.tolist(), best_M.tolist(), strict=True):
         if rank > others / 2:
-            findings.append(Finding("misfit", row.id, row.text, f"{rank:,} of {others:,} pictures fit better"))
+            findings.append(Finding("misfit", row.id, row.text, f"{rank:,} of {others:,} other pictures fit better"))
         if rank > others / 10 and abs(best - own) == 1:
             findings.append(Finding("shifted", row.id, row.text, f"fits {keys[best]} best"))
     facts = {
-        "median rank of the own picture": float(np.median(rank_M) + 1),
-        "own picture first, %": 100 * float((rank_M == 0).mean()),
-        "shuffled pairs, about %": min(100.0, 200 * float((rank_M > others / 2).mean())),
+        "median rank of the caption's own picture": float(np.median(rank_M) + 1),
+        "own picture ranked first, %": 100 * float((rank_M == 0).mean()),
+        "estimated shuffled pairs, %": min(100.0, 200 * float((rank_M > others / 2).mean())),
     }
     return Found(findings, facts)
 

@@ -32,7 +32,7 @@ def picture_faults(picture: Picture, name: str) -> Iterator[tuple[str, str]]:
         yield "unreadable", str(error).removeprefix(f"{name}: ")
         return
     if small.width * small.height > 1 and all(low == high for low, high in _extrema(small)):
-        yield "blank", "one colour"
+        yield "blank", "single colour"
 
 
 def _extrema(image: Any) -> Sequence[tuple[int, int]]:
@@ -53,7 +53,7 @@ _FORMATS = {
 def _read_differently(image: Any, name: str) -> Iterator[tuple[str, str]]:
     suffix = Path(name).suffix.lower().removeprefix(".")
     if suffix in _FORMATS and image.format not in _FORMATS[suffix]:
-        yield "suffix", f"{image.format} in a file that ends in .{suffix}"
+        yield "suffix", f"{image.format} data in a file that ends in .{suffix}"
     try:
         turned = image.getexif().get(_ORIENTATION, 1)
     except Exception:  # every program ignores damaged EXIF
@@ -81,4 +81,4 @@ def check_pictures(items: Sequence[Item]) -> Iterator[Finding]:
         for kind, detail in picture_faults(picture, item.picture.name):
             yield Finding(kind, item.id, detail=detail)
         if (other := first.setdefault(picture.key(), item.id)) != item.id:
-            yield Finding("same picture", item.id, detail=f"also {other}")
+            yield Finding("same picture", item.id, detail=f"same as {other}")

@@ -122,17 +122,17 @@ class Check:
         alarms = self.alarms()
         of = f"{self.captions:,} captions of {self.pictures:,} pictures"
         if not alarms:
-            return f"{of}: no kind of damage is above its level"
-        kinds = "kind of damage is" if len(alarms) == 1 else "kinds of damage are"
+            return f"{of}: no kind of damage exceeds its threshold"
+        kinds = "kind of damage exceeds" if len(alarms) == 1 else "kinds of damage exceed"
         some = ", ".join(alarms[:4]) + (f" and {len(alarms) - 4} more" if len(alarms) > 4 else "")
-        return f"{of}: {len(alarms)} {kinds} above {'its' if len(alarms) == 1 else 'their'} level: {some}"
+        return f"{of}: {len(alarms)} {kinds} {'its' if len(alarms) == 1 else 'their'} threshold: {some}"
 
     def table(self) -> rich.console.Group:
         """Returns the kinds for the terminal, alarms first."""
         table = rich.table.Table(box=box.SIMPLE_HEAD, title=self.headline(), title_justify="left")
         for name, justify in (("", "left"), ("kind", "left"), ("count", "right"), ("%", "right"), ("level", "right")):
             table.add_column(name, justify=justify)  # type: ignore[arg-type]
-        table.add_column("such as", overflow="ellipsis", no_wrap=True, max_width=70)
+        table.add_column("example", overflow="ellipsis", no_wrap=True, max_width=70)
         for kind, count, rate, alarm, example in self.rows():
             level = f"{100 * kind.level:g}"
             cells = ("!" if alarm else "", kind.name, f"{count:,}", f"{100 * rate:.2f}", level, rich.text.Text(example))

@@ -56,7 +56,7 @@ def check_captions(
     Raises `UsageError` if captions and pictures have nothing in common.
     """
     if dataset is None and (scorer or captioner):
-        raise UsageError("a scorer and a captioner need pictures; type: tellapart check CAPTIONS PICTURES")
+        raise UsageError("a scorer or captioner requires pictures; run: tellapart check CAPTIONS PICTURES")
     found: dict[str, list[Finding]] = {name: [] for name in KINDS}
 
     def add(findings: Iterator[Finding] | list[Finding]) -> None:
@@ -97,7 +97,7 @@ def check_captions(
         add(leaked(rows, own))
         add(mispaired(rows, own))
     said = [len(pictures[row.plain]) for row in rows if row.words]
-    facts = {"other pictures with the same caption, mean": float(np.mean(said)) - 1 if said else float("nan")}
+    facts = {"mean number of other pictures with the same caption": float(np.mean(said)) - 1 if said else float("nan")}
     unreadable = {one.id for one in found["unreadable"]}
     readable = [item for item in items if item.id not in unreadable and texts.get(item.id)]
     models: list[Found] = []
@@ -118,7 +118,7 @@ def check_captions(
 
 def _enough(items: Sequence[Item], who: str) -> bool:
     if len(items) < 2:
-        say(f"the {who} is left out: fewer than two pictures can be read and have captions")
+        say(f"skipping the {who}: it requires at least two readable pictures with captions")
     return len(items) >= 2
 
 
@@ -127,5 +127,5 @@ def _matched(file: CaptionFile, dataset: Dataset) -> tuple[dict[str, list[str]],
     files = {item.id: item.picture.name for item in dataset}
     matched = match_captions(file, KnownIds(dataset.spec, ids, files), file.name)
     if not set(ids) & set(matched.texts) and ids:
-        raise UsageError(f"{file.name} and {dataset.spec} have no id in common; are they about the same pictures?")
+        raise UsageError(f"{file.name} and {dataset.spec} have no ids in common; are they about the same pictures?")
     return matched.texts, [matched.how] if matched.how else []

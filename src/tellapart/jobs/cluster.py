@@ -92,9 +92,9 @@ def connected(workers: Workers) -> Iterator[tuple[Any, Share]]:
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = "on this machine" if workers.address is None else f"at '{workers.address}'"
         first = " ".join(str(error).split())
-        token = "" if workers.address in (None, "auto") else ", where it asks for a token export RAY_AUTH_MODE=token"
+        token = "" if workers.address in (None, "auto") else " (if it asks for a token, export RAY_AUTH_MODE=token)"
         raise UsageError(
-            f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or leave out --ray"
+            f"no Ray cluster {where} ({first}); start one with: ray start --head{token}, or remove --ray"
         ) from None
     try:
         yield ray, share(workers, [node["Resources"] for node in ray.nodes() if node["Alive"]])
@@ -110,7 +110,7 @@ def _check_joined() -> None:
     from ray._private.services import find_bootstrap_address
 
     if not os.environ.get("RAY_ADDRESS") and not find_bootstrap_address(None):
-        raise ConnectionError("this machine has joined none, and RAY_ADDRESS is not set")
+        raise ConnectionError("this machine has not joined a Ray cluster, and RAY_ADDRESS is not set")
 
 
 def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
@@ -121,9 +121,9 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     """
     gpus = sum(node.get("GPU", 0.0) for node in nodes)
     if workers.gpus and not gpus:
-        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: this cluster has no GPU; leave it out")
+        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: this cluster has no GPU; remove it")
     if workers.gpus and workers.gpus > 1 and workers.gpus % 1:
-        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: expected a part of one GPU, or a whole number of them")
+        raise UsageError(f"--gpus-per-worker {workers.gpus:g}: expected a fraction of one GPU, or an integer")
     count = workers.count or 1
     if workers.address is None:
         cpus = workers.cpus if workers.cpus is not None else max(1, (os.cpu_count() or 1) // count)
@@ -135,8 +135,8 @@ def share(workers: Workers, nodes: Sequence[Mapping[str, float]]) -> Share:
     if room < 1:
         available = "; ".join(sorted({f"{node.get('CPU', 0):g} CPUs, {node.get('GPU', 0):g} GPUs" for node in nodes}))
         raise UsageError(
-            f"no machine of the cluster has {cpus:g} CPUs and {each:g} GPUs for a worker (there are: {available}); ask "
-            "for less with --cpus-per-worker and --gpus-per-worker"
+            f"no machine in the cluster has {cpus:g} CPUs and {each:g} GPUs for a worker "
+            f"(available: {available}); request fewer with --cpus-per-worker and --gpus-per-worker"
         )
     if workers.address is not None and workers.count is None:
         count = int(min(room, 10_000))
@@ -155,4 +155,6 @@ def alive_nodes(ray: Any) -> set[str]:
     try:
         return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
     except Exception as error:
-        raise TellapartError(f"the cluster is gone ({type(error).__name__}); the same command goes on") from None
+        raise TellapartError(
+            f"the cluster disconnected ({type(error).__name__}); run the same command again to resume"
+        ) from None

@@ -46,12 +46,14 @@ class JobEstimate:
         many = "worker" if self.workers == 1 else "workers"
         lines = [
             f"{self.shards:,} shards, {'' if self.counted else 'about '}{self.items:,} items",
-            f"sample of {self.sampled:,} items: {1000 * self.seconds_an_item:.1f} ms an item, "
-            f"{self.seconds_to_load:.1f} s to load a worker",
+            (
+                f"sample of {self.sampled:,} items: {1000 * self.seconds_an_item:.1f} ms per item, "
+                f"{self.seconds_to_load:.1f} s to load a worker"
+            ),
             f"with {self.workers:,} {many}: {clock(seconds)} ({self.worker_hours:.2f} worker-hours)",
             f"disk: {COPIES * self.bytes_an_item * self.items / 1e6:,.1f} MB (shards and the joined result)",
         ]
-        return lines if self.cost is None else [*lines, f"cost: {self.cost:,.2f} at {self.price:g} a worker-hour"]
+        return lines if self.cost is None else [*lines, f"cost: {self.cost:,.2f} at {self.price:g} per worker-hour"]
 
 
 def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
@@ -74,7 +76,7 @@ def estimate(job: Job, workers: Workers, price: float | None) -> JobEstimate:
     summaries = replies[1:]
     done = sum(summary["items"] for summary in summaries)
     if not done:
-        raise TellapartError(f"no items in the {len(chosen)} shards that were looked at; there is nothing to time")
+        raise TellapartError(f"the {len(chosen)} sampled shards contain no items, so there is nothing to time")
     items = job.items
     if items is None:
         whole = sum(summary["whole"] for summary in summaries)

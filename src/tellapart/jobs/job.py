@@ -31,7 +31,7 @@ KEYS = {"work": str, "settings": dict, "fingerprint": str, "deciding": dict, "ty
 SUMMARY = {"items": int, "written": int, "left_out": list, "left_out_count": int, "more": dict, "bytes": int,
            "sha256": str, "pictures": dict}  # fmt: skip
 ASIDE = {"shard": int, "name": str, "reason": str, "attempts": int}
-ANEW = "type --overwrite, or remove that folder, to begin anew"  # boost, eval and bags mine keep their job folders
+ANEW = "pass --overwrite, or remove that folder, to start over"  # boost, eval and bags mine keep their job folders
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,9 @@ class Job:
         folder = open_folder(path)
         content = folder.read(JOB)
         if content is None:
-            raise UsageError(f"{path}: no job (no {JOB} in this folder); name the folder that ends in {SUFFIX}")
+            raise UsageError(
+                f"{path} is not a job folder (it contains no {JOB}); specify the folder that ends in {SUFFIX}"
+            )
         value = read_value(content, KEYS)
         if value is None or not re.fullmatch(r"[0-9a-f]{32}\.\w+", value["fingerprint"] + value["suffix"]):
             raise UsageError(f"{path}/{JOB}: damaged; {ANEW}")
@@ -102,7 +104,7 @@ class Job:
         pairs = map(parse_json, open_folder(path).lines(PROMPTS))
         prompts = {key: prompt for key, prompt in pairs if key in ids}
         if lacking := ids - prompts.keys():
-            raise TellapartError(f"{path}/{PROMPTS}: has no prompt of '{min(lacking)}'; {ANEW}")
+            raise TellapartError(f"{path}/{PROMPTS} contains no prompt for '{min(lacking)}'; {ANEW}")
         return prompts
 
     def done(self) -> set[int]:
@@ -130,9 +132,13 @@ class Job:
         summary = self.summary(number)
         path = self.folder.local(self.part(number), scratch)
         if (size := path.stat().st_size) != summary["bytes"]:
-            raise TellapartError(f"{self.path}/{self.part(number)}: {size:,} bytes; {summary['bytes']:,} were written")
+            raise TellapartError(
+                f"{self.path}/{self.part(number)} has {size:,} bytes, but {summary['bytes']:,} were written"
+            )
         if sha256(path) != summary["sha256"]:
-            raise TellapartError(f"{self.path}/{self.part(number)}: damaged, its SHA-256 is not that of its summary")
+            raise TellapartError(
+                f"{self.path}/{self.part(number)} is damaged: its SHA-256 differs from that in its summary"
+            )
         return path
 
     def pictures(self, number: int, scratch: Path) -> Path | None:
@@ -145,7 +151,9 @@ class Job:
         name = self.pictures_name(number)
         path = self.folder.local(name, scratch)
         if not path.is_file() or sha256(path) != written:
-            raise TellapartError(f"{self.path}/{name}: missing or damaged, its SHA-256 is not that of its summary")
+            raise TellapartError(
+                f"{self.path}/{name} is missing, or damaged: its SHA-256 differs from that in its summary"
+            )
         return path
 
     def unsound(self, *, pictures: bool = False) -> dict[int, str]:
@@ -195,7 +203,7 @@ class Job:
             self.folder.write(JOB, _text(self.value))
         elif known != models:
             other = ", ".join(key for key in sorted({*known, *models}) if known.get(key) != models.get(key))
-            raise UsageError(f"{self.path}: was begun with another {other}; {ANEW}")
+            raise UsageError(f"{self.path} was started with a different {other}; {ANEW}")
 
 
 def recorded_results(path: str) -> AbstractContextManager[None]:
@@ -231,7 +239,7 @@ def prepare(request: JobRequest, data: list[str], out: str, path: str, suffix: s
         if before is not None:
             old = before.value["deciding"]
             other = ", ".join(key for key in sorted({*old, *deciding}) if old.get(key) != deciding.get(key))
-            raise UsageError(f"{path}: is a job with another {other}; {ANEW}, or name another result with -o")
+            raise UsageError(f"{path} is a job with a different {other}; {ANEW}, or choose another output with -o")
         _clear(folder)
         lists = Path(scratch) / "lists"
         for file in sorted(lists.iterdir()) if lists.is_dir() else ():
@@ -352,7 +360,7 @@ def status_lines(status: dict[str, Any]) -> list[str]:
     items = f", {status['items']:,} items" if status["items"] is not None else ""
     lines = [
         f"{status['job']}: {status['work']}, {status['state']}",
-        f"{status['done']:,} of {status['shards']:,} shards are done ({percent:.1f} %){items}",
+        f"{status['done']:,} of {status['shards']:,} shards done ({percent:.1f} %){items}",
     ]
     if status["state"] == "running":
         left = status["seconds_left"]
@@ -363,9 +371,13 @@ def status_lines(status: dict[str, Any]) -> list[str]:
         )
     if status["state"] == "stopped" and status["driver"] is not None:
         heard = status["seconds_since_heard"]
-        last = f"has not reported for {clock(heard)}" if heard >= 0 else f"reported {clock(-heard)} ahead of this clock"
-        lines.append(f"the driver, {status['driver']}, {last}; the same command goes on")
-    lines += [f"damaged: {reason}; the same command does it again" for reason in status["unsound"]]
+        last = (
+            f"last reported {clock(heard)} ago"
+            if heard >= 0
+            else f"reported {clock(-heard)} ahead of this machine's clock"
+        )
+        lines.append(f"the driver, {status['driver']}, {last}; run the same command again to resume")
+    lines += [f"damaged: {reason}; run the same command again to repeat this shard" for reason in status["unsound"]]
     lines += [failed_line(failed) for failed in status["set_aside"]]
     return lines
 
@@ -373,7 +385,7 @@ def status_lines(status: dict[str, Any]) -> list[str]:
 def failed_line(failed: dict[str, Any]) -> str:
     """Formats a shard that was set aside as one line."""
     tries = f" ({failed['attempts']} attempts)" if failed["attempts"] > 1 else ""
-    return f"set aside: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"
+    return f"failed: shard {failed['shard']} ({failed['name']}): {failed['reason']}{tries}"
 
 
 def clock(seconds: float) -> str:

@@ -121,7 +121,9 @@ def make_manifest(specs: Sequence[str], scratch: Path, shard_items: int = SHARD_
             if shard.kind == "webdataset" and not shard.prefix:  # its ids include the file's name
                 before = stems.setdefault(Path(shard.path).stem, shard.path)
                 if before != shard.path:
-                    raise UsageError(f"{before} and {shard.path} have one name, which is part of the ids; rename one")
+                    raise UsageError(
+                        f"{before} and {shard.path} have the same name, which is part of the ids; rename one of them"
+                    )
             line = json.dumps(shard.to_json(), sort_keys=True) + "\n"
             file.write(line)
             digest.update(line.encode())
@@ -145,13 +147,13 @@ def read_manifest(lines: Iterator[bytes]) -> Iterator[Shard]:
             yield shard
         except (ValueError, TypeError):
             raise UsageError(
-                f"manifest.jsonl, line {number}: not a shard; type --overwrite, or remove the job's folder"
+                f"manifest.jsonl, line {number}: not a shard; pass --overwrite, or remove the job's folder"
             ) from None
 
 
 def _all_shards(specs: Sequence[str], scratch: Path, shard_items: int, manifest: Manifest) -> Iterator[Shard]:
     if not specs:
-        raise UsageError("no pictures were named; type a folder, files, or kind:path")
+        raise UsageError("no pictures were specified; pass a folder, files, or kind:path")
     lists = _Lists(scratch, shard_items)
     for spec in specs:
         if url := URL.fullmatch(spec):
@@ -205,7 +207,7 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
 def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
     """Splits a JSON Lines file into shards of ``shard_items`` lines."""
     if not path.is_file():
-        raise UsageError(f"{path}: no such file")
+        raise UsageError(f"{path}: file not found")
     version = str(path.stat().st_mtime_ns)
     with path.open("rb") as file:
         for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK), b""), shard_items):
@@ -298,9 +300,9 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
     values = dict(pair.split("=", 1) for pair in query.split("&") if "=" in pair)
     options = Options(spec, {key: unquote(value) for key, value in values.items()})
     if whole := [key for key in OF_THE_WHOLE if options.text(key)]:
-        raise UsageError(f"{spec}: {whole[0]}= is of all files together; leave it out, or name fewer files")
+        raise UsageError(f"{spec}: {whole[0]}= applies to all files together; remove it, or specify fewer files")
     if kind is not None and kind not in URL_SUFFIXES.values():
-        raise UsageError(f"{spec}: '{kind}' cannot be read from an address{nearest(kind, {*URL_SUFFIXES.values()})}")
+        raise UsageError(f"{spec}: '{kind}' cannot be read from a URL{nearest(kind, {*URL_SUFFIXES.values()})}")
     files = _url_files(url, kind)
     for path, size, version in files:
         file_kind = kind or URL_SUFFIXES[Path(path).suffix.lower()]
@@ -308,7 +310,9 @@ def _of_url(spec: str, kind: str | None, url: str, query: str, shard_items: int)
                      version=version)  # fmt: skip
         for key in base.options:
             if key not in READERS[file_kind].keys:
-                raise UsageError(f"{spec}: '{file_kind}:' has no key '{key}'{nearest(key, READERS[file_kind].keys)}")
+                raise UsageError(
+                    f"{spec}: unknown key '{key}' for '{file_kind}:'{nearest(key, READERS[file_kind].keys)}"
+                )
         if file_kind != "jsonl":
             yield base
             continue
@@ -335,7 +339,7 @@ def _url_files(url: str, kind: str | None) -> list[tuple[str, int, str]]:
                 entries.append(fs.info(path))
     files = [info for info in entries if info.get("type") == "file"]
     if not files or any(Path(info["name"]).suffix.lower() not in suffixes for info in files):
-        raise UsageError(f"{url}: expected files that end in {' '.join(suffixes)}; found {len(files)} files")
+        raise UsageError(f"{url}: expected files that end in {' '.join(suffixes)}, got {len(files)} other files")
     return [
         (f"{protocol}://{str(info['name']).lstrip('/') if protocol != 'file' else info['name']}",
          int(info.get("size") or 0), str(info.get("ETag") or info.get("etag") or info.get("mtime") or ""))

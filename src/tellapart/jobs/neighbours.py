@@ -52,8 +52,8 @@ def _one_done(ray: Any, pending: list[Any]) -> list[Any]:
     except ray.exceptions.RayError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise TellapartError(
-            f"a task failed ({lines[-1].strip() if lines else type(error).__name__}); what is whole is kept, and the "
-            "same command goes on"
+            f"a task failed ({lines[-1].strip() if lines else type(error).__name__}); completed "
+            "work is kept; run the same command again to resume"
         ) from None
     if wrong:
         raise TellapartError(wrong)

@@ -128,8 +128,8 @@ class Pool:
             raise (UsageError if reply["status"] == UsageError.exit_code else TellapartError)(reply["error"])
         if reply["version"] != __version__:
             raise TellapartError(
-                f"the worker on {reply['host']} has tellapart {reply['version']}, and this is {__version__}; install "
-                "the same everywhere"
+                f"the worker on {reply['host']} has tellapart {reply['version']}, but this "
+                f"machine has {__version__}; install the same version everywhere"
             )
         self._job.keep_models(reply["models"])
 
@@ -141,7 +141,7 @@ class Pool:
         if not node_died:
             self._deaths += 1
         if shard is None and self._deaths >= MAX_DEATHS * self._share.count:
-            raise TellapartError(f"workers die as they start: {reason}")
+            raise TellapartError(f"workers terminate at startup: {reason}")
         self._ray.kill(worker)  # it may be alive but unreachable
         self._start()
         return None if shard is None else Event(shard, reason=reason, blameless=node_died)
@@ -154,9 +154,9 @@ def _reason(error: Exception) -> str:
     """
     text = " ".join(str(error).split())
     if type(error).__name__ == "OutOfMemoryError" or "running low on memory" in text:
-        return "the machine was out of memory, and Ray ended the worker"
+        return "the machine ran out of memory, and Ray terminated the worker"
     if "node" in text and "died" in text and "worker process has died" not in text:
-        return "the worker died with its node"
+        return "the worker terminated with its node"
     if "worker process has died" in text or "Worker exit" in text:
-        return "the worker died (a crash such as SIGSEGV, or SIGKILL where memory is short)"
-    return f"the worker died ({type(error).__name__}: {text})"
+        return "the worker terminated (a crash such as SIGSEGV, or SIGKILL if memory ran out)"
+    return f"the worker terminated ({type(error).__name__}: {text})"

@@ -57,7 +57,7 @@ def _drive(job: Job, pool: Pool, count: int, todo: Todo, pulse: Pulse, progress:
             pulse.failed += 1
             progress.advance()
         pulse.workers = pool.workers
-        aside = f", {pulse.failed} set aside" if pulse.failed else ""
+        aside = f", {pulse.failed} failed" if pulse.failed else ""
         progress.note = f"{pool.workers} workers, {pulse.items_per_second:,.1f} items/s{aside}"
         progress.advance(0)
         pulse.write()
@@ -88,6 +88,6 @@ def refuse_failed(job: Job) -> None:
         say(failed_line(one))
     if failed:
         raise TellapartError(
-            f"{len(failed):,} of {job.shards:,} shards were set aside; the same command tries them again, and "
-            f"'tellapart job merge {job.path} --without-failed' joins the others"
+            f"{len(failed):,} of {job.shards:,} shards failed; run the same command again to "
+            f"retry them, or 'tellapart job merge {job.path} --without-failed' to merge the others"
         )

@@ -183,7 +183,7 @@ class StudyPlan:
 def create_study(folder: Path, material: Material, plan: StudyPlan) -> Study:
     """Writes the folder of a new study. Raises `UsageError` if there are too few pictures or the study exists."""
     if (folder / ITEMS).exists():
-        raise UsageError(f"{folder}: a study is there already; name another folder with -o")
+        raise UsageError(f"{folder} already contains a study; choose another folder with -o")
     plan = plan.with_defaults()
     material = with_human(material, plan)
     systems = tuple(material.captions)

@@ -80,7 +80,7 @@ def refuse_input(path: Path, option: str = "") -> None:
         inputs = ((Path(each), name) for each, name in _inputs.items())
         name = next((name for each, name in inputs if each.is_file() and each.samefile(real)), None)
     if name is not None and not path.is_dir():
-        raise UsageError(f"{option} {path}: is the file of {name} as well; name another file".lstrip())
+        raise UsageError(f"{option} {path} is also used as {name}; choose another file".lstrip())
 
 
 def refuse_device(value: str, option: str) -> None:
@@ -88,7 +88,7 @@ def refuse_device(value: str, option: str) -> None:
     for path in map(Path, paths_in(value)):
         with contextlib.suppress(OSError, ValueError):  # not a path
             if (path.is_char_device() or path.is_block_device()) and not path.samefile(os.devnull):
-                raise UsageError(f"{option} {path}: is a device; name a file")
+                raise UsageError(f"{option} {path}: expected a file, got a device")
 
 
 def input_folder(path: Path) -> Path | None:
@@ -109,8 +109,8 @@ def check_output(path: Path, *suffixes: str) -> Path:
     refuse_input(path)
     if not _overwrite and real.exists() and not is_own_output(real):
         raise UsageError(
-            f"{path}: exists, and tellapart did not write it, or somebody changed it since; type --overwrite to "
-            "replace it, or name another file"
+            f"{path} already exists, and was not written by tellapart or has been edited since; "
+            "pass --overwrite to replace it, or choose another file"
         )
     return path
 
@@ -151,7 +151,7 @@ def write_output(
                 record.parent.mkdir(parents=True, exist_ok=True)
                 replace_text(record, "".join(f"{line}\n" for line in lines[-KEPT_RECORDS:]), sync=False)
 
-    with write_errors(path, "name another file with -o", "free some space and run the same command again"):
+    with write_errors(path, "specify another file with -o", "free some disk space and run the same command again"):
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, write)
 
@@ -159,8 +159,10 @@ def write_output(
 def check_removable(path: Path) -> None:
     """Raises `UsageError`, even with ``--overwrite``, if the file exists and `write_output` did not write it."""
     if path.is_symlink() or (path.exists() and not (path.is_file() and is_own_output(path))):
-        raise UsageError(f"{path}: tellapart did not write it, and it would count as a part of the result; move it "
-                         "away, or name another folder")  # fmt: skip
+        raise UsageError(
+            f"{path} was not written by tellapart, but would count as part of the result; move it "
+            "elsewhere, or choose another folder"
+        )
 
 
 def remove_output(path: Path) -> None:
@@ -214,11 +216,11 @@ def writable_file(path: Path) -> Path:
     except FileNotFoundError:  # a new file, or a dangling link
         return path.resolve() if path.is_symlink() else path
     except OSError as error:
-        raise TellapartError(f"{path}: cannot be written ({error.strerror or error}); name another file") from None
+        raise TellapartError(f"{path} cannot be written ({error.strerror or error}); choose another file") from None
     if stat.S_ISDIR(mode):
-        raise UsageError(f"{path}: is a folder; name a file such as {path / 'result'}")
+        raise UsageError(f"{path} is a folder; specify a file such as {path / 'result'}")
     if not stat.S_ISREG(mode):
-        raise UsageError(f"{path}: a device, pipe or socket; name a regular file, or a new one")
+        raise UsageError(f"{path} is a device, pipe or socket; specify a regular file")
     return path.resolve() if path.is_symlink() else path
 
 
@@ -342,7 +344,7 @@ def lock_or_say(file: int, path: Path) -> None:
     with contextlib.suppress(BlockingIOError, PermissionError):
         return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     notice = threading.Timer(
-        MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, in use by {processes_using(path)}")
+        MOMENT_SECONDS, lambda: say(f"waiting for the lock of {path}, which is in use by {processes_using(path)}")
     )
     notice.daemon = True
     notice.start()
@@ -390,10 +392,11 @@ def _acquired(folder: Path, wait: bool, name: str) -> int:
             return file
         if not wait:
             raise UsageError(
-                f"{folder} is in use by {lock_holder(folder, name)}; wait for it, or type: --out with another folder"
+                f"{folder} is in use by {lock_holder(folder, name)}; wait for it to finish, or "
+                "choose another folder with --out"
             )
         if not announced:
-            say(f"waiting for {folder}, which {lock_holder(folder, name)} works on")
+            say(f"waiting for {folder}, which is in use by {lock_holder(folder, name)}")
             announced = True
         time.sleep(POLL_SECONDS)
 
@@ -406,7 +409,10 @@ def _attempt(path: Path) -> int | None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.ENOLCK, errno.ENOTSUP):
-                say(f"{path.parent}: this file system has no locks; keep other processes out of this folder")
+                say(
+                    f"{path.parent}: this file system does not support locks; make sure that no other "
+                    "process uses this folder"
+                )
                 return file
             os.close(file)
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
@@ -417,7 +423,7 @@ def _attempt(path: Path) -> int | None:
         os.close(file)  # the last holder removed it between opening and locking
     if (head := os.pread(file, len(LOCK_BEGINS), 0)) and head != LOCK_BEGINS:
         os.close(file)
-        raise UsageError(f"{path}: not the lock of this folder; move that file, or type: --out with another folder")
+        raise UsageError(f"{path} is not the lock of this folder; move this file, or choose another folder with --out")
     owner = {"process": os.getpid(), "host": socket.gethostname(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
     os.ftruncate(file, 0)
     os.pwrite(file, json.dumps(owner).encode(), 0)
@@ -480,11 +486,11 @@ def check_sums(folder: Path, remedy: str = CHANGED, *, all_files: bool = False) 
             raise TellapartError(f"{sums} is damaged; {remedy}")
         file = folder / name
         if not file.is_file():
-            raise TellapartError(f"{file} is missing, and {SUMS} names it; {remedy}")
+            raise TellapartError(f"{file} is missing, but is listed in {SUMS}; {remedy}")
         if sha256(file) != expected:
-            raise TellapartError(f"{file} is damaged: its SHA-256 is not the one in {SUMS}; {remedy}")
+            raise TellapartError(f"{file} is damaged: its SHA-256 differs from that in {SUMS}; {remedy}")
     if all_files and (more := [file.name for file in _listed(folder) if file.name not in named]):
-        raise TellapartError(f"{folder / more[0]} is not in {SUMS}, which is damaged; {remedy}")
+        raise TellapartError(f"{folder / more[0]} is not listed in {SUMS}, which is damaged; {remedy}")
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -238,7 +238,7 @@ def stdout_errors() -> Iterator[None]:
     except BrokenPipeError:  # e.g. ``| head``: ends silently
         raise
     except OSError as error:
-        raise TellapartError(f"stdout: {error.strerror or error}; what was to be printed is not there") from None
+        raise TellapartError(f"stdout: {error.strerror or error}; the output is incomplete") from None
 
 
 # Lone surrogates (half of a UTF-16 pair, which UTF-8 cannot encode) and control characters that are not white space.
@@ -280,5 +280,7 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         shown = double if len(double) <= 60 else double[:60] + "…"
-        raise ValueError(f"the key {json.dumps(shown, ensure_ascii=False)} is in one object twice; keep one of the two")
+        raise ValueError(
+            f"the key {json.dumps(shown, ensure_ascii=False)} occurs twice in one object; remove one of them"
+        )
     return table

@@ -102,9 +102,9 @@ class PluginOptions(Strict):
         except Exception as error:
             call = ", ".join(f"{option}={value!r}" for option, value in arguments.items())
             line = f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
-            raise UsageError(f"{key}: its call ({call}) failed: {line}") from error
+            raise UsageError(f"{key}: the call ({call}) failed: {line}") from error
         if not callable(part):
-            raise UsageError(f"{key} made a {type(part).__name__}; expected a callable")
+            raise UsageError(f"{key} returned a {type(part).__name__}; expected a callable")
         return part
 
 

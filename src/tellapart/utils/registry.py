@@ -84,7 +84,7 @@ class Registry(Mapping[str, E], Generic[E]):
     def register(self, entry: E) -> E:
         """Adds an entry and returns it. Raises `ValueError` if the name is already registered."""
         if entry.name in self._entries:
-            raise ValueError(f"{self.kind} '{entry.name}' is registered already")
+            raise ValueError(f"{self.kind} '{entry.name}' is already registered")
         self._entries[entry.name] = entry
         return entry
 
@@ -95,7 +95,7 @@ class Registry(Mapping[str, E], Generic[E]):
             return self._entries[name]
         if (point := self.installed().get(name)) is not None:
             return self._load(point)
-        raise UsageError(f"no {self.kind} is called '{name}'{nearest(name, self)}")
+        raise UsageError(f"no {self.kind} is named '{name}'{nearest(name, self)}")
 
     def builtin(self) -> dict[str, E]:
         """Returns the built-in entries. Searching installed packages would take longer than a short command."""
@@ -200,7 +200,7 @@ def allow_code(*paths: str) -> None:
     """Allows these ``module:factory`` paths to run in this process. Raises `UsageError` for any other form."""
     for path in paths:
         if not is_dotted(path):
-            raise UsageError(f"{OPTION} '{path}' is no code; expected module:factory, as in {OPTION} my_captioner:make")
+            raise UsageError(f"{OPTION} '{path}': expected module:factory, such as {OPTION} my_captioner:make")
     _allowed.update(paths)
 
 
@@ -233,8 +233,8 @@ def check_allowed(path: str, kind: Kind, key: str) -> None:
     """Raises `UsageError`, with the option to type, if ``path`` is named by ``key`` but not allowed to run."""
     if path not in _allowed and path not in installed(kind).values():
         raise UsageError(
-            f"{key} asks to run code, '{path}', which only the command line and installed packages may name; if you "
-            f"trust it, add {OPTION} {path} to the command"
+            f"{key} requests to run the code '{path}', but only the command line and installed "
+            f"packages may do so; if you trust it, add {OPTION} {path} to the command"
         )
 
 
@@ -249,11 +249,11 @@ def load_allowed(path: str, kind: Kind, key: str) -> Any:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
         raise UsageError(
-            f"{key}: no module '{error.name}'; expected one that python can import; "
-            "type: PYTHONPATH=FOLDER before the command"
+            f"{key}: no module named '{error.name}'; expected an importable module; set "
+            "PYTHONPATH=FOLDER before the command"
         ) from None
     except AttributeError:
-        raise UsageError(f"{key}: module {module} has no '{name}'") from None
+        raise UsageError(f"{key}: module {module} has no attribute '{name}'") from None
     except Exception as error:
         raise UsageError(f"{key} cannot be imported: {one_line(error)}") from error
 
@@ -270,7 +270,7 @@ def call_factory(path: str, kind: Kind, key: str, options: Mapping[str, Any]) ->
         return factory(**options)
     except Exception as error:
         call = ", ".join(f"{option}={value!r}" for option, value in options.items())
-        raise UsageError(f"{key}: its call ({call}) failed: {one_line(error)}") from error
+        raise UsageError(f"{key}: the call ({call}) failed: {one_line(error)}") from error
 
 
 def one_line(error: Exception) -> str:

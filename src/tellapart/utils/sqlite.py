@@ -45,7 +45,7 @@ def open_sqlite(path: Path, kind: FileKind) -> sqlite3.Connection:
             db.execute(f"PRAGMA user_version = {kind.format}")
     except sqlite3.Error as error:
         db.close()
-        raise TellapartError(f"{path}: {kind.what} cannot be written there ({error})") from None
+        raise TellapartError(f"{path}: {kind.what} cannot be written here ({error})") from None
     except BaseException:
         db.close()
         raise
@@ -59,11 +59,15 @@ def _check(db: sqlite3.Connection, path: Path, kind: FileKind) -> None:
         )
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        raise UsageError(f"{path}: not a file of {kind.what} ({error}); name another with {kind.option}") from None
+        raise UsageError(
+            f"{path} is not a file of {kind.what} ({error}); specify another one with {kind.option}"
+        ) from None
     if application != kind.application and tables:
-        raise UsageError(f"{path}: a database of something else; name another file with {kind.option}")
+        raise UsageError(f"{path} is a database of another program; specify another file with {kind.option}")
     if application == kind.application and version != kind.format:
-        raise UsageError(f"{path}: format {version} of {kind.what}, and this version reads {kind.format}; update it")
+        raise UsageError(
+            f"{path} has format {version} of {kind.what}, but this version reads format {kind.format}; update tellapart"
+        )
 
 
 @contextmanager

@@ -114,7 +114,7 @@ def merge_boosted(job: Job, out: str, *, without_failed: bool = False) -> int:
     count = 0
     header: dict[str, Any] = {"data": " ".join(job.value["typed"]), "items": 0, "ids": "", "stages": stages}
     with Output.open(Path(out), header) as output:
-        for _, path in results(job, numbers, "joining shards"):
+        for _, path in results(job, numbers, "merging shards"):
             for value in read_records(path):
                 output.write(value)
                 ids.update(value["id"].encode("utf-8", "backslashreplace") + b"\0")

@@ -62,7 +62,10 @@ class Captions:
         place = resolve_device(device)
         loaded = load_captioner(captioner, place, resolve_precision(precision, place))
         if prompts is None and has_fields(prompt := str(loaded.chosen.get("prompt") or "")):
-            raise UsageError(f"{captioner}: its prompt has fields, which workers do not fill; type --prompt '{prompt}'")
+            raise UsageError(
+                f"{captioner}: the prompt contains fields, which are not supported with workers; pass "
+                f"--prompt '{prompt}'"
+            )
         return cls(loaded, Decoding(**decoding), batch_size, features, prompts)
 
     def models(self) -> dict[str, Any]:

@@ -75,7 +75,7 @@ def write_features(job: Job, out: str, *, without_failed: bool = False) -> int:
             files.add(EncodedRows.load(path))
         files.finish()
     if not files.count:
-        raise UsageError(f"{job.path}: not one picture could be read")
+        raise UsageError(f"{job.path}: none of the pictures could be read")
     return files.count
 
 
@@ -131,7 +131,7 @@ def take_features(job: Job) -> int:
     """Copies the rows of a job into this machine's feature store. Returns the number of rows."""
 
     store, count = FeatureStore().table, 0
-    for _, path in results(job, wanted_shards(job, False), "taking features"):
+    for _, path in results(job, wanted_shards(job, False), "collecting features"):
         rows = EncodedRows.load(path)
         take_rows(store, rows)
         count += len(rows.ids)

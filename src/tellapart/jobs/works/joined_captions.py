@@ -31,13 +31,10 @@ NAMED = 5
 def check_format(out: str) -> str:
     """Returns the suffix of a result. Raises `UsageError` for an unknown suffix, and for `METADATA`."""
     if PurePosixPath(out).name == METADATA:
-        raise UsageError(
-            f"{out}: names the files of its folder, which only the command without --workers and --ray writes; type "
-            "-o captions.jsonl"
-        )
+        raise UsageError(f"-o {out}: metadata.jsonl cannot be written with --workers or --ray; use -o captions.jsonl")
     suffix = PurePosixPath(out).suffix.lower()
     if suffix not in FORMATS:
-        raise UsageError(f"{out}: cannot tell the format from this name; expected one of {' '.join(FORMATS)}")
+        raise UsageError(f"-o {out}: cannot infer the format from this name; expected one of {' '.join(FORMATS)}")
     return suffix
 
 
@@ -89,7 +86,7 @@ def _record_merged(job: Job, out: Path, numbers: Sequence[int]) -> None:
 def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[int, bytes]]:
     """Yields (shard number, line) for all lines; finally checks that no id occurred twice."""
     row = 0
-    for number, path in results(job, numbers, "joining shards"):
+    for number, path in results(job, numbers, "merging shards"):
         with path.open("rb") as file:
             for line in file:
                 row += 1
@@ -99,8 +96,7 @@ def _counted(job: Job, numbers: list[int], index: RowIndex) -> Iterator[tuple[in
     doubles = [next(index.places(item))[0] for item, _ in zip(index.doubles(), range(NAMED), strict=False)]
     if doubles:
         raise UsageError(
-            f"{job.path}: some ids are there more than once, such as that of row {doubles[0]:,}; give every picture "
-            "its own"
+            f"{job.path}: some ids occur more than once, such as that of row {doubles[0]:,}; ids must be unique"
         )
 
 
@@ -121,7 +117,9 @@ def _csv(rows: Iterator[tuple[int, bytes]], target: Path) -> int:
         for _, line in rows:
             record = parse_json(line.decode())
             if "captions" in record:
-                raise UsageError("several captions of a picture go to .jsonl, .parquet or .tar; name such a file")
+                raise UsageError(
+                    "writing several captions per picture requires a .jsonl, .parquet or .tar file; specify one with -o"
+                )
             written.writerow([record["id"], record["caption"]])
             count += 1
     return count
@@ -163,7 +161,7 @@ def _tar(job: Job, rows: Iterator[tuple[int, bytes]], target: Path) -> int:
                     record = parse_json(row[1].decode())
                     item = next((item for item in items if item.id == str(record["id"])), None)
                     if item is None:
-                        raise TellapartError(f"{shard.name}: has changed since the job was done; run it anew")
+                        raise TellapartError(f"{shard.name} has changed since the job finished; run the job again")
                     write_sample(file, count, item, list(_captions(record)))
                     count, row = count + 1, next(rows, None)
         end_tar(file)

@@ -10,7 +10,7 @@ from tellapart.errors import TellapartError, UsageError
 from tellapart.jobs.job import Job
 from tellapart.utils.messages import track
 
-AGAIN = "run the command that began the job again"
+AGAIN = "run the job's command again"
 
 
 def wanted_shards(job: Job, without_failed: bool) -> list[int]:

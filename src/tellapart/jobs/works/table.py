@@ -23,7 +23,7 @@ WORKS: dict[str, tuple[Callable[..., Work], Callable[..., int]]] = {
 
 def _work(name: str) -> tuple[Callable[..., Work], Callable[..., int]]:
     if name not in WORKS:
-        raise UsageError(f"a job of '{name}' is not known here; is it of a newer tellapart?")
+        raise UsageError(f"unknown kind of job '{name}'; was it started by a newer version of tellapart?")
     return WORKS[name]
 
 
@@ -41,6 +41,6 @@ def merge_job(job: Job, out: str, *, without_failed: bool = False) -> int:
         joined = _work(job.work)[1](job, out, without_failed=without_failed)
     if joined != (written := sum(job.summary(number)["written"] for number in job.done() if number < job.shards)):
         raise TellapartError(
-            f"{out}: {joined:,} items, where the summaries of {job.path} count {written:,}; do it anew"
+            f"{out}: merged {joined:,} items, but the summaries of {job.path} count {written:,}; run the job again"
         )
     return joined

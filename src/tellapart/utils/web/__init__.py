@@ -85,16 +85,16 @@ class SameOrigin:
     def _refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         if headers.get("host", "") not in self.hosts:
-            return "this page answers only to its own address"
+            return "this page only accepts requests to its own address"
         if scope["method"] in ("GET", "HEAD"):
             return None
         if headers.get("origin", "") not in self.origins:
-            return "refused: the request comes from another site"
+            return "request rejected: it comes from another site"
         if self.token is None:
             return None
         name, value = self.token
         if not secrets.compare_digest(headers.get(name, "").encode(), value.encode()):
-            return "refused: the token is not this page's; load the page again"
+            return "request rejected: invalid token; reload the page"
         return None
 
 
@@ -108,9 +108,9 @@ async def read_body(request: Request, most: int = LARGEST_POST) -> dict[str, Any
         async for chunk in request.stream():
             data += chunk
             if len(data) > most:
-                raise UsageError(f"a request of more than {most:,} bytes")
+                raise UsageError(f"the request exceeds {most:,} bytes")
     except ClientDisconnect:
-        raise UsageError("the connection was closed before the request was whole") from None
+        raise UsageError("the connection was closed before the whole request arrived") from None
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
@@ -124,14 +124,14 @@ def want(body: dict[str, Any], name: str, kind: type) -> Any:
     """Returns a field of the body. Raises `UsageError` if it does not have this type."""
     value = body.get(name)
     if not isinstance(value, kind) or isinstance(value, bool) or (isinstance(value, int) and abs(value) >= 1 << 63):
-        raise UsageError(f"{name}: expected {kind.__name__}, found {json.dumps(value)[:80]}")
+        raise UsageError(f"{name}: expected {kind.__name__}, got {json.dumps(value)[:80]}")
     return value
 
 
 def within(number: int, count: int, what: str) -> int:
     """Returns the number. Raises `UsageError` if it is not in 0..count − 1."""
     if not 0 <= number < count:
-        raise UsageError(f"no {what} {number}; there are {count:,}, from 0 on")
+        raise UsageError(f"no {what} {number}; there are {count:,}, counted from 0")
     return number
 
 
@@ -139,7 +139,7 @@ def path_number(request: Request, count: int, what: str) -> int:
     """Returns the ``number`` in a request's path. Raises a 404 if it is not in 0..count − 1."""
     text = request.path_params["number"]
     if not (text.isascii() and text.isdecimal()) or len(text) > 18 or int(text) >= count:
-        raise HTTPException(404, f"no such {what}; there are {count:,}, from 0 on")
+        raise HTTPException(404, f"no such {what}; there are {count:,}, counted from 0")
     return int(text)
 
 
@@ -197,10 +197,10 @@ def bind(port: int) -> socket.socket:
         listener.close()
         if error.errno == errno.EADDRINUSE:
             raise TellapartError(
-                f"port {port} is taken, perhaps by a review or a study that is open already: look at "
-                f"http://{LOOPBACK}:{port}/, or type --port 0 for a free one"
+                f"port {port} is already in use, perhaps by an open review or study: see http://{LOOPBACK}:{port}/, "
+                "or use --port 0 for a free port"
             ) from None
-        raise UsageError(f"--port {port}: {error.strerror or error}; type --port 0 for a free one") from None
+        raise UsageError(f"--port {port}: {error.strerror or error}; use --port 0 for a free port") from None
     except OverflowError:
         listener.close()
         raise UsageError(f"--port {port}: expected 0 to 65535") from None
@@ -250,7 +250,7 @@ class _Server(uvicorn.Server):
                 loop.default_exception_handler(context)
             elif not told:
                 told = True
-                say("no file descriptors are left, so new connections wait; raise the limit with ulimit -n")
+                say("no file descriptors are left, so new connections have to wait; increase the limit with ulimit -n")
 
         asyncio.get_running_loop().set_exception_handler(report)
         await super().startup(sockets)
@@ -277,7 +277,7 @@ def _closing(app: ASGIApp) -> ASGIApp:
         except asyncio.CancelledError:
             if started:
                 raise
-            stopping = {"error": "the server is stopping; send this request again later"}
+            stopping = {"error": "the server is shutting down; try again later"}
             await JSONResponse(stopping, 503, headers={"Retry-After": "5", "Connection": "close"})(scope, receive, send)
 
     return answer
