@@ -85,7 +85,7 @@ def finetune(
     from tellapart.training.plan import plan
 
     if private and push_to_hub is None:
-        raise UsageError("--private needs --push-to-hub USER/NAME; add that, or leave --private out")
+        raise UsageError("--private requires --push-to-hub USER/NAME; add it, or remove --private")
     with devices.running_on(device):
         in_processes(nproc)
         ranks.start()

@@ -142,7 +142,7 @@ def tokens(
         raise UsageError(f"{data} has no picture '{picture}'; expected an id such as '{next(iter(items), '')}'")
     text = caption or next(iter(item.references), None)
     if not text or not text.strip():
-        raise UsageError(f"'{item.id}' has no references; type the caption: --caption 'a dog on a lawn'")
+        raise UsageError(f"'{item.id}' has no references; specify a caption: --caption 'a dog on a lawn'")
     losses = losses_of(model, item, text, device)
     write_output(out, draw_token_losses(text, losses))
     names = ("token", "mle", "smile", "likeliest", "p")

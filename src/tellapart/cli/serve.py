@@ -54,14 +54,16 @@ def serve(
 
     key = os.environ.get(KEY) or None
     if host is not None and key is None:
-        raise UsageError(f"--host {host}: others can reach the server there; set a key first: export {KEY}=…")
+        raise UsageError(
+            f"--host {host}: the server will be reachable from other machines; set an API key first: export {KEY}=…"
+        )
     listener = web.bind(port)
     place = devices.resolve_device(device)
     captioner = load_captioner(model, place, devices.resolve_precision(precision, place))
     beam: Any = {"kind": "beam", "beams": beams} if beams > 1 else {}
     others = list(open_data(contrast))[:CONTRASTS] if contrast else plain_pictures()
     if len(others) < 2:
-        raise UsageError(f"--contrast {contrast}: {len(others)} picture; expected at least two")
+        raise UsageError(f"--contrast {contrast}: expected at least two pictures, got {len(others)}")
     service = Service(
         captioner,
         decoding.Decoding(max_tokens=max_tokens, **beam),

@@ -119,7 +119,7 @@ def tables(
         if system not in known:
             raise UsageError(f"--captions, --captioner: no row uses the system '{system}'{nearest(system, known)}")
     if options.dry_run:
-        last = typed_command().replace(" --dry-run", "") + "  # prints what these commands measured"
+        last = typed_command().replace(" --dry-run", "") + "  # prints the results of these commands"
         speed, costs = machine_speed(), [list(estimates(plan)) for plan in plans]
         texts = (*(dry_text(plan, cost, speed) for plan, cost in zip(plans, costs, strict=True)), last)
         values = [dry_json(plan, cost) for plan, cost in zip(plans, costs, strict=True)]
