@@ -37,7 +37,13 @@ from tellapart.utils.messages import parse_json, say_once
 BESIDE = (".txt", ".caption")
 LISTS = ("captions.jsonl", "captions.csv", *METADATA_FILES)  # possible names of a folder's list
 WRITERS = 16  # threads
-MIRRORED = ("accepted", "decorative", "language", "texts")  # fields of a row's state that a .jsonl also stores
+MIRRORED = (
+    "accepted",
+    "decorative",
+    "language",
+    "texts",
+    "variation",
+)  # fields of a row's state that a .jsonl also stores
 
 
 class TextPlace(NamedTuple):

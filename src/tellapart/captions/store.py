@@ -41,7 +41,7 @@ from tellapart.errors import PictureError, UsageError
 from tellapart.types import Item
 
 MOVE = "move"  # the kind of change when a text follows its renamed picture; cannot be undone
-STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts")
+STATE = ("accepted", "decorative", "language", "candidates", "doubts", "texts", "variation")
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,7 @@ class StoredCaption:
     """A picture's caption. ``text`` is "" and ``author`` None if there is none; ``version`` changes with any field.
 
     ``texts``: further texts by name: ``long``, or a language such as ``de``. ``doubts``: (kind, detail).
+    ``variation``: what the captioner's samples agree on and dispute (`tellapart.purposes.variation`).
     """
 
     id: str
@@ -60,6 +61,7 @@ class StoredCaption:
     candidates: tuple[str, ...] = ()
     doubts: tuple[tuple[str, str], ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
+    variation: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
 
     @property
@@ -159,6 +161,7 @@ class CaptionStore:
             tuple(map(str, state.get("candidates") or ())),
             tuple((str(kind), str(detail)) for kind, detail in state.get("doubts") or ()),
             {str(name): str(text) for name, text in (state.get("texts") or {}).items()},
+            dict(state.get("variation") or {}),
             text_hash(json.dumps([raw, state], sort_keys=True)),
         )
 

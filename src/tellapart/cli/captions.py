@@ -146,6 +146,7 @@ def _record(caption: StoredCaption) -> dict[str, Any]:
         record["author"] = caption.author.to_json() or {"person": True}
     rest = {"accepted": caption.accepted, "decorative": caption.decorative, "language": caption.language}
     rest |= {"candidates": caption.candidates, "doubts": caption.doubts, "texts": dict(caption.texts)}
+    rest["variation"] = caption.variation
     return record | {name: value for name, value in rest.items() if value}
 
 

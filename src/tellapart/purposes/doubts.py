@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
+from typing import Any
 
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.journal import Author
@@ -15,6 +16,7 @@ from tellapart.check.run import check_captions
 from tellapart.data import Dataset
 from tellapart.data.caption_matching import CaptionFile
 from tellapart.purposes.texts import Edited
+from tellapart.purposes.variation import Variation
 
 OF_SETS = {"near", "neighbour", "repeated", "template"}  # kinds of damage that do not apply to a single alt text
 Doubts = dict[str, list[tuple[str, str]]]  # (kind, detail) by id
@@ -53,10 +55,12 @@ def store_doubts(
     dataset: Dataset,
     doubts: Doubts,
     captions: Mapping[str, Sequence[str]],
+    variation: Mapping[str, Variation],
     author: Author,
     run: JournaledRun,
 ) -> None:
-    """Stores the doubts of the texts in ``out``, and the captions that they were made from as candidates.
+    """Stores the doubts of the texts in ``out``, and the captions that they were made from: as candidates, and what
+    several of them agree on. ``variation``: by id (`variations`).
 
     They belong to the change ``run``, which wrote the texts.
     """
@@ -64,5 +68,6 @@ def store_doubts(
     store = CaptionStore(items, open_layout(items, None, out))
     texts = {id_: one.text for id_, one in store.captions().items()}
     candidates = {id_: [one for one in dict.fromkeys(some) if one != texts.get(id_)] for id_, some in captions.items()}
-    edits = {id_: Edit(state={"doubts": doubts.get(id_), "candidates": candidates.get(id_)}) for id_ in texts}
+    found: dict[str, Mapping[str, Any]] = {"doubts": doubts, "candidates": candidates, "variation": variation}
+    edits = {id_: Edit(state={name: by_id.get(id_) for name, by_id in found.items()}) for id_ in texts}
     store.write(edits, "alt-text", author, run=run)

@@ -25,6 +25,10 @@ class SourceOptions:
         typer.Option(help=("Caption the pictures first with this captioner: a name or path, or openai:MODEL@URL.")),
     ] = None
     prompt: Annotated[str | None, typer.Option(help="Prompt for --model; may contain fields, as in caption.")] = None
+    fields: Annotated[
+        Path | None,
+        typer.Option(help="Table with the fields of --prompt, by picture, such as purpose or link.", dir_okay=False),
+    ] = None
     decoding: Annotated[
         list[str] | None,
         typer.Option(

@@ -77,7 +77,7 @@ def read_source(
         typed = caption_options(options)
         captioner = caption_folder(plan_captions(options.model, typed), dataset, typed, device, precision, log=out)
         return SourceCaptions(logged_captions(out, list(dataset)), captioner, author_of(log_of(out)))
-    alone = {"--prompt": options.prompt, "--decoding": options.decoding}
+    alone = {"--prompt": options.prompt, "--decoding": options.decoding, "--fields": options.fields}
     alone |= {
         "--device": None if device == "auto" else device,
         "--precision": None if precision == "auto" else precision,
@@ -120,6 +120,7 @@ def caption_options(options: SourceOptions) -> CaptionOptions:
     chosen = {name: values[name] for name in OPTIONS if name in values}
     return CaptionOptions(
         prompt=options.prompt,
+        fields=options.fields,
         decoding=rare,
         overwrite=options.overwrite,
         replace_edited=options.replace_edited,

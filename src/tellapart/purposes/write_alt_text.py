@@ -27,6 +27,7 @@ from tellapart.purposes.lists import json_lines, refuse_other_language, with_edi
 from tellapart.purposes.options import AltTextOptions
 from tellapart.purposes.source import read_source
 from tellapart.purposes.texts import Edited, without_text
+from tellapart.purposes.variation import variations
 from tellapart.utils.files import locked
 from tellapart.utils.messages import say, stdout_errors
 
@@ -77,7 +78,8 @@ def write_alt_texts(
             say(f"wrote {write_lines(path, items, edited, own, run, changed):,} texts to {path}")
             captioner = source.captioner() if options.doubtful and source.captioner is not None else None
             doubts = find_doubts(dataset, edited, changed, language, captioner)
-            store_doubts(path, dataset, doubts, source.by_id, source.author, run)
+            variation = variations(source.by_id, language)
+            store_doubts(path, dataset, doubts, source.by_id, variation, source.author, run)
         event = TextEvent(source.agent, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         for folder in folders:
             _embed(dataset, edited, own, EmbedSettings(replaces.edited, folder, language, event))

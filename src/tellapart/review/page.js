@@ -20,6 +20,8 @@ const KINDS = {
   candidates: ["With candidates", (row) => row.candidates],
 };
 
+const LEVELS = { all: "All", most: "Most", some: "Some", one: "Only one" }; // of several captions
+
 let state = null; // the server's initial state; rows are kept up to date
 let seen = []; // numbers of the rows that pass the filters
 let kind = "all";
@@ -263,6 +265,14 @@ function open(number, show = true) {
   $("facts").textContent = [row.text && `${words(row.text)} words, ${row.text.length} characters`, writer, row.accepted && "accepted", row.language].filter(Boolean).join(" · ");
   $("decorative").setAttribute("aria-pressed", Boolean(row.decorative));
   $("doubts").replaceChildren(...(row.doubts || []).map((each) => element("li", each)));
+  const variation = row.variation || {};
+  $("variation-title").textContent = `What ${variation.samples} captions say`;
+  $("variation").replaceChildren(...Object.entries(LEVELS).filter(([name]) => variation[name]).map(([name, label]) => {
+    const line = element("div", undefined, name);
+    line.append(element("dt", label), element("dd", variation[name].join(", ")));
+    return line;
+  }));
+  $("variation-part").hidden = !row.variation;
   $("candidates").replaceChildren(...(row.candidates || []).map((text, place) => {
     const item = element("li"), button = element("button");
     button.type = "button";

@@ -94,6 +94,7 @@ class ReviewSession:
             "candidates": list(one.candidates),
             "doubts": [] if one.accepted or one.decorative else self._doubts(one),
             "texts": dict(one.texts),
+            "variation": one.variation,
             "changed": number in self._changed,
         }
         return {name: value for name, value in row.items() if value or name in ("id", "text", "version")}
