@@ -1,5 +1,6 @@
 """Texts that a person wrote or edited stay, and captions are those of the pictures that were decoded."""
 
+import io
 import json
 import random
 import re
@@ -22,6 +23,7 @@ from tellapart.data import open_data, xmp
 from tellapart.data.pictures import BytesPicture, FilePicture
 from tellapart.features.store import FeatureStore
 from tellapart.inference.caption import caption_pictures
+from tellapart.inference.engine import CaptionEngine
 from tellapart.language.phrases import without_words
 from tellapart.models.decoding import Decoding
 from tellapart.scenes import Scenes
@@ -209,6 +211,22 @@ def test_texts_saved_in_another_encoding_are_refused_and_stay(cli: Cli, folder: 
     assert out.read_bytes() == saved and not list(folder.glob("*.xmp"))
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_table_that_a_spreadsheet_saved_is_read(
+    cli: Cli, folder: Path, tmp_path: Path, encoding: str, separator: str
+) -> None:
+    out, captions = tmp_path / "alt.csv", tmp_path / "c.jsonl"
+    captions.write_text("".join(json.dumps({"id": f"{n}.jpg", "caption": "a dog"}) + "\n" for n in range(8)))
+    typed = ("alt-text", folder, "--captions", captions, "-o", out)
+    assert cli(*typed).status == 0
+    saved = out.read_text(encoding="utf-8").replace("1.jpg,a dog", "1.jpg,Müller am Tor").replace(",", separator)
+    out.write_text(saved, encoding=encoding, newline="\r\n")
+    assert cli(*typed, "--embed").status == 0
+    assert "1.jpg,Müller am Tor," in out.read_text(encoding="utf-8")
+    assert xmp.texts_of(xmp.read_sidecar(folder / "1.xmp"), "")[xmp.ALT] == "Müller am Tor"
+
+
 def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Path) -> None:
     """An alt text that a person emptied: the picture is decorative."""
     out = tmp_path / "alt.jsonl"
@@ -223,6 +241,13 @@ def test_a_picture_without_a_text_stays_so(cli: Cli, folder: Path, tmp_path: Pat
         assert [row["caption"] for row in records(out) if row["id"] == rows[2]["id"]] == [""]
         sidecar = (folder / str(rows[2]["id"])).with_suffix(".xmp")
         assert xmp.texts_of(xmp.read_sidecar(sidecar), "") == {}
+
+
+def test_a_text_in_utf_16_for_a_generator_is_told(cli: Cli, folder: Path) -> None:
+    (folder / "2.txt").write_text("ein größerer Hund", encoding="utf-16")
+    done = made(cli, "lora", folder, *LORA)
+    assert "1 of these are in UTF-16, but trainers read UTF-8: 2.txt; convert them to UTF-8" in done.err
+    assert "größerer" in (folder / "2.txt").read_text(encoding="utf-16")
 
 
 @pytest.mark.parametrize("text", ["", "a dog on grass\nthe dog is brown\n"])
@@ -280,14 +305,46 @@ def test_files_are_checked_before_the_first_caption_and_together(cli: Cli, folde
     (folder / "3.txt").write_bytes("größer".encode("latin-1"))
     before = sorted(folder.iterdir())
     for more in (LORA, (*LORA, "--dry-run")):
-        line = purpose(cli, "lora", folder, *more).line
+        line = purpose(cli, "lora", folder, *more).err
         assert re.search(
             r"0\.bmp and \S*0\.jpg would both use \S*0\.txt; \S*1\.bmp and \S*1\.jpg and \S*1\.webp would", line
         )
         assert "3.txt: not valid UTF-8 (byte 2); convert it to UTF-8" in line
     assert sorted(folder.iterdir()) == before
-    line = purpose(cli, "alt-text", folder, "-o", folder.parent / "alt.jsonl", "--embed").line
+    line = purpose(cli, "alt-text", folder, "-o", folder.parent / "alt.jsonl", "--embed").err
     assert "0.xmp" in line and "1.xmp" in line
+
+
+def test_texts_that_cannot_be_read_are_named_before_the_first_caption(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+
+    def captions(*arguments: Any, **options: Any) -> Iterator[Any]:
+        said.append(sys.stderr.getvalue())  # type: ignore[attr-defined]
+        yield from ()
+
+    monkeypatch.setattr("tellapart.inference.engine.CaptionEngine.captions", captions)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    (folder / "3.txt").write_bytes(latin := "größer".encode("latin-1"))
+    cli("caption", "scenes", folder, "--format", "txt")
+    assert "3.txt (not valid UTF-8 (byte 2); convert it to UTF-8)" in said[0]
+    assert (folder / "3.txt").read_bytes() == latin
+
+
+def test_a_folder_in_the_place_of_a_text_is_told_with_all_other_files(cli: Cli, folder: Path) -> None:
+    for name in ("0.txt", "1.txt"):
+        (folder / name).mkdir()
+    line = cli("caption", "scenes", folder, "--format", "txt").line
+    assert "cannot write .txt files in" in line and "0.txt (a folder), " in line and "1.txt (a folder)" in line
+
+
+def test_a_list_that_is_begun_anew_keeps_its_mode(cli: Cli, folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.jsonl"
+    caption(cli, "scenes", folder, "-o", out)
+    out.chmod(0o600)
+    caption(cli, "scenes", folder, "-o", out, "--overwrite")
+    assert out.stat().st_mode & 0o777 == 0o600 and len(records(out)) == 8
 
 
 def test_two_folders_have_no_list_in_common(cli: Cli, folder: Path, tmp_path: Path) -> None:
@@ -462,3 +519,35 @@ def test_ctrl_c_is_one_line_that_fits_the_command(
         err.endswith("tellapart: stopped; everything saved so far is kept, and the same command resumes\n")
         and "train" not in err
     )
+
+
+def test_two_runs_do_not_write_text_files_of_the_same_pictures(
+    cli: Cli, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captions, others = CaptionEngine.captions, list[Done]()
+
+    def beside(*arguments: Any, **options: Any) -> Iterator[Any]:
+        monkeypatch.setattr(CaptionEngine, "captions", captions)
+        others.append(cli("caption", "scenes", folder, "--format", "txt"))
+        yield from captions(*arguments, **options)
+
+    monkeypatch.setattr(CaptionEngine, "captions", beside)
+    caption(cli, "scenes", folder, "--format", "txt")
+    assert others[0].status == 2 and f"{folder} is in use by process" in others[0].err
+    assert len(list(folder.glob("*.txt"))) == 8 and not list(folder.glob(".*.lock"))
+
+
+@pytest.mark.parametrize("verb", ["boost", "caption"])
+def test_ctrl_c_behind_a_server_says_once_that_the_command_goes_on(
+    cli: Cli, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    def stop(*arguments: Any, **options: Any) -> Iterator[Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tellapart.boost.job.BoostJob.run", stop)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    model = "openai:m@http://127.0.0.1:9/v1"
+    names = (folder, "--mllm", model, "--llm", model) if verb == "boost" else (model, folder)
+    done = cli(verb, *names, "-o", tmp_path / "a.jsonl")
+    assert done.status == 130 and "0 answers" in done.err and done.err.count("the same command") == 1, done.err
+    assert done.err.count("stopped") == 1

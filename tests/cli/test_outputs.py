@@ -57,6 +57,25 @@ def test_an_output_that_is_an_input_is_refused(cli: Cli, here: Path, typed: str)
     assert content(here) == before
 
 
+@pytest.mark.parametrize("name", ["photo.jpg", "photo.txt", "photo.jpg.txt", "photo.mp4"])
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "data simplify photos -o {}",
+        "bags mine photos --scorer scenes -o {}",
+        "caption scenes photos --format jsonl --replace-edited -o {}",
+        "eval --captions c.json --data folder:photos -o {} --format csv",
+    ],
+)
+def test_a_picture_or_its_text_in_an_input_folder_is_no_output(cli: Cli, here: Path, typed: str, name: str) -> None:
+    (here / "photos").mkdir()
+    for each in ("photo.jpg", name):
+        (here / "photos" / each).write_text(PERSON)
+    done = cli(*typed.format(f"photos/{name}").split(), "--overwrite")
+    assert done.status == 2 and "is a picture or its text in the input folder" in done.err, done.err
+    assert {path.read_text() for path in (here / "photos").iterdir()} == {PERSON}
+
+
 @pytest.mark.parametrize(
     "typed",
     [

@@ -130,11 +130,12 @@ def test_text_with_a_byte_order_mark(encoding: str, tmp_path: Path) -> None:
     assert open_data(str(shard))[0].references == ("Müller",)
 
 
-def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path) -> None:
+def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     draw(tmp_path / "a.png")
     (tmp_path / "a.txt").write_bytes("grüße".encode("latin-1"))
     (tmp_path / "d.csv").write_bytes("image,caption\na.png,Müller\n".encode("cp1252"))
-    assert dict(open_data(f"folder:{tmp_path}").missing)[str(tmp_path / "a.txt")].startswith("references skipped: not")
+    (item,) = open_data(f"folder:{tmp_path}")
+    assert item.references == () and "1 of 1 text files beside pictures cannot be read" in capsys.readouterr().err
     for path in (tmp_path, tmp_path / "d.csv"):
         with pytest.raises(UsageError, match="not valid UTF-8") as caught:
             read_caption_lists(path)
@@ -144,7 +145,7 @@ def test_text_in_another_encoding_is_refused_by_its_name(tmp_path: Path) -> None
 NAN = float("nan")
 
 
-@pytest.mark.parametrize("empty", [None, NAN, "", [], [None], [NAN]], ids=repr)
+@pytest.mark.parametrize("empty", [None, NAN, "", [], [None], [NAN], "nan", "None", "NULL"], ids=repr)
 def test_a_picture_without_a_caption_is_one_everywhere(empty: Any, tmp_path: Path) -> None:
     """pandas, datasets and annotation tools write null, NaN or nothing."""
     for name in ("a.png", "b.png"):
@@ -196,6 +197,13 @@ def test_pictures_in_base64(form: str, tmp_path: Path) -> None:
     for name in ("d.jsonl", "d.json", "d.csv", "d.parquet", "list.parquet"):
         assert colours(tmp_path / name) == [RED, BLUE], name
         assert all(len(id_) < 40 for id_ in ids(open_data(str(tmp_path / name)))), name
+
+
+def test_damaged_base64_is_not_printed(tmp_path: Path) -> None:
+    lines(tmp_path / "d.jsonl", {"image": in_base64(png("red", 64))["plain"][:-4] * 20 + "!!", "caption": "a dog"})
+    with pytest.raises(UsageError, match="file not found") as caught:
+        open_data(str(tmp_path / "d.jsonl"))
+    assert len(str(caught.value)) < 400
 
 
 def test_columns_of_lists_of_one_picture(tmp_path: Path) -> None:

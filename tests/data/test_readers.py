@@ -80,7 +80,7 @@ def test_parts_are_disjoint_even_complete_and_stable(tmp_path: Path) -> None:
 # -- folder
 
 
-def test_folder_order_references_and_what_is_left_out(tmp_path: Path) -> None:
+def test_folder_order_references_and_what_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("10.png", "2.JPG", "sub/1.webp", ".hidden/a.png", ".b.png"):
         draw(tmp_path / name)
     (tmp_path / "2.txt").write_text("\ufeffa dog\n\n  two  dogs \r\n", encoding="utf-8")
@@ -89,9 +89,9 @@ def test_folder_order_references_and_what_is_left_out(tmp_path: Path) -> None:
     dataset = open_data(str(tmp_path))
     assert ids(dataset) == ["2.JPG", "10.png", "sub/1.webp"]
     assert [item.references for item in dataset] == [("a dog", "two dogs"), (), ()]
+    assert f"{tmp_path / '10.txt'} (not valid UTF-8 (byte 3); convert it to UTF-8)" in capsys.readouterr().err
     assert dict(dataset.missing) == {
-        str(tmp_path / "10.txt"): "references skipped: not valid UTF-8 (byte 3); convert it to UTF-8",
-        str(tmp_path / "phone.JXL"): "JXL is not read here: convert it to JPEG or PNG",
+        str(tmp_path / "phone.JXL"): "JXL is not supported: convert it to JPEG or PNG",
     }
 
 

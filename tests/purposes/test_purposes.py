@@ -312,6 +312,20 @@ def test_an_alt_text_of_a_person_is_seen_wherever_it_is(tmp_path: Path, place: s
     assert xmp.texts_of(text, "a")[xmp.ALT] == "a machine's"
 
 
+@pytest.mark.parametrize(("there", "ours", "stays"), [("en-US", "en", True), ("pt", "pt-BR", True), ("EN", "en", True),
+                                                      ("en-US", "en-GB", False), ("de", "en", False)])  # fmt: skip
+def test_an_alt_text_of_a_person_in_a_kind_of_the_language_stays(
+    tmp_path: Path, there: str, ours: str, stays: bool
+) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    (tmp_path / "a.xmp").write_text(described("by a person", there))
+    made = AltText().edited({"a.jpg": "a machine's"})
+    done = embed(list(open_data(str(tmp_path))), made, OwnFiles(), EmbedSettings(language=ours))
+    texts = xmp.languages_of((tmp_path / "a.xmp").read_text(), "a")
+    assert (done.stayed == ("a.jpg",)) is stays is ("a machine's" not in texts.values())
+    assert texts[xmp.ALT, there] == "by a person"
+
+
 def test_a_packet_keeps_comments_and_carriage_returns() -> None:
     written = xmp.with_texts(described("old"), {xmp.ALT: "a\r\nb"}, "a")
     again = xmp.with_texts(written, {xmp.LONG: "more"}, "a")
@@ -591,6 +605,16 @@ def test_a_sidecar_keeps_its_mode(cli: Cli, folder: Path, tmp_path: Path) -> Non
     assert done.status == 0, done.err
     assert alt_of(sidecar.read_text(encoding="utf-8")) == records(tmp_path / "alt.jsonl")[0]["caption"]
     assert stat.S_IMODE(sidecar.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("declaration", ["", '<?xml version="1.0" encoding="UTF-16"?>'])
+def test_a_sidecar_in_utf_16_is_read(tmp_path: Path, declaration: str) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.jpg")
+    (tmp_path / "a.xmp").write_text(declaration + LIGHTROOM_EMPTY.format("<dc:title>ß</dc:title>"), encoding="utf-16")
+    made = AltText().edited({"a.jpg": "a größerer dog"})
+    assert embed(list(open_data(str(tmp_path))), made, OwnFiles(), EmbedSettings()).sidecars == 1
+    written = (tmp_path / "a.xmp").read_text(encoding="utf-8")
+    assert alt_of(written) == "a größerer dog" and "<dc:title>ß</dc:title>" in written and "<!-- before -->" in written
 
 
 def test_copies_keep_their_mode_and_are_made_again(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -409,6 +409,14 @@ def test_starts_are_forgotten_after_an_hour() -> None:
         limit.count("203.0.113.9", 0)
 
 
+def test_a_proxy_that_names_no_address_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for proxied in (False, True):
+        limit = StartLimit(lambda: 0.0, proxied)
+        for _ in range(3):
+            limit.count("", 2)
+        assert capsys.readouterr().err.count("X-Forwarded-For") == proxied
+
+
 def test_the_place_of_an_excluded_participant_is_free_again(made: Study, tmp_path: Path) -> None:
     for replaced, left in ((True, 1), (False, 0)):
         study = edit_settings(make_study(tmp_path / f"s{replaced}", raters=1), replace_excluded=replaced)

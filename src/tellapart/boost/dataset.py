@@ -97,7 +97,7 @@ def boost_dataset(
                     good[name] += 1
             captions_of = output.fall_back(good, last)
         except KeyboardInterrupt:
-            say(f"stopped; {len(kept):,} answers are in {ledger}, and the same command goes on from there")
+            say(f"{len(kept):,} answers are in {ledger}")
             raise
     without = tuple(name for name, count in good.items() if written and not count)
     boosted = good.get(captions_of, 0)

@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shlex
+import stat
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
@@ -45,7 +46,7 @@ from tellapart.captions.provenance import (
 from tellapart.data.pictures import FilePicture
 from tellapart.errors import PictureError, TellapartError, UsageError
 from tellapart.types import Item
-from tellapart.utils.files import replace_text, temporary_beside, writable_file
+from tellapart.utils.files import locked, replace_text, temporary_beside, writable_file
 from tellapart.utils.files import write_errors as io_errors
 from tellapart.utils.messages import say, stdout_errors
 
@@ -58,6 +59,7 @@ OF_MODELS = {"captioner_weights", "scorer_weights", "frames", "captioner_options
 PRECISION = "precision"
 SYNC_SECONDS = 3.0
 SHOWN = 10  # maximum number of files in a message
+MAX_LOCKS = 64  # folders; each lock is an open file, and two runs on the same pictures have them in common
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,9 @@ def open_writer(
                 f"-o {out}: expected a .jsonl or .csv file; to write a .txt file beside each "
                 "picture, use --format txt without -o"
             )
-        return TextFiles.beside(items, replaces, run=new_run("caption", Author.from_settings(settings)))
+        texts = TextFiles.beside(items, replaces, run=new_run("caption", Author.from_settings(settings)))
+        texts.lock()
+        return texts
     if out is None:
         raise UsageError(
             "missing output file for the captions; use -o captions.jsonl, -o - to print them, or --format txt"
@@ -438,6 +442,7 @@ class LineFile:
         temporary = temporary_beside(real)
         try:
             temporary.write_text(text, encoding="utf-8", errors="surrogateescape", newline="")
+            temporary.chmod(stat.S_IMODE(os.fstat(self._file).st_mode))
             file, self._file = self._file, os.open(temporary, os.O_RDWR)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             os.close(file)
@@ -466,6 +471,7 @@ class TextFiles:
     def __init__(self, own: OwnFiles, targets: Mapping[str, Path], replaces: Replace, run: JournaledRun | None) -> None:
         self._own, self._targets, self._replaces, self._run = own, targets, replaces, run
         self._people: list[Path] = []  # files in which a person's text was replaced
+        self._locks = contextlib.ExitStack()
         self.done: set[str] = set()
 
     @classmethod
@@ -509,8 +515,17 @@ class TextFiles:
         self._people += edited if self._replaces.edited else ()
         self.done.update(one.item.id for one in captions)
 
+    def lock(self) -> None:
+        """Locks the folders until `close`. Raises `UsageError` if another process writes there."""
+        folders = sorted({path.parent for path in self._targets.values()})
+        with contextlib.ExitStack() as stack:
+            for folder in folders[:MAX_LOCKS]:
+                stack.enter_context(locked(folder, wait=False, name=".txt.lock"))
+            self._locks = stack.pop_all()
+
     def close(self) -> None:
         """Prints how many of people's texts were replaced."""
+        self._locks.close()
         if self._people:
             say_replaced(self._people)
 
@@ -622,7 +637,7 @@ def check_beside(items: Sequence[Item], suffix: str) -> dict[str, Path]:
     targets = files_beside(items, suffix)
     wrong = [str(folder) for folder in dict.fromkeys(path.parent for path in targets.values())
              if not os.access(folder, os.W_OK)]  # fmt: skip
-    wrong += [str(path) for path in targets.values() if path.is_dir()]
+    wrong += [f"{path} (a folder)" for path in targets.values() if path.is_dir()]
     if wrong:
         more = f" and {len(wrong) - SHOWN:,} more" if len(wrong) > SHOWN else ""
         raise UsageError(

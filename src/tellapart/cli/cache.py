@@ -1,4 +1,4 @@
-"""``tellapart cache``: the size of the feature store, METEOR's index and unpacked models, and how to empty them."""
+"""``tellapart cache``: the size of the feature store, METEOR's index, models and thumbnails; empties it."""
 
 from __future__ import annotations
 
@@ -111,11 +111,12 @@ def empty_cache() -> tuple[dict[str, Any], str]:
 FOLDERS = {
     "meteor": ("(METEOR's tables)", r"[0-9a-f]{20}|\.making-.+"),
     "models": ("(models of packages)", r"[\w.-]+-[0-9a-f]{8}|tmp\w+"),
+    "thumbnails": ("(thumbnails)", "[0-9a-f]{2}"),
 }
 
 
 def _folders(home: Path, name: str) -> list[Path]:
-    """The folders of METEOR's tables or of unpacked models, unfinished ones included; others there are not ours."""
+    """Returns the folders below ``name`` that tellapart made, unfinished ones included."""
     inside = (home / name).glob("*")
     return [path for path in inside if path.is_dir() and re.fullmatch(FOLDERS[name][1], path.name)]
 

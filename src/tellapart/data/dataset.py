@@ -11,6 +11,13 @@ from PIL import Image
 from tellapart.errors import PictureError, TellapartError
 from tellapart.types import Item
 
+MAX_NAME = 255  # characters of a name in a message; base64 that is damaged has more
+
+
+def short_name(name: str) -> str:
+    """Returns a name for a message; shortens it if it is too long for a file name."""
+    return name if len(name) <= MAX_NAME else f"{name[:40]}…"
+
 
 class Skipped(Sequence[tuple[str, str]]):
     """Items that a job left out, as (name, reason), each name once. Commands print `line` at the end.
@@ -47,7 +54,7 @@ class Skipped(Sequence[tuple[str, str]]):
         """Returns e.g. ``3 of 1,000 pictures could not be read: a.jpg (truncated), …``, or None if all went well."""
         if not self._reasons:
             return None
-        some = ", ".join(f"{name} ({reason})" for name, reason in list(self)[:shown])
+        some = ", ".join(f"{short_name(name)} ({reason})" for name, reason in list(self)[:shown])
         more = f", and {len(self) - shown:,} more" if len(self) > shown else ""
         return f"{len(self):,} of {total:,} {what}: {some}{more}"
 

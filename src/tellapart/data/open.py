@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tellapart.data.caption_matching import MAX_SHOWN
-from tellapart.data.dataset import Changed, Dataset, Skipped
+from tellapart.data.dataset import Changed, Dataset, Skipped, short_name
 from tellapart.data.dropped import counting_dropped
 from tellapart.data.listed_pictures import check_unique_ids
 from tellapart.data.pictures import SUFFIXES
@@ -89,7 +89,7 @@ def _parts(specs: Sequence[str], typed: str) -> Dataset:
 def _nothing(spec: str, kind: str, options: Options, missing: Skipped) -> str:
     left_out = missing.line(len(missing), what="were skipped", shown=2)
     if left_out and "images" in READERS[kind].keys and "images" not in options.values:
-        folders = dict.fromkeys(str(Path(name).parent) for name, _ in missing if "/" in name)
+        folders = dict.fromkeys(short_name(str(Path(name).parent)) for name, _ in missing if "/" in name)
         looked = f"; searched in {', '.join(list(folders)[:MAX_SHOWN])}" if folders else ""
         return f"{spec}: no items; {left_out}{looked}; if the pictures are in another folder, add images=FOLDER"
     if left_out:

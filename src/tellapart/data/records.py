@@ -297,8 +297,13 @@ def _first_answer(turns: Iterable[Mapping[str, Any]], where: str, depth: int) ->
     raise UsageError(f"{where}: the conversation has no answer; expected a turn of 'gpt' or 'assistant'")
 
 
+_MISSING_VALUES = {"nan", "NaN", "<NA>", "null", "NULL", "None"}  # as pandas and str() write a cell without text
+
+
 def _texts_of_cell(text: str, where: str, depth: int) -> list[str]:
     cell = text.strip()
+    if cell in _MISSING_VALUES:
+        return []
     if is_file_name(cell) and len(cell.split()) == 1:
         return [MarkedText(text, RowError(where, f"expected a caption, got the file name {cell[:60]!r}"))]
     if not _LIST.match(cell):

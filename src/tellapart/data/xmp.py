@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
+from tellapart.data.text_files import UTF16_MARKS
 from tellapart.errors import UsageError
 
 _X, _RDF = "adobe:ns:meta/", "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -134,13 +135,13 @@ def _parsed(packet: str, where: str) -> ElementTree.Element:
     known = (("x", _X), ("rdf", _RDF), ("Iptc4xmpCore", _IPTC), ("xmpMM", _MM), ("stEvt", _EVENT))
     for prefix, address in known:
         ElementTree.register_namespace(prefix, address)
-    text = packet.strip().strip("\ufeff\0")
+    text = packet.strip().strip("\ufeff\0")[len(_around(packet)[0]) :]
     try:
         for _, (prefix, address) in ElementTree.iterparse(io.BytesIO(text.encode()), events=("start-ns",)):
             if prefix and not re.fullmatch(r"ns\d+", prefix):
                 ElementTree.register_namespace(prefix, address)
         builder = ElementTree.TreeBuilder(insert_comments=True, insert_pis=True)
-        return ElementTree.fromstring(text[len(_around(packet)[0]) :], ElementTree.XMLParser(target=builder))
+        return ElementTree.fromstring(text, ElementTree.XMLParser(target=builder))
     except (ElementTree.ParseError, UnicodeEncodeError) as error:
         raise UsageError(f"{where}: not valid XMP ({error}); move it elsewhere") from None
 
@@ -155,9 +156,13 @@ def _around(packet: str) -> tuple[str, str]:
 
 
 def read_sidecar(path: Path) -> str:
-    """Returns the packet of a ``.xmp`` file; "" where there is none. Raises `UsageError` for what is not UTF-8."""
+    """Returns the packet of a ``.xmp`` file in UTF-8 or, with a byte order mark, UTF-16; "" if there is none.
+
+    Raises `UsageError` for other encodings.
+    """
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        data = path.read_bytes()
+        return data.decode("utf-16" if data.startswith(UTF16_MARKS) else "utf-8-sig")
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError:

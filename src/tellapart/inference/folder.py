@@ -10,7 +10,7 @@ from tellapart.captioners import load_captioner
 from tellapart.captioners.captioner import Captioner
 from tellapart.captions.journal import UNKNOWN, Author
 from tellapart.captions.store import CaptionStore
-from tellapart.captions.writers import LOG, PRINTED, recorded_precision
+from tellapart.captions.writers import LOG, PRINTED, check_beside, recorded_precision
 from tellapart.data import Dataset
 from tellapart.errors import UsageError
 from tellapart.inference.caption import caption_pictures, nothing_left
@@ -149,6 +149,7 @@ def _caption_by_server(
 
 def warn_of_other_author(dataset: Dataset, author: Author) -> None:
     """Warns about text files beside the pictures that another model, prompt or decoding wrote and that stay."""
+    check_beside(dataset, ".txt")
     captions = CaptionStore.open(dataset, Path(".txt")).captions().values()
     others = [one.author for one in captions if one.author is not None and not one.author.is_person
               and one.author != UNKNOWN and not _is_same(one.author, author)]  # fmt: skip

@@ -264,7 +264,7 @@ def _write_answers(
         goes_on = not isinstance(error, LacksFeature)
         raise TellapartError(f"{error}; {_kept(counts.written + already, job.ledger, goes_on)}") from None
     except KeyboardInterrupt:
-        say(_kept(counts.written + already, job.ledger))
+        say(_kept(counts.written + already, job.ledger, goes_on=False))
         raise
     counts.tally = _total(job.tally)
 

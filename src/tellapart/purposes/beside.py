@@ -12,7 +12,7 @@ from tellapart.captions.writers import SHOWN, Replace, files_beside, text_of_per
 from tellapart.data.open import expanded
 from tellapart.data.pictures import FilePicture
 from tellapart.data.specification import parse
-from tellapart.data.text_files import read_text
+from tellapart.data.text_files import UTF16_MARKS, read_text
 from tellapart.errors import UsageError
 from tellapart.purposes.texts import Edited, has_phrase
 from tellapart.types import Item
@@ -61,7 +61,7 @@ def write_beside(
     stay = write_own({targets[key]: one.text + "\n" for key, one in edited.items() if one.text}, own, replaces.edited,
                      run=new_run("lora", author))  # fmt: skip
     captions = {item.id: len(item.references) for item in items}
-    there, several, bare, empty = dict(edited), list[str](), list[str](), list[str]()
+    there, several, bare, empty, utf16 = dict(edited), list[str](), list[str](), list[str](), list[str]()
     for key, path in targets.items() if not replaces.edited else ():
         if path in stay or ((key not in edited or not edited[key].text) and text_of_person(path, own) is not None):
             lines = [" ".join(line.split()) for line in text_of(path).splitlines() if line.strip()]
@@ -71,6 +71,7 @@ def write_beside(
             several += [path.name] if len(lines) > 1 else []
             bare += [path.name] if text and not has_phrase(text, trigger) else []
             empty += [path.name] if not text else []
+            utf16 += [path.name] if path.read_bytes().startswith(UTF16_MARKS) else []
     people = [key for key, one in there.items() if one.accepted]
     said = []
     if people:
@@ -87,6 +88,10 @@ def write_beside(
         said.append(
             f"{len(empty):,} of these are empty, so their pictures will be trained on without a "
             f"caption: {_some(empty)}; write a caption, or remove the file"
+        )
+    if utf16:
+        said.append(
+            f"{len(utf16):,} of these are in UTF-16, but trainers read UTF-8: {_some(utf16)}; convert them to UTF-8"
         )
     if several:
         said.append(

@@ -116,8 +116,9 @@ def embed(items: Sequence[Item], edited: Mapping[str, Edited], own: OwnFiles, se
     """Writes texts as IPTC alt text: into ``PICTURE.xmp`` beside each picture, or into copies of the pictures.
 
     Copies of JPEG and PNG files contain the texts, copies in other formats get a sidecar. All other metadata stays, as
-    does an alt text that this command did not write: in any language, or in the language of the texts if one is
-    specified. An empty text that a person accepted empties the alt text. Original pictures are never changed.
+    does an alt text that this command did not write: in any language, or in the language of the texts (also en-US for
+    en) if one is specified. An empty text that a person accepted empties the alt text. Original pictures are never
+    changed.
 
     Raises:
         UsageError: see `check_embed`.
@@ -187,10 +188,15 @@ def _shares(
 
 def _is_taken(theirs: Texts, text: str, settings: EmbedSettings) -> bool:
     """Returns whether an alt text from another source occupies the place of ours."""
-    if settings.language:
-        return theirs.get((xmp.ALT, settings.language), text) != text
-    others = [other for (name, _), other in theirs.items() if name == xmp.ALT]
+    others = [other for (name, language), other in theirs.items()
+              if name == xmp.ALT and _share_language(language, settings.language)]  # fmt: skip
     return not settings.replace_edited and any(other != text for other in others)
+
+
+def _share_language(one: str, other: str) -> bool:
+    """Returns whether a reader of one language reads the other, as en and en-US; "" is any language."""
+    short, long = sorted((one.lower(), other.lower()), key=len)
+    return not short or short == long or long.startswith(f"{short}-")
 
 
 def _with_texts(packet: str, texts: Texts, target: Path, event: xmp.TextEvent | None) -> str:

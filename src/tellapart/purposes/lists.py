@@ -77,7 +77,8 @@ def people_rows(out: Path, items: Sequence[Item]) -> dict[str, Edited]:
     try:
         text = decode_text(out.read_bytes())
         if out.suffix.lower() == ".csv":
-            rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline="")))
+            separator = max(",;\t", key=text.partition("\n")[0].count)  # a spreadsheet may have saved it with another
+            rows: list[dict[str, Any]] = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator))
         else:
             rows = [parse_json(line) for line in text.split("\n") if line.strip()]
         for row in rows:

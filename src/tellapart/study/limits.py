@@ -10,6 +10,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 
 from tellapart.errors import TellapartError
+from tellapart.utils.messages import say
 
 HOUR = 3600.0
 MAX_ADDRESSES = 10_000  # addresses in memory; the least recently seen is forgotten first
@@ -22,16 +23,23 @@ class TooManyStarts(TellapartError):
 class StartLimit:
     """Counts starts by address for an hour, in memory only: no address is written to a file.
 
-    clock: seconds since 1970.
+    clock: seconds since 1970. ``proxied``: whether a proxy is in front, so that a start without an address is an error
+    of its configuration.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock, self._lock = clock, threading.Lock()
+    def __init__(self, clock: Callable[[], float], proxied: bool = False) -> None:
+        self._clock, self._lock, self._proxied = clock, threading.Lock(), proxied
         self._starts: OrderedDict[str, deque[float]] = OrderedDict()
 
     def count(self, address: str, most: int) -> None:
         """Counts a start. Raises `TooManyStarts` after ``most`` in the last hour; "" and 0 mean no limit."""
-        if not address or not most:
+        if not most:
+            return
+        if not address:
+            if self._proxied:
+                say("starts_per_address limits nothing: the web server in front sends no X-Forwarded-For header; make "
+                    "it send the client's address")  # fmt: skip
+            self._proxied = False  # said once
             return
         now = self._clock()
         with self._lock:
@@ -49,7 +57,8 @@ class StartLimit:
 def address_of(request: Request) -> str:
     """Returns the client's address as seen by the proxy, for IPv6 its network (/64); "" on this machine.
 
-    The server listens on loopback only. A proxy or tunnel in front adds the address to ``X-Forwarded-For``, at its end.
+    The server listens on loopback only, so the peer's address is always this machine's. A proxy or tunnel in front adds
+    the client's to ``X-Forwarded-For``, at its end. Without that header all participants would share one limit.
     """
     written = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
     try:

@@ -42,7 +42,7 @@ def create_app(session: StudySession, port: int, public_url: str | None = None) 
         data, kind = found
         return Response(data, media_type=kind, headers={"Cache-Control": "private, max-age=3600"})
 
-    starts = StartLimit(session.clock)
+    starts = StartLimit(session.clock, public_url is not None)
 
     def write(action: str, token: str, body: dict[str, Any], address: str) -> Response:
         def may_start() -> None:

@@ -20,8 +20,10 @@ import contextlib
 import errno
 import fcntl
 import functools
+import glob
 import hashlib
 import json
+import mimetypes
 import os
 import re
 import shutil
@@ -73,7 +75,8 @@ def paths_in(value: str) -> set[str]:
 
 
 def refuse_input(path: Path, option: str = "") -> None:
-    """Raises `UsageError` if ``path`` is an input file of the command, under this or another name."""
+    """Raises `UsageError` if ``path`` is an input file of the command, under this or another name, or a picture or the
+    text beside a picture in an input folder."""
     real = os.path.realpath(path)
     name = _inputs.get(real)
     if name is None and path.is_file():  # a hard link, or another case on a file system that ignores it
@@ -81,6 +84,17 @@ def refuse_input(path: Path, option: str = "") -> None:
         name = next((name for each, name in inputs if each.is_file() and each.samefile(real)), None)
     if name is not None and not path.is_dir():
         raise UsageError(f"{option} {path} is also used as {name}; choose another file".lstrip())
+    if path.is_file() and (folder := input_folder(path)) is not None and _is_read_in_folders(path):
+        raise UsageError(f"{option} {path} is a picture or its text in the input folder {folder}; choose another "
+                         "file".lstrip())  # fmt: skip
+
+
+def _is_read_in_folders(path: Path) -> bool:
+    """Returns whether a file is a picture or clip by its suffix, or the text file of one."""
+    if path.suffix.lower() in (".txt", ".caption"):
+        others = (path.with_suffix(""), *path.parent.glob(f"{glob.escape(path.stem)}.*"))
+        return any(_is_read_in_folders(other) for other in others if other.suffix != path.suffix and other.is_file())
+    return str(mimetypes.guess_type(path.name)[0]).startswith(("image/", "video/"))
 
 
 def refuse_device(value: str, option: str) -> None:

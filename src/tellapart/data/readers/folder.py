@@ -33,6 +33,7 @@ from tellapart.data.text_files import read_text
 from tellapart.errors import UsageError
 from tellapart.types import Item
 from tellapart.utils.files import path_id
+from tellapart.utils.messages import say
 
 TEXT_SUFFIXES = (".txt", ".caption")  # beside a picture; the first that is there
 WANTED = SUFFIXES | CLIP_SUFFIXES
@@ -57,8 +58,8 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         return [], missing
     if path.is_file():
         neighbours = [file.name for file in files_below(path.parent, "*") if file.suffix.lower() in TEXT_SUFFIXES]
-        found = _texts(path.parent, sidecars([path.name], neighbours, TEXT_SUFFIXES), missing)
-        return existing_items(_items(path.parent, [path.name], found, lines, {}, missing), missing), missing
+        beside = sidecars([path.name], neighbours, TEXT_SUFFIXES)
+        return existing_items(_items(path.parent, [path.name], beside, lines, {}, missing), missing), missing
     if not path.is_dir():
         raise UsageError(f"{path}: folder not found")
     pictures, texts, lists = _walk(path, missing)
@@ -72,8 +73,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         missing.add(str(archive), f"an archive; run: unzip -d {shlex.quote(str(path))} {shlex.quote(str(archive))}")
     for name in sorted(listed.keys() - {_composed(name) for name in pictures}):
         missing.add(str(path / name), missing_reason(path / name) or "not a supported picture format")
-    found = _texts(path, beside, missing)
-    return existing_items(_items(path, names, found, lines, listed, missing), missing), missing
+    return existing_items(_items(path, names, beside, lines, listed, missing), missing), missing
 
 
 def _walk(root: Path, missing: Skipped) -> tuple[list[str], set[str], bool]:
@@ -128,24 +128,28 @@ def _composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _texts(folder: Path, beside: Mapping[str, str], missing: Skipped) -> dict[str, tuple[Path, str]]:
-    """The text files beside pictures, by the picture's name; one that cannot be read is told, and its picture is good
-    all the same."""
+def _texts(folder: Path, beside: Mapping[str, str], unread: Skipped) -> dict[str, tuple[Path, str]]:
+    """Returns the text files beside pictures by the picture's name. Adds files that cannot be read to ``unread``."""
     texts = {}
     for name, text in beside.items():
         file = folder / text
         try:
             texts[name] = file, read_text(file)
         except UsageError as error:
-            missing.add(str(file), f"references skipped: {str(error).partition(': ')[2]}")
+            unread.add(str(file), str(error).partition(": ")[2])
     return texts
 
 
 def _items(
-    folder: Path, names: Sequence[str], texts: Mapping[str, tuple[Path, str]], lines: str,
+    folder: Path, names: Sequence[str], beside: Mapping[str, str], lines: str,
     listed: Mapping[str, Sequence[str]], missing: Skipped,
 ) -> list[Item]:  # fmt: skip
-    """The pictures with their references: ``texts`` from files beside them, else those that are ``listed``."""
+    """Returns the pictures with their references: from text files (``beside``), else from the lists (``listed``).
+
+    Prints which text files cannot be read before any work begins, because their pictures count as without references.
+    """
+    unread = Skipped()
+    texts = _texts(folder, beside, unread)
     if texts and not lines:
         lines = lines_in(text for _, text in texts.values())
     items: dict[str, Item] = {}
@@ -159,8 +163,10 @@ def _items(
             try:
                 references = clean_captions(texts_beside(text, lines) or [""], str(file))
             except UsageError as error:
-                missing.add(str(file), f"references skipped: {str(error).partition(': ')[2]}")
+                unread.add(str(file), str(error).partition(": ")[2])
         items[id_] = Item(id=id_, picture=picture_file(folder / name), references=references)
+    if line := unread.line(len(beside), what="text files beside pictures cannot be read and are ignored"):
+        say(line)
     return list(items.values())
 
 
