@@ -1,4 +1,4 @@
-"""``replication claims|tradeoff|front|photos``: the papers' findings, detail and truth, photos."""
+"""``replication claims|tradeoff|front|objectives|photos``: the papers' findings, detail and truth, photos."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tellapart.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from rich.console import Group
+    from rich.table import Table
 
     from replication.photos import Photos
     from replication.seeds import Seeds
@@ -172,6 +173,7 @@ def front_tables(found: dict[str, Any]) -> Group:
     from rich import box
     from rich.console import Group
     from rich.table import Table
+    from rich.table import Table
 
     from replication.front import CLAIMS, RECORDS
     from replication.page import verdict_table
@@ -182,6 +184,71 @@ def front_tables(found: dict[str, Any]) -> Group:
     for row in rows:
         table.add_row(*row)
     return Group(table, verdict_table(found, CLAIMS, RECORDS))
+
+
+@app.command(rich_help_panel=RESEARCH)
+def objectives(
+    seeds: Annotated[str, typer.Option(help="quick (0), dev (0-5), verdict (60-64, once), or numbers: 0,1.")] = "quick",
+    power: Annotated[
+        bool, typer.Option("--power", help="How probably each part is found where it is true, from trained seeds.")
+    ] = False,
+    subset: Annotated[
+        bool, typer.Option("--subset-losses", help="In place of rewards: MLE, SMILE, GEM and sparsemax.")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=0, help="Training processes. Default: one per core.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Compare recent objectives and rewards with self-retrieval on scenes. Resumes after Ctrl-C."""
+    from replication import objectives as compared
+    from replication.power import power_table
+    from replication.seeds import VERDICTS, parse_seeds
+
+    chosen = parse_seeds(seeds, compared.COMMAND)
+    if chosen.kind == "verdict" and (power or subset):
+        option = "--power" if power else "--subset-losses"
+        raise UsageError(f"{option} uses development seeds, which the verdict must not see; type: {option} --seeds 0,1")
+    if power and subset:
+        raise UsageError("--subset-losses has no rule and so no power; leave one of them out")
+    if power:
+        each, record = compared.objectives_power(chosen)
+        show(record, lambda: power_table(each, len(VERDICTS[compared.COMMAND])), as_json)
+        return
+    if subset:
+        losses = compared.subset_losses(chosen.numbers, workers=workers)
+        show(losses, lambda: systems_table(losses), as_json)
+        return
+    verdict = chosen.kind == "verdict"
+    found = (
+        compared.objectives_verdict(workers) if verdict else compared.run_objectives(chosen.numbers, workers=workers)
+    )
+    show(found, lambda: objectives_tables(found), as_json)
+
+
+def systems_table(found: dict[str, Any]) -> Table:
+    """The table of all rows: means over seeds, with intervals."""
+    from rich import box
+    from rich.table import Table
+
+    from replication.tradeoff import format_cell
+
+    measures = next(iter(found["systems"].values()))
+    title = "means over seeds; 95 % intervals over seeds and pictures"
+    table = Table("arm", *measures, box=box.SIMPLE_HEAD, title=title)
+    for row, values in found["systems"].items():
+        table.add_row(row, *map(format_cell, values.values()))
+    return table
+
+
+def objectives_tables(found: dict[str, Any]) -> Group:
+    """The table of all rows, the outcome of each comparison, its p-value by Holm, and the verdicts that were given."""
+    from rich.console import Group
+    from rich.table import Table
+
+    from replication.objectives import CLAIMS, RECORDS
+    from replication.page import verdict_table
+
+    lines = [f"{id}: p {p:.4f} by Holm over all comparisons" for id, p in found["holm"].items()]
+    return Group(systems_table(found), verdict_table(found, CLAIMS, RECORDS), *lines)
 
 
 @app.command(rich_help_panel=RESEARCH)
@@ -266,6 +333,7 @@ def photos_table(found: Photos) -> Group:
     from rich import box
     from rich.console import Group
     from rich.table import Table
+    from rich.table import Table
 
     from replication.photos import table_lines
 
@@ -282,6 +350,7 @@ def tables_of(found: dict[str, Any]) -> Group:
     """The table of arms, the rule, and the stamp of a verdict."""
     from rich import box
     from rich.console import Group
+    from rich.table import Table
     from rich.table import Table
 
     from replication.stamp import stamp_line

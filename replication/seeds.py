@@ -16,6 +16,7 @@ VERDICTS = {  # by the command that gives the verdict
     "tradeoff": tuple(range(30, 35)),
     "photos": (40, 41, 42),
     "front": tuple(range(50, 55)),
+    "objectives": tuple(range(60, 65)),
 }
 TYPED = {name: name for name in VERDICTS} | {"photos": "photos --findings"}  # what is typed for a verdict
 

@@ -81,6 +81,7 @@ NOT_RUN = {
     "tellapart bags export": "needs a reviewer's decisions; tests/bags makes some",
     "python -m replication claims vcb-captions": "trains for minutes; tests/replication does it on little data",
     "python -m replication claims smile-length": "trains for minutes; tests/replication does it on little data",
+    "python -m replication objectives": "trains for an hour; tests/replication does it on little data",
     "python -m replication front": "trains for an hour; tests/replication does it on little data",
     "python -m replication tradeoff": "trains for half an hour; tests/replication does it on little data",
     "python -m replication claims --seeds": "trains for hours; tests/replication does it on little data",
