@@ -173,7 +173,6 @@ def front_tables(found: dict[str, Any]) -> Group:
     from rich import box
     from rich.console import Group
     from rich.table import Table
-    from rich.table import Table
 
     from replication.front import CLAIMS, RECORDS
     from replication.page import verdict_table
@@ -242,7 +241,6 @@ def systems_table(found: dict[str, Any]) -> Table:
 def objectives_tables(found: dict[str, Any]) -> Group:
     """The table of all rows, the outcome of each comparison, its p-value by Holm, and the verdicts that were given."""
     from rich.console import Group
-    from rich.table import Table
 
     from replication.objectives import CLAIMS, RECORDS
     from replication.page import verdict_table
@@ -333,7 +331,6 @@ def photos_table(found: Photos) -> Group:
     from rich import box
     from rich.console import Group
     from rich.table import Table
-    from rich.table import Table
 
     from replication.photos import table_lines
 
@@ -350,7 +347,6 @@ def tables_of(found: dict[str, Any]) -> Group:
     """The table of arms, the rule, and the stamp of a verdict."""
     from rich import box
     from rich.console import Group
-    from rich.table import Table
     from rich.table import Table
 
     from replication.stamp import stamp_line
