@@ -58,7 +58,12 @@ METHODS: dict[str, dict[str, Any]] = {  # changes of the objective of scenes_rlo
     "calibration": beside("calibration", 5.0),
 }
 RLOO: dict[str, dict[str, Any]] = {"base": {}, **METHODS}
-SUBSET = {"mle": {"kind": "mle"}, "smile": {}, "gem": {"kind": "gem", "beta": 0.7}, "sparsemax": {"kind": "sparsemax"}}
+SUBSET: dict[str, dict[str, Any]] = {  # the objectives in place of that of scenes_smile
+    "mle": {"kind": "mle"},
+    "smile": {},
+    "gem": {"kind": "gem", "beta": 0.7},
+    "sparsemax": {"kind": "sparsemax"},
+}
 LONG_MEASURES = ("length", "hard", "precision")  # of the subset losses; div1 of samples beside them
 MEASURES = ("hard", "precision", "hallucination", "length")
 
