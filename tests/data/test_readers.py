@@ -139,7 +139,7 @@ def test_a_text_file_beside_no_picture_is_named(tmp_path: Path, capsys: pytest.C
 
 
 def test_missing_and_empty_folder(tmp_path: Path) -> None:
-    assert "folder not found" in wrong(f"folder:{tmp_path}/nope")
+    assert "no such folder" in wrong(f"folder:{tmp_path}/nope")
     assert "no pictures in this folder" in wrong(tmp_path)
     (tmp_path / "a.jxl").write_bytes(b"x")
     assert "JXL is not supported" in wrong(tmp_path)

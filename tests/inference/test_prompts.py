@@ -118,11 +118,11 @@ def test_columns_of_the_data_and_of_a_table(photos: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--prompt", "{tag}"), "no picture has a field 'tag'; did you mean 'tags'? Fields: folder, id, name, tag"),
-        (("--prompt", "{zzz}"), "no picture has a field 'zzz'; known: folder, id, name, tags, taken, text"),
-        (("--prompt", "a {tags}"), "3 of 5 pictures have no 'tags' ('beach/2.png', 'town/3.png', 'town/4.png')"),
+        (("--prompt", "{tag}"), "no picture has the field 'tag'; did you mean 'tags'? Known fields: folder, id, name, tag"),
+        (("--prompt", "{zzz}"), "no picture has the field 'zzz'; known: folder, id, name, tags, taken, text"),
+        (("--prompt", "a {tags}"), "3 of 5 pictures lack the field 'tags' ('beach/2.png', 'town/3.png', 'town/4.png')"),
         (("--prompt", "{tags|}"), "--prompt: the prompt is empty for 3 pictures"),
-        (("--prompt", "plain", "--fields", "x.csv"), "--fields fills fields of --prompt"),
+        (("--prompt", "plain", "--fields", "x.csv"), "--fields requires a --prompt with fields"),
         (("--prompt", "{a}", "--fields", "none.csv"), "none.csv: no such file"),
         (("--prompt", "{tags}", "--workers", "2"), "--prompt: 3 of 5 pictures lack the field 'tags'"),
         (
@@ -145,5 +145,5 @@ def test_a_table_of_other_pictures_and_a_broken_sidecar_are_named(photos: Path, 
     with pytest.raises(UsageError, match=r"other\.csv: no record matches a picture of"):
         Prompts.read("{tags}", open_data(str(photos)), table)
     (photos / "beach" / "0.json").write_text("[1]")
-    with pytest.raises(UsageError, match=r"record 0\.json: expected an object of fields, got a list"):
+    with pytest.raises(UsageError, match=r"0\.json: expected an object of fields, got a list"):
         Prompts.read("{tags}", open_data(str(photos)))

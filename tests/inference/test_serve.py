@@ -263,7 +263,7 @@ def test_text_that_is_not_read_is_said(client: openai.OpenAI) -> None:
         ({"consensus": 4, "best_of": 4}, "consensus and best_of cannot be combined; remove one of them"),
         ({"beams": 3, "temperature": 1.0}, "beams cannot be combined with sampling"),
         ({"top_p": 0.5}, "top_p = 0.5 is not supported; remove it"),
-        ({"concensus": 4}, "no field is called 'concensus'; did you mean 'consensus'?"),
+        ({"concensus": 4}, "unknown field 'concensus'; did you mean 'consensus'?"),
         ({"consensus": 2}, "consensus: Input should be greater than or equal to 3"),
         ({"messages": [{"role": "user", "content": "hi"}]}, "expected one picture"),
         ({"messages": asks("http://127.0.0.1/secret.jpg")}, "this server does not download pictures"),
@@ -332,7 +332,7 @@ def test_messages_of_other_kinds_are_named() -> None:
         UsageError, match="messages: unsupported part of type 'input_audio'; expected text or image_url"
     ):
         read_messages([{"role": "user", "content": [{"type": "input_audio"}]}])
-    with pytest.raises(UsageError, match="found 2"):
+    with pytest.raises(UsageError, match="got 2"):
         read_messages(asks(photo()) + asks(photo(colour="blue")))
 
 

@@ -481,7 +481,7 @@ def open_layout(items: Sequence[Item], folder: Path | None, captions: Path | Non
             return ListFile(captions, items)
         if not captions.exists():
             raise UsageError(
-                f"{captions}: file not found; expected a .jsonl or .csv file, or .txt for a text file "
+                f"{captions}: no such file; expected a .jsonl or .csv file, or .txt for a text file "
                 "beside each picture"
             )
         return ReadOnly.open(captions, items)

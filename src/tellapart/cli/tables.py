@@ -197,7 +197,7 @@ def pairs_of(option: str, values: Sequence[str] | None) -> list[tuple[str, str]]
 
 def existing(path: str) -> Path:
     if not Path(path).is_file():
-        raise UsageError(f"--captions {path}: file not found")
+        raise UsageError(f"--captions {path}: no such file")
     return Path(path)
 
 

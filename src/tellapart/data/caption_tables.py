@@ -40,7 +40,7 @@ def sheet_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 cells.pop()
             yield number, cells
     except FileNotFoundError:
-        raise UsageError(f"{path}: file not found; expected the path of a caption file") from None
+        raise UsageError(f"{path}: no such file; expected the path of a caption file") from None
     except (
         *(OSError, zipfile.BadZipFile, openpyxl.utils.exceptions.InvalidFileException, ParseError),
         *(KeyError, IndexError, ValueError, TypeError),  # raised by openpyxl if parts of the file are damaged
@@ -156,7 +156,7 @@ def parquet_rows(path: Path, names: Sequence[str] = ()) -> list[dict[str, Any]]:
         kept = [name for name in columns if "." in name or not pyarrow.types.is_binary(schema.field(name).type)]
         rows: list[dict[str, Any]] = pyarrow.parquet.read_table(path, columns=kept).to_pylist()
     except FileNotFoundError:
-        raise UsageError(f"{path}: file not found; expected the path of a caption file") from None
+        raise UsageError(f"{path}: no such file; expected the path of a caption file") from None
     except (pyarrow.ArrowException, OSError) as error:
         raise UsageError(f"{path}: damaged or not Parquet ({str(error).splitlines()[0]})") from None
     return rows

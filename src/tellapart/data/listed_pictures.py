@@ -59,7 +59,7 @@ def missing_reason(path: Path) -> str | None:
         return "no file name"
     except OSError:
         part = next((suffix for suffix in PARTIAL_SUFFIXES if os.path.exists(f"{path}{suffix}")), None)  # noqa: PTH110 (quick)
-        return f"incomplete download: only {path.name}{part} exists" if part else "file not found"
+        return f"incomplete download: only {path.name}{part} exists" if part else "no such file"
     return None if size else "empty file"
 
 

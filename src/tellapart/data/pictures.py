@@ -336,11 +336,11 @@ def _pillow() -> Any:
 
 def _os_reason(error: OSError) -> str:
     known = {
-        errno.ENOENT: "file not found",
+        errno.ENOENT: "no such file",
         errno.EACCES: "permission denied",
         errno.EPERM: "permission denied",
         errno.EISDIR: "is a folder, not a picture",
-        errno.ENOTDIR: "file not found",
+        errno.ENOTDIR: "no such file",
         errno.ELOOP: "symbolic link loop",
     }
     return known.get(error.errno or 0, error.strerror or str(error))

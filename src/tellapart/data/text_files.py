@@ -81,7 +81,7 @@ def usage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:
-        raise UsageError(f"{path}: file not found") from None
+        raise UsageError(f"{path}: no such file") from None
     except IsADirectoryError:
         raise UsageError(f"{path}: expected a file, got a folder") from None
     except UnicodeDecodeError as error:

@@ -207,7 +207,7 @@ def _files(kind: str, path: Path, options: Options) -> list[Path] | None:
 def _ranges(base: Shard, path: Path, shard_items: int) -> Iterator[Shard]:
     """Splits a JSON Lines file into shards of ``shard_items`` lines."""
     if not path.is_file():
-        raise UsageError(f"{path}: file not found")
+        raise UsageError(f"{path}: no such file")
     version = str(path.stat().st_mtime_ns)
     with path.open("rb") as file:
         for start, stop, lines in cut_lines(iter(partial(file.read, CHUNK), b""), shard_items):

@@ -50,7 +50,7 @@ class DiskFolder:
             with (self.path / name).open("rb") as file:
                 yield from file
         except FileNotFoundError:
-            raise UsageError(f"{self.path / name}: file not found") from None
+            raise UsageError(f"{self.path / name}: no such file") from None
 
     def write(self, name: str, content: bytes) -> None:
         """Writes a file atomically."""

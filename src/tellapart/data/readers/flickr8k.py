@@ -32,7 +32,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
     """Returns items in the order of the token file, then pictures that only a list names, without references."""
     home, tokens = (path.parent, path) if path.is_file() else (path, path / TOKENS)
     if not home.is_dir():
-        raise UsageError(f"{path}: folder not found; flickr8k: expects the folder that contains {TOKENS}")
+        raise UsageError(f"{path}: no such folder; flickr8k: expects the folder that contains {TOKENS}")
     if not tokens.is_file():
         raise UsageError(f"{path}: this folder has no {TOKENS}, so it does not contain Flickr8k's original files")
     captions = _captions(tokens)

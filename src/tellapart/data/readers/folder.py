@@ -61,7 +61,7 @@ def read(path: Path, options: Options) -> tuple[Sequence[Item], Skipped]:
         beside = sidecars([path.name], neighbours, TEXT_SUFFIXES)
         return existing_items(_items(path.parent, [path.name], beside, lines, {}, missing), missing), missing
     if not path.is_dir():
-        raise UsageError(f"{path}: folder not found")
+        raise UsageError(f"{path}: no such folder")
     pictures, texts, lists = _walk(path, missing)
     names, listed = sorted(pictures, key=natural_key), _metadata(path) if lists else {}
     beside = sidecars(names, texts, TEXT_SUFFIXES)
